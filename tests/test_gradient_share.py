@@ -10,17 +10,7 @@ from harness import AS_TRL, Recording, config, mixed_reward, problems, trained, 
 from torch import tensor
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.methods.groups import GroupKinds
-from trl_miner.trainer.gradient_share import (
-    GROUP_KIND,
-    HE,
-    NH,
-    PH,
-    GradientShare,
-    compare_parts,
-    gram_matrix,
-    with_group_kind,
-)
+from trl_miner.trainer.gradient_share import IS_FIRST, GradientShare, compare_parts, part_products
 
 EVERY_STEP = dict(log_gradient_share=1)
 # In the first batch the cap leaves little; here all of it passes, and what is compared is of one size.
@@ -38,10 +28,10 @@ class Watching(Recording):
             self.log_share, share.on_optimizer_step = share.on_optimizer_step, self.keep_and_log
 
     def keep_and_log(self, *args, **kwargs):
-        if (kinds := self._gradient_share._gradients) is not None:
+        if (parts := self._gradient_share._parts) is not None:
             parameters = self._gradient_share._parameters()
-            ph, he, nh = (flat(gradient, parameters) for gradient in kinds)
-            self.found.append({"ph": ph, "other": he + nh, "all": flat([p.grad for p in parameters], parameters)})
+            ph, other = (flat(gradient, parameters) for gradient in parts)
+            self.found.append({"ph": ph, "other": other, "all": flat([p.grad for p in parameters], parameters)})
         return self.log_share(*args, **kwargs)
 
     def trl_forward(self, *args, **kwargs):
@@ -63,41 +53,21 @@ def logged(trainer):
 # --- The arithmetic
 
 
-def test_a_batch_carries_the_kind_of_each_row():
-    kinds = GroupKinds(*torch.eye(4).bool())
-    found = with_group_kind({"advantages": torch.zeros(4, 1)}, kinds)[GROUP_KIND]
-    assert found.tolist() == [PH, HE, NH, HE]  # an unscorable one keeps the advantages of mixed ones
-
-
-def test_share_and_cosine_of_two_vectors():
-    # (3, 0 | 0) and (0, 4 | none): norms 3 and 4, at right angles
-    parameters = [torch.zeros(2), torch.zeros(1, 1)]
-    gram = gram_matrix([[tensor([3.0, 0.0]), tensor([[0.0]])], [tensor([0.0, 4.0]), None]], parameters)
-    expected = {"first_norm": 3, "other_norm": 4, "share": pytest.approx(3 / 7), "cosine": 0}
-    assert compare_parts(gram, [0]) == expected
-    # (1, 1) and (-2, -2): norms sqrt 2 and 2 sqrt 2, opposite
-    found = compare_parts(gram_matrix([[tensor([1.0, 1.0])], [tensor([-2.0, -2.0])]], parameters[:1]), [0])
-    assert found["share"] == pytest.approx(1 / 3) and found["cosine"] == pytest.approx(-1)
-
-
-@pytest.mark.parametrize("first", [[PH], [NH], [PH, NH], [PH, HE, NH], []])
-def test_kinds_can_be_split_in_any_way(first):
-    parameters = [torch.zeros(3, 2), torch.zeros(5)]
-    draw = torch.Generator().manual_seed(1)
-    gradients = [[torch.randn(p.shape, generator=draw) for p in parameters] for _ in range(3)]
-    gradients[NH][1] = None
-    vectors = [flat(gradient, parameters) for gradient in gradients]
-    a, b = (sum((vectors[k] for k in part), torch.zeros(11)) for part in (first, {PH, HE, NH} - {*first}))
-    found = compare_parts(gram_matrix(gradients, parameters), first)
-    assert (found["first_norm"], found["other_norm"]) == pytest.approx((a.norm().item(), b.norm().item()), rel=1e-5)
-    assert found.get("cosine", 0) == pytest.approx((a @ b / (a.norm() * b.norm() or 1)).item(), rel=1e-5)
-
-
-def test_what_is_zero_has_no_direction():
-    parameters = [torch.zeros(1)]
-    gram = gram_matrix([[None], [tensor([2.0])]], parameters)
-    assert compare_parts(gram, [0]) == {"first_norm": 0, "other_norm": 2, "share": 0}
-    assert compare_parts(torch.zeros(3, 3), [0]) == {"first_norm": 0, "other_norm": 0}
+@pytest.mark.parametrize(
+    ("first", "other", "expected"),
+    [
+        # (3, 0 | 0) and (0, 4 | none): norms 3 and 4, at right angles
+        ([tensor([3.0, 0.0]), tensor([0.0])], [tensor([0.0, 4.0]), None], (3, 4, 3 / 7, 0)),
+        # (1, 1 | 2) and (-2, -2 | -4): opposite, the second twice as long
+        ([tensor([1.0, 1.0]), tensor([2.0])], [tensor([-2.0, -2.0]), tensor([-4.0])], (6**0.5, 24**0.5, 1 / 3, -1)),
+        ([None, None], [tensor([0.0, 2.0]), None], (0, 2, 0)),  # nothing has no direction
+        ([None, None], [None, None], (0, 0)),
+    ],
+)
+def test_share_and_cosine_of_two_vectors(first, other, expected):
+    found = compare_parts(*part_products([first, other], [torch.zeros(2), torch.zeros(1)]))
+    names = ("first_norm", "other_norm", "share", "cosine")
+    assert found == pytest.approx(dict(zip(names, expected, strict=False)), rel=1e-6)
 
 
 # --- In the trainer
@@ -151,7 +121,7 @@ class OnlyAllRight(Watching):
 
     def _estimate_advantages(self, output, scores, rewards_NF):
         found = super()._estimate_advantages(output, scores, rewards_NF)
-        return {**found, "advantages": found["advantages"] * (found[GROUP_KIND] == PH).unsqueeze(1)}
+        return {**found, "advantages": found["advantages"] * found[IS_FIRST].unsqueeze(1)}
 
 
 def test_the_part_of_all_right_rows_is_the_gradient_without_the_others(policy, tmp_path):

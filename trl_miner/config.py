@@ -323,11 +323,11 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     log_gradient_share: int = setting(
         0,
         "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how much of a step's "
-        "gradient comes from the rollouts of all-right (PH) prompts: of the policy loss (without KL penalty, entropy "
-        "bonus and router loss), miner/ph_gradient_norm, miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH "
-        "+ other)) and miner/gradient_cosine between the two. Training stays the same, bit for bit. A measured step "
-        "goes through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, "
-        "FSDP or fp16.",
+        "policy gradient (without KL penalty, entropy bonus and router loss) comes from the rollouts of all-right "
+        "(PH) prompts, or of those that dose_share acts on: miner/ph_gradient_norm, miner/other_gradient_norm, "
+        "miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the two. Training stays the "
+        "same, bit for bit. A measured step goes through the model once more, and keeps two more gradients of the "
+        "trained weights. Not with DeepSpeed, FSDP or fp16.",
         at_least=0,
     )
     dynamic_sampling: bool = setting(

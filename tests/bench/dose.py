@@ -22,7 +22,7 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.rewards import math_reward
-from trl_miner.trainer.gradient_share import EVERY, FIRST_STEPS, GradientShare, compare_parts, gram_matrix
+from trl_miner.trainer.gradient_share import EVERY, FIRST_STEPS, GradientShare, compare_parts, part_products
 
 LEARNING_RATES = {"trl_miner/arithmetic": 1e-4}  # as in its recipes; else 2e-4
 METHODS = {
@@ -65,8 +65,8 @@ class Watch(GradientShare):
         return False
 
     def on_optimizer_step(self, *args, **kwargs) -> None:
-        if self._gradients is not None:
-            found = compare_parts(gram_matrix(self._gradients, self._parameters()), self._dosed)
+        if self._parts is not None:
+            found = compare_parts(*part_products(self._parts, self._parameters()))
             if "cosine" in found:
                 self.shares.append(found["share"])
         self._reset()

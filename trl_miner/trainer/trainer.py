@@ -38,7 +38,7 @@ from .generation_batch import (
     prompt_keys,
     total_rewards,
 )
-from .gradient_share import GradientShare, with_group_kind
+from .gradient_share import GradientShare, with_parts
 from .hooks import FORWARD, overridden
 from .logits import check_logits
 from .padding import loss_mask
@@ -332,7 +332,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._credit is not None:
             self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
         self._replace_logged_advantages(result.advantages_N)
-        return with_group_kind({**output, "advantages": result.advantages_BT}, kinds)
+        return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
 
     # The loss of a micro-batch.
 
