@@ -21,7 +21,7 @@ def test_the_defaults_are_the_papers(tmp_path):
     [
         (dict(num_generations=1), "num_generations must be at least 2.*got 1"),
         (dict(num_generations=0), "num_generations must be at least 2.*got 0"),
-        (dict(advantage_estimator="minor"), "advantage_estimator must be one of .*entropy_adv, grpo,.*: got 'minor'"),
+        (dict(advantage_estimator="minor"), "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'"),
         (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0: got -0.1. The default is 0.25"),
         (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1: got 0.5"),
         (dict(advantage_estimator=3), "advantage_estimator must be one of .*: got 3"),
@@ -47,7 +47,7 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),
         (dict(miner_lambda_max=float("-inf")), "miner_lambda_max must be at least 0.*got -inf"),
         (dict(miner_credit="focus"), "miner_credit must be one of focal, uniform: got 'focus'"),
-        (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, constant: got 'entropy'"),
+        (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'"),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
     ],
 )

@@ -10,8 +10,11 @@ from trl_miner.config import MinerGRPOConfig
 from trl_miner.methods import ESTIMATORS, Rollouts
 from trl_miner.methods.compose import estimate, find_composition
 from trl_miner.methods.entropy_adv import entropy_advantages
+from trl_miner.methods.f_grpo import f_grpo_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.miner import miner_advantages
+from trl_miner.methods.passk import passk_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
 
@@ -49,6 +52,43 @@ def test_ucas_agrees_with_upstream(case):
     grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
     found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"])
     assert_matches_golden(found, case)
+
+
+@pytest.mark.parametrize("case", golden_cases("passk"))
+def test_passk_agrees_with_the_published_code(case):
+    rewards, mask = tensors(case, "rewards", "mask")
+    assert_matches_golden(passk_advantages(rewards, case["G"]).unsqueeze(1) * mask, case)
+
+
+def test_passk_leaves_out_what_could_not_be_scored():
+    # 1, 0 and two unscorable: std of (1, 0) is .7071, so 1 / .7071; one scored rollout alone has no second
+    found = passk_advantages(torch.tensor([1.0, 0.0, NAN, NAN, NAN, NAN, 1.0, NAN, NAN, NAN, NAN, NAN]), G)
+    assert found.tolist() == pytest.approx([2**0.5, *[0.0] * 11], rel=1e-5)
+
+
+def test_f_grpo_by_hand():
+    # 3 of 4 right: (1 - .75)^.5 = .5; 1 of 3 scored: (2/3)^.5; none scored: as it was
+    advantages, correct = torch.full((12,), 2.0), torch.tensor([1.0, 1, 1, 0, 1, 0, 0, NAN, NAN, NAN, NAN, NAN])
+    found = f_grpo_advantages(advantages, correct, G, gamma=0.5).view(-1, G)
+    assert found[:, 0].tolist() == pytest.approx([1.0, 2 * (2 / 3) ** 0.5, 2.0])
+    assert (found == found[:, :1]).all()
+
+
+def test_the_boundary_gate_is_shut_where_a_rollout_was_right_before():
+    rewards, mask, scores = batch()
+    past = torch.tensor([0, 3, 0, 0, 1, 0]).repeat_interleave(G)
+    grpo = run("grpo", rewards, mask, scores)
+    found = run("boundary_gate", rewards, mask, scores, past=past)
+    assert torch.equal(found, grpo * (past == 0).unsqueeze(1)) and not torch.equal(found, grpo)
+
+
+def test_certainty_credits_the_surest_rollouts_of_an_all_right_prompt():
+    # NLLs 1 and 3, mean 2: the first is 1 surer. A mixed pair gives +-.707 on 1 token each: 1.414 in all; cap .5 of it
+    rewards, mask = torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.ones(4, 1)
+    knobs = dict(num_generations=2, gamma=0.0, lambda_max=0.5, std_eps=0.0)
+    logps = torch.tensor([[-1.0], [-3.0], [-1.0], [-1.0]])
+    found = miner_advantages(rewards, logps, mask, intrinsic="certainty", **knobs).advantages_NT.flatten()
+    assert found.tolist() == pytest.approx([2**-0.5, 0.0, 2**-0.5, -(2**-0.5)])
 
 
 def test_reinforce_pp_by_hand():
@@ -134,7 +174,7 @@ def keys_of(scores):
     return scores["old_logps"][:, 0].view(-1, G)[:, 0].mul(1e6).long().repeat_interleave(G)
 
 
-def run(name, rewards, mask, scores, asked=None, seed=0, **changes):
+def run(name, rewards, mask, scores, asked=None, seed=0, past=None, **changes):
     """The token advantages of a batch; "ucas+miner" is UCAS with MINER on all-right prompts."""
     name, _, on_top = name.partition("+")
     changes |= {"all_right": on_top} if on_top else {}
@@ -147,7 +187,9 @@ def run(name, rewards, mask, scores, asked=None, seed=0, **changes):
         return {"mask": mask, **{name: scores[name] for name in names}}
 
     config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
-    knows = dict(prompt_keys=lambda: keys_of(scores), seed=seed)
+    correct = (rewards >= 1).float().masked_fill(rewards.isnan(), NAN)
+    knows = dict(prompt_keys=lambda: keys_of(scores), seed=seed, correct=lambda: correct)
+    knows |= dict(past_correct=lambda: torch.zeros(24) if past is None else past)
     rollouts = Rollouts(rewards, advantages, mask, kinds, G, score, **knows)
     return estimate(config.composition, rollouts, config.knobs).advantages_BT
 
@@ -183,6 +225,8 @@ def test_the_order_of_the_prompts_does_not_matter(name):
         ("rl_zvp", dict(rl_zvp_alpha=0.0)),
         ("unlikeliness", dict(unlikeliness_beta=0.0)),
         ("entropy", dict(entropy_weight=0.0)),
+        ("f_grpo", dict(f_grpo_gamma=0.0)),
+        ("boundary_gate", {}),  # where no prompt came before
     ],
 )
 def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):

@@ -118,10 +118,11 @@ CASES = {
     "greso": dict(prompt_selection="greso"),
     "dynamic": dict(prompt_selection="greso", dynamic_sampling=True, advantage_estimator="grpo"),
 }
+READERS = CASES | {"gate": dict(advantage_estimator="boundary_gate")}  # a method that goes by the ledger, too
 
 
 def train_on_a_rank(policy, folder):
-    for name, settings in CASES.items():
+    for name, settings in READERS.items():
         per_rank = dict(per_device_train_batch_size=3)
         train(policy, folder / name, **settings | per_rank)
     destroy_process_group()
@@ -133,7 +134,7 @@ def runs(policy, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     trainers = {
         name: train(policy, folder / name, save_strategy="steps", save_steps=3, **settings)
-        for name, settings in CASES.items()
+        for name, settings in READERS.items()
     }
     return {name: (trainer, read_ledger(folder / name)) for name, trainer in trainers.items()}
 
@@ -150,10 +151,20 @@ def test_what_is_passed_over_is_recorded_and_logged(runs, name):
     assert seen == set(range(9))  # the first pass has all
 
 
-@pytest.mark.parametrize("name", CASES)
+def test_the_boundary_gate_is_shut_at_prompts_that_were_answered_before(runs):
+    trainer, ledger = runs["gate"]
+    found = [log["boundary_gate/closed"] for log in metrics_of(trainer) if "boundary_gate/closed" in log]
+    solved, expected = set(), []
+    for batch in ledger.batches:
+        expected.append(sum(number in solved for number in batch.prompts) / 3)
+        solved |= {number for number, correct in zip(batch.prompts, batch.correct, strict=True) if correct}
+    assert found == pytest.approx(expected) and found[0] == 0 < found[-1]
+
+
+@pytest.mark.parametrize("name", READERS)
 def test_resumed_inside_a_cycle_the_same_prompts_come(policy, runs, tmp_path, name):
     trainer, ledger = runs[name]
-    resumed = train(policy, tmp_path, f"{trainer.args.output_dir}/checkpoint-3", **CASES[name])
+    resumed = train(policy, tmp_path, f"{trainer.args.output_dir}/checkpoint-3", **READERS[name])
     assert list(read_ledger(tmp_path).batches) == list(ledger.batches)
     assert metrics_of(resumed)[3:10] == metrics_of(trainer)[3:10]
 
@@ -168,7 +179,7 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     trainer, _ = runs["greso"]
     checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
     case = CASES["greso"] | {"resume_with_changes": True}
-    with pytest.raises(ValueError, match="with rows 9, .* has rows 12, .*leave prompt_selection"):
+    with pytest.raises(ValueError, match="with rows 9, .* has rows 12, .*or leave it out"):
         train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
     # The doctor finds two cycles of two steps before step 3.
     assert run_state(Path(checkpoint))["prompts"]["batches"] == 2
@@ -180,8 +191,10 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
         if content is not None:
             (copy.parent / FILE).write_bytes(b"".join(content))
         problem = "missing" if content is None else "damaged"
-        with pytest.raises(ValueError, match=f"{problem}.*leave prompt_selection out"):
+        with pytest.raises(ValueError, match=f"prompt_selection: greso needs .*{problem}"):
             train(policy, tmp_path / f"resumed{place}", str(copy), **CASES["greso"])
+        with pytest.raises(ValueError, match="advantage_estimator: boundary_gate needs the prompt ledger"):
+            train(policy, tmp_path / f"gate{place}", str(copy), **READERS["gate"], resume_with_changes=True)
 
 
 def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path):

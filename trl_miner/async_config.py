@@ -67,6 +67,11 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
                     f"The asynchronous trainer has the log-probs of the server, and no {needed}: got the method "
                     f"{method.name!r}, which needs them. Choose another method, or train with MinerGRPOConfig."
                 )
+            if method.reads_past:
+                raise ValueError(
+                    f"The asynchronous trainer keeps no record of prompts: got the method {method.name!r}, which goes "
+                    f"by their past. Choose another method, or train with MinerGRPOConfig."
+                )
         if self.deepspeed is not None or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
             raise ValueError(
                 f"DeepSpeed does not work with TRL's asynchronous trainer: got deepspeed={self.deepspeed!r}, or an "

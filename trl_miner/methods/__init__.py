@@ -26,6 +26,9 @@ from .rl_zvp import RL_ZVP as RL_ZVP
 from .entropy import ENTROPY as ENTROPY
 from .constant import CONSTANT as CONSTANT
 from .placebo import PLACEBO as PLACEBO
+from .f_grpo import F_GRPO as F_GRPO
+from .passk import PASSK as PASSK
+from .boundary_gate import BOUNDARY_GATE as BOUNDARY_GATE
 from .clip_cov import CLIP_COV as CLIP_COV
 from .kl_cov import KL_COV as KL_COV
 from .bapo import BAPO as BAPO

@@ -101,6 +101,7 @@ class AdvantageEstimator(Method):
     per_token: bool = False  # whether advantages differ from token to token within a rollout
     # The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
+    reads_past: bool = False  # whether it asks how prompts came out before: `Rollouts.past_correct`
     from_total_rewards: bool = False  # whether it makes them of the weighted sum of the rewards, in place of TRL's
 
     @property

@@ -168,7 +168,9 @@ def miner_advantages(
         gamma: Focus of the credit, at least 0.
         lambda_max: Cap of the PH signal as a share of the HE signal, at least 0; None: no cap.
         credit: "focal" (the paper) or "uniform" (w/o FW).
-        intrinsic: "nll" (the paper) or "constant" (w/o IR: 0.05 for every PH rollout; use it with lambda_max=None).
+        intrinsic: "nll" (the paper), "constant" (w/o IR: 0.05 for every PH rollout; use it with lambda_max=None), or
+            "certainty", the other sign: mean_k r_int_k - r_int_i, which credits the surest rollouts. Focal weights and
+            cap stay. (arXiv 2509.00125, DACE, rewards certainty on easy prompts, in its own way.)
         std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
         correct_threshold: In units of the verifier's reward.
         verifier_rewards_N: (N,) the verifier's reward alone, which decides what is correct; default: `rewards_N`.
@@ -218,8 +220,9 @@ def miner_advantages(
 
     # The equations, on vectors of N: a rollout's tokens differ by their weights alone.
     mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N.dtype)
-    if intrinsic == "nll":
-        mined_N = intrinsic_advantages(intrinsic_N, kinds.is_ph_N, num_generations)  # equation 6
+    if intrinsic != "constant":
+        sign = -1 if intrinsic == "certainty" else 1
+        mined_N = intrinsic_advantages(sign * intrinsic_N, kinds.is_ph_N, num_generations)  # equation 6
     tau_ref, tau_pos = base_N[kinds.is_grpo_N].sum(), (mined_N * weight_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
     means = intrinsic_N[is_ph_N].mean(), weight_N[is_ph_N].sum() / num_tokens_N[is_ph_N].sum()
@@ -317,9 +320,10 @@ MINER = AdvantageEstimator(
             one_of=("focal", "uniform"),
         ),
         "intrinsic": Knob(
-            "MINER's intrinsic reward: nll; or constant, 0.05 for every rollout of an all-right prompt (the paper's "
-            "ablation w/o IR, not calibrated: set miner_lambda_max: null).",
-            one_of=("nll", "constant"),
+            "MINER's intrinsic reward: nll, which credits unsure rollouts; certainty, its opposite, which is not the "
+            "paper's; or constant, 0.05 for every rollout of an all-right prompt (the paper's ablation w/o IR, not "
+            "calibrated: set miner_lambda_max: null).",
+            one_of=("nll", "certainty", "constant"),
         ),
     },
 )

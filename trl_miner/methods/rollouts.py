@@ -18,7 +18,7 @@ ROUNDING = 1e-6  # of a total reward, which is a weighted sum
 
 def _not_given() -> Any:
     """Raise: a method asks for what these rollouts do not have."""
-    raise ValueError("Rollouts must be given prompt_keys and texts where a method asks for them: got none.")
+    raise ValueError("Rollouts must be given what a method asks for: got none. Train with MinerGRPOTrainer.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,10 @@ class Rollouts:
     is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
     # Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
     prompt_keys: Callable[[], Tensor] = _not_given
+    # Returns (N,), 1 for a correct rollout, 0 for a wrong one, as the verifier says; NaN: unscorable.
+    correct: Callable[[], Tensor] = _not_given
+    # Returns (N,), how many rollouts of each one's prompt were correct in the generation batches before.
+    past_correct: Callable[[], Tensor] = _not_given
     # Returns the text of each of this process's B rollouts: of the tokens in `mask_BT`, without special ones.
     texts: Callable[[], list[str]] = _not_given
     seed: int = 0  # for random choices that the processes must make alike; no two batches share it

@@ -15,7 +15,7 @@ from .settings import DEFAULTS
 KINDS = tuple(kind.setting for kind in (PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG))
 # The kinds of prompts on which each estimator acts, where not on all; its record, which needs torch, says the same.
 ACTS_ON = {
-    **dict.fromkeys(("grpo", "entropy_adv"), ("mixed",)),
+    **dict.fromkeys(("grpo", "entropy_adv", "f_grpo", "passk", "boundary_gate"), ("mixed",)),
     **dict.fromkeys(("miner", "entropy", "constant", "placebo"), ("all_right",)),
     **{"ngrpo": ("mixed", "all_wrong"), "unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
 }

@@ -226,11 +226,11 @@ def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_bat
     return lines
 
 
-def needs_ledger(selection: str, problem: str) -> str:
-    """Return the error of a run that selects prompts by a ledger that it cannot go on with."""
+def needs_ledger(setting: str, problem: str) -> str:
+    """Return the error of a run with a setting that decides by a ledger with which it cannot go on."""
     return (
-        f"prompt_selection: {selection} needs the prompt ledger of the run that it resumes: {problem}. Resume with "
-        f"the data and the ledger of the first start, or leave prompt_selection out."
+        f"{setting} needs the prompt ledger of the run that it resumes: {problem}. Resume with the data and the "
+        f"ledger of the first start, or leave it out."
     )
 
 

@@ -28,6 +28,7 @@ from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
+from .generation_batch import correct_rollouts
 from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
@@ -202,6 +203,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             kinds,
             args.num_generations,
             score,
+            correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
             prompt_keys=lambda: torch.tensor([one.prompt_key for one in rollouts]),
             texts=lambda: [tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts],
             seed=args.seed * 2**40 + state.generated,

@@ -53,6 +53,12 @@ def total_rewards(rewards_NF: Tensor, weights_F: Tensor) -> Tensor:
     return rewards_N
 
 
+def correct_rollouts(verifier_rewards_N: Tensor, correct_threshold: float) -> Tensor:
+    """Return (N,), 1 for a correct rollout and 0 for a wrong one; NaN: unscorable."""
+    correct_N = (verifier_rewards_N >= correct_threshold).float()
+    return correct_N.masked_fill(verifier_rewards_N.isnan(), torch.nan)
+
+
 def prompt_keys(batch: dict[str, Any]) -> Tensor:
     """Return (N,), a number for each row's prompt: a hash of its tokens, unpadded. Every process must call it."""
     device = batch["prompt_ids"].device

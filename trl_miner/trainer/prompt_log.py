@@ -5,6 +5,7 @@ file.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,6 +102,8 @@ class PromptLog(TrainerCallback):
         self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
         self._numbers: dict[str, int] = {}  # of the prompts, by key
         self._writer: LedgerWriter | None = None
+        self._num_correct: Counter[int] = Counter()  # rollouts so far, by prompt
+        self._before: list[int] = []  # of the prompts of the newest batch, before it
         self._skipped: dict[str, None] = {}  # keys of prompts that the batch in progress skips
         self.selection = make_selection(args)
 
@@ -117,9 +120,9 @@ class PromptLog(TrainerCallback):
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None
         self.selection = make_selection(self._args)
-        if self.selection is not None:
-            for batch in ledger.batches:
-                self.selection.observe(batch)
+        self._num_correct.clear()
+        for batch in ledger.batches:
+            self._observe(batch)
 
     def _read(self) -> list[bytes]:
         rows = None if isinstance(self._rows, IterableDataset) else self._rows
@@ -128,10 +131,30 @@ class PromptLog(TrainerCallback):
             try:
                 return read_beginning(checkpoint.parent, header, self._state().prompts["batches"])
             except (ValueError, OSError) as error:
-                if self.selection is not None:
-                    raise ValueError(needs_ledger(self._args.prompt_selection, str(error))) from error
+                if reader := self._reader():
+                    raise ValueError(needs_ledger(reader, str(error))) from error
                 logger.warning(f"The prompt ledger begins anew: {error}.")
         return [line_of(header)]
+
+    def _reader(self) -> str:
+        """Return the setting that decides by the past of prompts; empty: none does."""
+        if self.selection is not None:
+            return f"prompt_selection: {self._args.prompt_selection}"
+        methods = [method.name for method in self._args.estimators if method.reads_past]
+        return f"advantage_estimator: {methods[0]}" if methods else ""
+
+    def _observe(self, batch: Batch) -> None:
+        """Take a line of the ledger into account."""
+        if self.selection is not None:
+            self.selection.observe(batch)
+        dropped = {*batch.dropped}
+        self._before = [self._num_correct[number] for i, number in enumerate(batch.prompts) if i not in dropped]
+        for number, correct in zip(batch.prompts, batch.correct, strict=True):
+            self._num_correct[number] += correct
+
+    def past_correct(self, num_generations: int) -> Tensor:
+        """Return (N,), how many rollouts of each one's prompt in the newest batch were correct before this batch."""
+        return torch.tensor(self._before).repeat_interleave(num_generations)
 
     def begin_batch(self) -> None:
         """Begin a generation batch. Every process must call it."""
@@ -170,8 +193,8 @@ class PromptLog(TrainerCallback):
         )
         if self._writer is not None:
             self._writer.append(batch.line())
+        self._observe(batch)
         if self.selection is not None:
-            self.selection.observe(batch)
             metrics["selection/skipped"].append(float(len(batch.skipped)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean

@@ -34,6 +34,7 @@ from .generation_batch import (
     EXTRA_FIELDS,
     GenerationBatch,
     completion_texts,
+    correct_rollouts,
     num_sampled_tokens,
     prompt_keys,
     total_rewards,
@@ -321,7 +322,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             self.num_generations,
             scores,
             world,
+            correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
             prompt_keys=lambda: prompt_keys(output),
+            past_correct=lambda: self.ledger.past_correct(self.num_generations).to(rewards_N.device),
             texts=lambda: completion_texts(output, self.processing_class),
             seed=args.seed * 2**40 + RunState.of(self).generated,
         )
