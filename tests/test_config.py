@@ -21,7 +21,10 @@ def test_the_defaults_are_the_papers(tmp_path):
     [
         (dict(num_generations=1), "num_generations must be at least 2.*got 1"),
         (dict(num_generations=0), "num_generations must be at least 2.*got 0"),
-        (dict(advantage_estimator="minor"), "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'"),
+        (
+            dict(advantage_estimator="minor"),
+            "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'",
+        ),
         (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0: got -0.1. The default is 0.25"),
         (dict(entropy_adv_kappa=0.5), "entropy_adv_kappa must be at least 1: got 0.5"),
         (dict(advantage_estimator=3), "advantage_estimator must be one of .*: got 3"),
