@@ -453,6 +453,7 @@ def test_the_model_card_does_not_credit_miner_for_another_method(policy, tmp_pat
             "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
         ),
         (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn"),
+        (dict(prompt_selection="thompson"), "prompt_selection=thompson generates all-right prompts less often"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
             "all-right and all-wrong prompts less often, from which Constant credit on all-right prompts and RL-ZVP",

@@ -13,6 +13,7 @@ from trl_miner.runs.prompt_ledger import FILE, Batch, read_beginning, read_ledge
 from trl_miner.runs.trainer_state import run_state
 from trl_miner.trainer.greso import Greso
 from trl_miner.trainer.prompts import PromptStream
+from trl_miner.trainer.thompson import Thompson
 
 KEYS = [f"{number:016x}" for number in range(2000)]
 
@@ -27,7 +28,7 @@ def line(correct, *, prompts=None, skipped=(), new=(), scored=4, spread=None, ro
 
 
 def selection(batches=(), **settings):
-    made = Greso(seed=3, **settings)
+    made = Greso(3, **settings)
     for batch in batches:
         made.observe(batch)
     return made
@@ -56,7 +57,7 @@ def test_the_draws_are_others_in_each_batch_and_for_each_seed():
     made = selection(batches=[batch])
     first = [made.skips(n, KEYS[n]) for n in range(64)]
     made.observe(line([2], prompts=[64], new=[["y", ""]]))
-    other = Greso(seed=4)
+    other = Greso(4)
     other.observe(batch)
     assert first != [made.skips(n, KEYS[n]) for n in range(64)]
     assert first != [other.skips(n, KEYS[n]) for n in range(64)]
@@ -99,6 +100,41 @@ def test_where_too_few_are_left_those_that_came_up_first_come_back():
     assert stream.draw(4, taken) == [4, 5]  # the rest of the data
 
 
+# Thompson
+
+
+def test_a_candidate_is_ranked_by_a_draw_from_its_posterior():
+    """30 of 40 right: Beta(31, 11), mean .738; never sampled: Beta(1, 1), on average .25 from one half."""
+    made = Thompson(3)
+    known = [made.rank(None, key) for key in KEYS]
+    assert sum(known) / 2000 == pytest.approx(0.25, abs=0.01) and known == [made.rank(None, key) for key in KEYS]
+    for _ in range(10):
+        made.observe(line([3], scored=4))
+    drawn = [made.rank(0, key) for key in KEYS]
+    assert sum(drawn) / 2000 == pytest.approx(31 / 42 - 0.5, abs=0.01)
+    assert made.metrics() == {"selection/pass_rate": pytest.approx(31 / 42)}
+    made.observe(line([0], prompts=[1], scored=0))  # nothing could be scored
+    assert made.metrics()["selection/pass_rate"] == pytest.approx((31 / 42 + 1 / 2) / 2)
+
+
+def test_of_the_candidates_the_best_are_drawn_and_the_others_wait_for_the_next_pass():
+    asked = []
+
+    def choose(indices, count):
+        asked.append(indices)
+        return [index for index in indices if index % 2][:count]
+
+    stream, taken = PromptStream(range(9), 9, choose=choose, candidates=3), set()
+    assert stream.draw(2, taken) == [1, 3] and taken == {1, 3}
+    assert stream.draw(2, set()) == [7, 1]  # 6, 7, 8, and the first of the next pass
+    assert asked == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 0, 1, 2]]
+
+
+def test_a_small_set_leaves_fewer_candidates():
+    stream = PromptStream(range(4), 4, choose=lambda indices, count: indices[:count], candidates=3)
+    assert stream.draw(3, set()) == [0, 1, 2]
+
+
 # In a training
 
 # Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have the same rollouts.
@@ -118,7 +154,12 @@ CASES = {
     "greso": dict(prompt_selection="greso"),
     "dynamic": dict(prompt_selection="greso", dynamic_sampling=True, advantage_estimator="grpo"),
 }
-READERS = CASES | {"gate": dict(advantage_estimator="boundary_gate")}  # a method that goes by the ledger, too
+# Others that go by the ledger
+READERS = CASES | {
+    "gate": dict(advantage_estimator="boundary_gate"),
+    "thompson": dict(prompt_selection="thompson", advantage_estimator="grpo"),
+    "thompson dynamic": dict(prompt_selection="thompson", dynamic_sampling=True, advantage_estimator="grpo"),
+}
 
 
 def train_on_a_rank(policy, folder):

@@ -345,7 +345,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "none",
         "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "
         "every visit in a row at which all rollouts were right, or all wrong. Others take their place, and all come "
-        "up again. With MINER it leaves out prompts that MINER learns from.",
+        "up again. thompson (MoPPS, arXiv 2507.04632): of four candidates for each prompt the one whose pass rate, "
+        "drawn from its posterior, is nearest to one half. With MINER both leave out prompts that MINER learns from.",
         one_of=("none", *SELECTIONS),
     )
 

@@ -31,8 +31,8 @@ from ..runs.prompt_ledger import (
     prompt_text,
     read_beginning,
 )
-from .greso import make_selection
 from .run import RunState
+from .selection import make_selection
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +168,14 @@ class PromptLog(TrainerCallback):
         self._skipped[key] = None
         return True
 
+    def choose(self, keys: Sequence[str], count: int) -> list[int]:
+        """Return the places of those candidates, by key, that the batch in progress generates."""
+        assert self.selection is not None
+        ranks = [self.selection.rank(self._numbers.get(key), key) for key in keys]
+        chosen = sorted(range(len(keys)), key=ranks.__getitem__)[:count]
+        self._skipped |= dict.fromkeys(key for i, key in enumerate(keys) if i not in chosen)
+        return sorted(chosen)
+
     def record(
         self, outcomes: PromptOutcomes, *, step: int, num_generations: int, metrics: dict[str, list[float]]
     ) -> None:
@@ -189,12 +197,12 @@ class PromptLog(TrainerCallback):
             spread=outcomes.spread,
             new=new,
             dropped=outcomes.dropped,
-            skipped=[numbers[key] for key in self._skipped if key not in sampled],
+            skipped=[numbers[key] for key in self._skipped if key not in sampled and key in numbers],
         )
         if self._writer is not None:
             self._writer.append(batch.line())
         self._observe(batch)
         if self.selection is not None:
-            metrics["selection/skipped"].append(float(len(batch.skipped)))
+            metrics["selection/skipped"].append(float(len(self._skipped.keys() - sampled)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean

@@ -10,6 +10,7 @@ from trl.trainer.utils import RepeatSampler
 
 from ..distributed import current_world
 from ..runs.prompt_ledger import key_text, prompt_key
+from .prompt_log import PromptLog
 
 
 class PromptRows(Dataset[Any]):
@@ -61,11 +62,20 @@ class LateRows(Sequence[dict[str, Any]]):
 class PromptStream:
     """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
 
-    def __init__(self, order: Iterable[int], num_prompts: int, skips: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        order: Iterable[int],
+        num_prompts: int,
+        skips: Callable[[int], bool] | None = None,
+        choose: Callable[[list[int], int], list[int]] | None = None,
+        candidates: int = 1,
+    ) -> None:
         """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass.
 
-        `skips` says which prompts the next batch leaves out, as long as there are others.
+        `skips` says which prompts the next batch leaves out, as long as there are others. `choose` returns so many of
+        some prompts, `candidates` times as many where there are.
         """
+        self._choose, self._candidates = choose, candidates
         self._order, self._num_prompts, self._skips = order, num_prompts, skips or (lambda index: False)
         self._passes = 0  # begun so far
         self._pass: list[int] = []
@@ -86,7 +96,7 @@ class PromptStream:
         drawn: list[int] = []
         postponed: list[int] = []
         skipped: dict[int, None] = {}
-        while len(drawn) < count and len(taken) + len(skipped) < self._num_prompts:
+        while len(drawn) < count * self._candidates and len(taken) + len(skipped) < self._num_prompts:
             index = self._next()
             if index in taken:
                 postponed.append(index)
@@ -95,6 +105,10 @@ class PromptStream:
             else:
                 taken.add(index)
                 drawn.append(index)
+        if self._choose is not None:
+            chosen = self._choose(drawn, count)
+            taken.difference_update({*drawn} - {*chosen})
+            drawn = chosen
         refill = [*skipped][: count - len(drawn)]
         taken.update(refill)
         self.put_back(postponed)
@@ -132,10 +146,10 @@ class PromptStream:
 class PromptSource:
     """Draws prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
 
-    def __init__(self, rows: Any, sampler: Any, num_generations: int, skips: Callable[[str], bool] | None) -> None:
+    def __init__(self, rows: Any, sampler: Any, num_generations: int, log: PromptLog) -> None:
         """Begin with the first prompt of the training set, in the order of TRL's sampler.
 
-        `skips` says whether the next batch skips a prompt, by its key in the prompt ledger; None: none.
+        `log` says which prompts the next batch leaves out.
         """
         if not isinstance(sampler, RepeatSampler):
             raise ValueError(
@@ -146,7 +160,18 @@ class PromptSource:
         sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
         self._rows, self._num_generations = rows, num_generations
         key = cache(lambda index: key_text(prompt_key(rows[index])))
-        self.stream = PromptStream(sampler, len(rows), None if skips is None else lambda index: skips(key(index)))
+        selection = log.selection
+        if selection is None:
+            self.stream = PromptStream(sampler, len(rows))
+        elif selection.candidates == 1:
+            self.stream = PromptStream(sampler, len(rows), lambda index: log.skips(key(index)))
+        else:
+            self.stream = PromptStream(
+                sampler,
+                len(rows),
+                choose=lambda indices, count: [indices[i] for i in log.choose([*map(key, indices)], count)],
+                candidates=selection.candidates,
+            )
 
     def draw_rows(self, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""

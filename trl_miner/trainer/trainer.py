@@ -217,9 +217,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
         if self._prompts is None:
-            skips = None if self.ledger.selection is None else self.ledger.skips
             sampler = self._get_train_sampler(self._prompt_rows)
-            self._prompts = PromptSource(self._prompt_rows, sampler, self.num_generations, skips)
+            self._prompts = PromptSource(self._prompt_rows, sampler, self.num_generations, self.ledger)
             if (stream := RunState.of(self).prompts["stream"]) is not None:
                 self._prompts.stream.load_state(stream)
         if self._sampling is not None:
