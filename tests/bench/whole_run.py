@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 # Of each world: the folder of its recipes, the generation batches of a run, those from one scoring to the next, and
 # the training problems: so few that a run passes over them 5 or 6 times, as a prompt must come back to be passed over.
 RUNS = {"arithmetic": ("arithmetic", 60, 4, 160), "strategies": ("study", 60, 4, 96)}
-METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso")
+METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso", "thompson")
 CPU_SECONDS = "rollouts/cpu_seconds_total"
 UNITS = {"rollouts/generated_total": "rollouts", "rollouts/tokens_total": "tokens", CPU_SECONDS: "CPU seconds"}
 SHARES = {"GRPO's best": 1.0, "95 % of it": 0.95}
