@@ -23,6 +23,7 @@ from trl_miner.methods import ESTIMATORS
 from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
+from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
 from trl_miner.viewing import figures
 from trl_miner.viewing.charts import CHARTS, Chart, Panel
@@ -92,7 +93,7 @@ def write_completions(run, step, rows):
 def history(values, **more):
     """A run that logged these rewards at steps 1, 2, ..."""
     logs = [log(step, reward) for step, reward in enumerate(values, 1)]
-    return RunHistory(Path("run"), "run", logs, **more)
+    return RunHistory(Path("run"), "run", columns_of(logs), **more)
 
 
 def lines_of(axes):
@@ -228,7 +229,7 @@ GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "
     ],
 )
 def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
-    assert is_grpo(RunHistory(Path("r"), "r", [], settings=clean_settings(recipe), method="m")) == is_baseline
+    assert is_grpo(RunHistory(Path("r"), "r", {}, settings=clean_settings(recipe), method="m")) == is_baseline
 
 
 def compared(tmp_path, variants, model="m"):
@@ -312,7 +313,10 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
     logs = [{"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
             for step, value in enumerate(values, 1)]  # fmt: skip
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
-    runs = [RunHistory(tmp_path / str(seed), f"r{seed}", logs, "m", seed, {"a": "1"}, scores) for seed in (1, 2)]
+    runs = [
+        RunHistory(tmp_path / str(seed), f"r{seed}", columns_of(logs), "m", seed, {"a": "1"}, scores)
+        for seed in (1, 2)
+    ]
     draw_chart(name, runs, tmp_path / "p.svg")
     ElementTree.parse(tmp_path / "p.svg")
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
@@ -320,7 +324,7 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
 
 def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
     own = Chart("own", "Mine", (Panel("mine", "Mine", "apples", log=True),), "How to read it.")
-    run = RunHistory(Path("run"), "run", [log(step, mine=step) for step in (1, 2)])
+    run = RunHistory(Path("run"), "run", columns_of(log(step, mine=step) for step in (1, 2)))
     axes = draw_chart(own, [run]).axes[0]
     assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
     with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):

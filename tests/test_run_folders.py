@@ -9,6 +9,7 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trl_miner.cli import main
@@ -18,7 +19,7 @@ from trl_miner.runs.completions import completions_files
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs, read_runs
-from trl_miner.runs.trainer_state import last_step
+from trl_miner.runs.trainer_state import last_step, read_log
 from trl_miner.runs.training_record import read_compared
 from trl_miner.viewing.material import read_material
 
@@ -36,11 +37,34 @@ def folders(tmp_path):
 # Reading
 
 
+def test_a_log_is_read_in_parts_of_any_size(tmp_path, monkeypatch):
+    """Logs of one step are one, the last value counts; what is no training log, or no number, is left out."""
+    logs = [{"step": 2, "reward": 1, "b": "x"}, {"step": 1, "reward": 0.5, "text": "],}"}, {"step": 1, "eval": 3.0}]
+    logs += [{"step": 2, "reward": 0.25, "c": True}, 7, None, {"step": True, "reward": 1.0}]
+    for indent in (None, 2):
+        path = tmp_path / "trainer_state.json"
+        path.write_text(json.dumps({"global_step": 2, "log_history": logs, "max_steps": 3}, indent=indent))
+        for size in (1, 3, 50, 10_000):
+            monkeypatch.setattr("trl_miner.runs.trainer_state._CHUNK", size)
+            state, columns = read_log(path)
+            assert state == {"global_step": 2, "log_history": [], "max_steps": 3}
+            assert columns["reward"].tolist() == [[1, 0.5], [2, 0.25]] and set(columns) == {
+                "step",
+                "reward",
+                *"bc",
+                "text",
+            }
+            assert all(np.isnan(columns[name][:, 1]).all() for name in ("b", "c", "text"))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError):
+        read_log(path)
+
+
 def test_a_run_is_read():
     run = read_run(RUN)
     assert (run.steps, run.planned, run.finished, run.seed, run.notes) == (4, 4, True, 1, [])
     assert run.per_step == 2
-    assert [log["step"] for log in run.logs] == [1, 3] and run.values("miner/scale")
+    assert run.values("step") == [(1, 1), (3, 3)] and run.values("miner/scale")
     assert run.scores == {0: {"pass@1": 0.6875, "pass@2": 0.75}, 2: {"pass@1": 0.6875, "pass@2": 0.75}} | {
         4: {"pass@1": 0.71875, "pass@4": 1.0}
     }

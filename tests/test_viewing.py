@@ -7,6 +7,7 @@ import pytest
 from studies import counts_of
 
 from trl_miner.runs.history import RunHistory
+from trl_miner.runs.trainer_state import columns_of
 from trl_miner.viewing.comparison import methods_table, read_finished
 from trl_miner.viewing.curves import draw_training
 
@@ -33,7 +34,7 @@ def run_of(*passes, totals=(800, 400), estimator="ucas"):
         logs[1] |= {"rollouts/generated_total": float(totals[0]), "rollouts/used_total": float(totals[1])}
     scores = {20.0 * at: {"pass@1": p, "pass@8": min(1.0, p + 0.1)} for at, p in enumerate(passes)}
     settings = {"advantage_estimator": estimator}
-    return RunHistory(Path("run"), "run", logs, "m", settings=settings, scores=scores, per_step=2)
+    return RunHistory(Path("run"), "run", columns_of(logs), "m", settings=settings, scores=scores, per_step=2)
 
 
 def cells_of(table):

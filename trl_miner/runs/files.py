@@ -57,7 +57,7 @@ def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJ
     """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
-    _check_place(path, advice)
+    check_place(path, advice)
     try:
         return parse_object(path.read_bytes(), record)
     except (ValueError, OSError) as error:
@@ -84,7 +84,7 @@ def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJE
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
-    _check_place(path, advice)
+    check_place(path, advice)
     records = []
     # split on "\n" alone: a text inside a record may hold the other characters that end a line
     for line_number, line in enumerate(_unpacked(path, advice).split(b"\n"), start=1):
@@ -153,7 +153,8 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
         return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 
-def _check_place(path: Path, advice: str) -> None:
+def check_place(path: Path, advice: str = ADVICE) -> None:
+    """Raise ValueError for what is no file of its folder, or too large."""
     if problem := fault(path, largest=LARGEST):
         raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
 

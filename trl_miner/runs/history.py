@@ -17,8 +17,7 @@ from .records import number as number
 from .segments import sentences
 from .settings import DEFAULTS, clean_settings, read_options
 from .trainer_state import FILE as STATE
-from .trainer_state import RECORD as STATE_RECORD
-from .trainer_state import clean_logs
+from .trainer_state import read_log
 from .training_record import RECORD, TRAINING
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class RunHistory:
         method: The name of the recipe, where `trl-miner compare` recorded it.
         seed: The seed; None: not recorded.
         settings: The recorded settings, each as text in one spelling; empty: none.
-        logs: The training logs, one per logged optimizer step, steps ascending.
+        columns: The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
         scores: Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
         steps: Optimizer steps done.
         planned: Optimizer steps planned; None: not recorded.
@@ -49,7 +48,7 @@ class RunHistory:
 
     folder: Path
     name: str
-    logs: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, "np.ndarray"]
     method: str | None = None
     seed: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -62,21 +61,12 @@ class RunHistory:
     since: int = 0
     held_out: HeldOut | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    _points: dict[str, "np.ndarray"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def points(self, key: str) -> "np.ndarray":
-        """Return (logs, 2) optimizer steps and values of a metric by its key; NaN where it is no finite number."""
+        """Return a column, which may be empty."""
         import numpy as np
 
-        if key not in self._points:  # a report asks for the same metric some ten times, of up to a million logs
-            having = [log for log in self.logs if key in log]
-            values = [log[key] for log in having]
-            if {*map(type, values)} != {float}:
-                values = [*map(number, values)]  # None becomes NaN
-            points = np.array([[log["step"] for log in having], values], dtype=float).T
-            points[~np.isfinite(points)] = np.nan
-            self._points[key] = points
-        return self._points[key]
+        return self.columns.get(key, np.empty((0, 2)))
 
     def values(self, key: str) -> list[tuple[float, float]]:
         """Return `points` of a metric by its key, as (optimizer step, value)."""
@@ -96,20 +86,19 @@ def read_run(folder: str | Path) -> RunHistory:
         ValueError: None of those there can be read.
     """
     folder = Path(folder)
-    state, notes = _read_state(folder)
+    state, columns, notes = _read_state(folder)
     record = read_optional(folder / RECORD, notes, TRAINING)
     compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
-    logs = clean_logs(state.get("log_history"))
-    steps = int(number(state.get("global_step")) or (logs[-1]["step"] if logs else 0))
+    steps = int(number(state.get("global_step")) or max((points[-1, 0] for points in columns.values()), default=0))
     planned = number(state.get("max_steps"))
     held_out = read_held_out(folder, notes)
     known = record | compared
     return RunHistory(
         folder=folder,
         name=folder.resolve().name,
-        logs=logs,
+        columns=columns,
         method=compared.get("method"),
         seed=known.get("seed"),
         settings=_settings(compared, record) | ({"segments": " ".join(changed)} if changed else {}),
@@ -150,22 +139,27 @@ def no_state(folder: Path) -> str:
     )
 
 
-def _read_state(folder: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, "np.ndarray"], list[str]]:
     """Read the state with the most steps: a resumed run may have left an older one in its folder."""
     files = _state_files(folder)
     if not files:
         raise FileNotFoundError(no_state(folder))
     notes: list[str] = []
     furthest: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
         steps = number(furthest.get("global_step")) or 0
         if not furthest or (step_of(path.parent) or 0) > steps:
-            state = read_optional(path, notes, STATE_RECORD)
-            if state and (not furthest or (number(state.get("global_step")) or 0) > steps):
-                furthest = state
+            try:
+                state, found = read_log(path)
+            except (ValueError, OSError) as error:
+                notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
+                continue
+            if not furthest or (number(state.get("global_step")) or 0) > steps:
+                furthest, columns = state, found
     if not furthest:
         raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
-    return furthest, notes
+    return furthest, columns, notes
 
 
 def _settings(compared: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:

@@ -97,14 +97,17 @@ def _content(run: RunHistory) -> dict[str, Any]:
         **without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
         "scores": {f"{step:g}": dict(known) for step, known in run.scores.items()},
         "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
-        "logs": _columns(run.logs),
+        "logs": _lists(run),
     }
 
 
-def _columns(logs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    keys = dict.fromkeys(key for log in logs for key in log)
-    kept = [key for key in keys if key != "step" and (key in METRICS or key.startswith(METRIC_PREFIXES))]
-    return {key: [_short(log[key]) if key in log else None for log in logs] for key in ("step", *kept)}
+def _lists(run: RunHistory) -> dict[str, list[Any]]:
+    kept = sorted(key for key in run.columns if key in METRICS or key.startswith(METRIC_PREFIXES))
+    lists = {}
+    for key in ("step", *kept):
+        known = dict(run.values(key))
+        lists[key] = [_short(known[step]) if step in known else None for step, _ in run.values("step")]
+    return lists
 
 
 def _short(value: Any) -> Any:
@@ -117,19 +120,21 @@ def _short(value: Any) -> Any:
 
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
+    import numpy as np
+
     logs: Mapping[str, Sequence[Any]] = content["logs"]
     if not all(isinstance(step, int | float) for step in logs.get("step", [None])):
         raise ValueError("logs must hold the step of each log")
     if Path(content["name"]).is_absolute():
         raise ValueError("name must be the name of a run: it is a path")
-    rows = []
-    for values in zip(*logs.values(), strict=True):
-        known = {key: value for key, value in zip(logs, values, strict=True) if value is not None}
-        rows.append({key: math.nan if value == _NO_NUMBER else value for key, value in known.items()})
+    columns = {}
+    for key, values in logs.items():
+        pairs = zip(logs["step"], values, strict=True)
+        columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
     fields: dict[str, Any] = {name: content.get(name) for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],
-        logs=rows,
+        columns=columns,
         scores={_step(text): known for text, known in content["scores"].items()},
         held_out=clean_held_out(content.get("held_out") or {}),
         **fields,

@@ -49,7 +49,7 @@ def mean_step_time(run: RunHistory) -> float | None:
     import numpy as np  # not above: `trl-miner compare` starts without it
 
     # A log holds the mean since the log before, so that it counts for as many optimizer steps.
-    logged = np.array([log["step"] for log in run.logs], dtype=float)
+    logged = run.points("step")[:, 0]
     points = run.points("step_time")
     points = points[np.isfinite(points[:, 1])]
     weights = np.diff(logged, prepend=0.0)[np.searchsorted(logged, points[:, 0])]

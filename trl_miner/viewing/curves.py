@@ -82,7 +82,7 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
         The path of the picture.
     """
     history = read_run(run)
-    if not history.logs:
+    if not history.columns:
         raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")
     path = Path(run) / "training.png" if path is None else Path(path)
     labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
