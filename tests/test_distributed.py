@@ -253,7 +253,8 @@ def assembling(size):
             for part in generated
         )
         rounds, Image.sent = by_rank[world.rank], []
-        found = join_rounds(rounds, groups, G, world)
+        wanted = [(r, place * G + i) for r, place, *_ in groups for i in range(G)]
+        found = join_rounds(rounds, wanted, world)
         assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
         assert [*found.extra] == [*extra]  # TRL gathers them in this order
         assert torch.equal(found.rewards_NF, rewards_NF)

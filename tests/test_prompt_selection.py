@@ -158,6 +158,8 @@ CASES = {
 READERS = CASES | {
     "gate": dict(advantage_estimator="boundary_gate"),
     "thompson": dict(prompt_selection="thompson", advantage_estimator="grpo"),
+    "rounds": dict(adaptive_sampling_rounds=3),
+    "rounds thompson": dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"),
     "thompson dynamic": dict(prompt_selection="thompson", dynamic_sampling=True, advantage_estimator="grpo"),
 }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from trl import GRPOConfig
 
 from .importing import did_you_mean
-from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, SELECTIONS
+from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
@@ -146,6 +146,8 @@ class SharedSettings:
             methods.append(GSPO)
         if self.dynamic_sampling:
             methods.append(DYNAMIC_SAMPLING)
+        if self.adaptive_sampling_rounds > 1:
+            methods.append(REINFORCE_ADA)
         if self.prompt_selection in SELECTIONS:
             methods.append(SELECTIONS[self.prompt_selection])
         return tuple(methods)
@@ -168,6 +170,8 @@ class SharedSettings:
         names = [record.setting(name) for name in record.knobs]
         if method == DYNAMIC_SAMPLING.name:
             names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
+        if method == REINFORCE_ADA.name:
+            names = ["adaptive_sampling_rounds"]
         replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
         return {name: None if name in replaced else getattr(self, name) for name in names}
 
@@ -339,6 +343,14 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     dynamic_sampling_max_rounds: int = setting(
         10,
         "Generations per batch, the first included, before it is filled up with prompts that are not mixed.",
+        at_least=1,
+    )
+    adaptive_sampling_rounds: int = setting(
+        1,
+        "Reinforce-Ada (arXiv 2510.04996): sample a prompt in up to so many rounds of num_generations rollouts, until "
+        "half of a group can be right and half wrong; 1: once. Of its rollouts a group is then chosen, half right and "
+        "half wrong as far as there are, with the mean and deviation of all. A prompt that never was mixed keeps its "
+        "first group, which MINER sees whole.",
         at_least=1,
     )
     prompt_selection: str = setting(

@@ -123,6 +123,20 @@ def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
         raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
 
 
+def adaptive_sampling_fits(args: Any) -> None:
+    """`adaptive_sampling_rounds` has no other sampling beside it, and no rewards that are normalized one by one."""
+    if args.adaptive_sampling_rounds <= 1:
+        return
+    got = "dynamic_sampling=True" if args.dynamic_sampling else ""
+    if args.multi_objective_aggregation != "sum_then_normalize":
+        got = f"multi_objective_aggregation={args.multi_objective_aggregation!r}"
+    if got:
+        raise ValueError(
+            f"adaptive_sampling_rounds fills the batch by itself, and judges the sum of the rewards: got {got}. Leave "
+            f"one of them out."
+        )
+
+
 def token_budget_holds_a_rollout(args: Any) -> None:
     """`max_tokens_per_micro_batch` holds the longest completion."""
     budget, longest = args.max_tokens_per_micro_batch, args.max_completion_length
@@ -320,17 +334,23 @@ def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) 
 # Known besides: the training set.
 
 
+def draws_prompts(args: Any) -> bool:
+    """Return whether the trainer draws prompts itself, in the place of TRL's dataloader."""
+    return bool(args.dynamic_sampling or args.adaptive_sampling_rounds > 1 or args.prompt_selection in SELECTIONS)
+
+
 def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
-    """`dynamic_sampling` and `prompt_selection` can draw the prompts of a training set by their index."""
-    if not args.dynamic_sampling and args.prompt_selection not in SELECTIONS:
+    """What draws prompts in the place of TRL's dataloader can draw those of a training set by their index."""
+    if not draws_prompts(args):
         return
+    setting = "dynamic_sampling" if args.dynamic_sampling else "adaptive_sampling_rounds"
     has_images = bool({"image", "images"} & set(getattr(rows, "column_names", None) or ()))
-    if args.dynamic_sampling and (has_tools or has_images):
+    if (args.dynamic_sampling or args.adaptive_sampling_rounds > 1) and (has_tools or has_images):
         raise ValueError(
-            "dynamic_sampling works on prompts of text alone: got tools, environments or images. Leave "
-            "dynamic_sampling out."
+            f"{setting} works on prompts of text alone: got tools, environments or images. Leave {setting} out."
         )
-    setting = "dynamic_sampling" if args.dynamic_sampling else f"prompt_selection: {args.prompt_selection}"
+    if not (args.dynamic_sampling or args.adaptive_sampling_rounds > 1):
+        setting = f"prompt_selection: {args.prompt_selection}"
     if not isinstance(rows, Sized):
         raise ValueError(
             f"{setting} draws prompts by their index: got a streaming training set. Load it without streaming, or "
@@ -368,6 +388,7 @@ RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
         trl_fields_are_in_range,
         policy_loss_fits,
         dynamic_sampling_keeps_what_methods_learn_from,
+        adaptive_sampling_fits,
         token_budget_holds_a_rollout,
         dose_has_methods_to_scale,
     ),

@@ -38,7 +38,7 @@ def measure(num_rollouts, num_tokens):
     from accelerate.utils import gather_object
 
     from trl_miner.distributed import current_world
-    from trl_miner.trainer.dynamic_sampling import Group, join_rounds
+    from trl_miner.trainer.dynamic_sampling import join_rounds
     from trl_miner.trainer.generation_batch import GeneratedRound
 
     PartialState(cpu=True)
@@ -51,13 +51,13 @@ def measure(num_rollouts, num_tokens):
         rounds.append(GeneratedRound(rows, rollouts(count, num_tokens, [r, world.rank]), rewards_NF, {}))
     num_groups = num_rollouts // G
     groups = [(0, p) for p in range(0, num_groups, 2)] + [(1, p) for p in range(1, num_groups, 2)]
-    groups = [Group(r, p, 0, True) for r, p in groups]
+    wanted = [(r, G * p + i) for r, p in groups for i in range(G)]
     gc.collect()
     dist.barrier()
     before = memory_mib("VmRSS")
     reset_peak_memory()
     start = time.perf_counter()
-    batch = join_rounds(rounds, groups, G, world)
+    batch = join_rounds(rounds, wanted, world)
     seconds, peak, after = time.perf_counter() - start, memory_mib("VmHWM"), memory_mib("VmRSS")
     assert len(batch.rows) == count
     print(json.dumps([before, peak - before, after, seconds]))

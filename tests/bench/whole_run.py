@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent / "results"
 # Of each world: the folder of its recipes, the generation batches of a run, those from one scoring to the next, and
 # the training problems: so few that a run passes over them 5 or 6 times, as a prompt must come back to be passed over.
 RUNS = {"arithmetic": ("arithmetic", 60, 4, 160), "strategies": ("study", 60, 4, 96)}
-METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso", "thompson")
+METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso", "thompson", "rounds")
 CPU_SECONDS = "rollouts/cpu_seconds_total"
 UNITS = {"rollouts/generated_total": "rollouts", "rollouts/tokens_total": "tokens", CPU_SECONDS: "CPU seconds"}
 SHARES = {"GRPO's best": 1.0, "95 % of it": 0.95}
@@ -79,7 +79,11 @@ def write_arms(
                 held_out=160, score_samples=4, log_token_credit=0, dataset_name=str(problems.resolve()),
             )  # fmt: skip
             recipe.pop("score_final_samples", None)
-            if selection != "none":
+            if selection == "rounds":
+                if method == "dapo":  # which samples by itself
+                    continue
+                recipe["adaptive_sampling_rounds"] = 4
+            elif selection != "none":
                 recipe["prompt_selection"] = selection
             paths.append(output / "recipes" / f"{method if selection == 'none' else f'{method}_{selection}'}.yaml")
             paths[-1].parent.mkdir(parents=True, exist_ok=True)

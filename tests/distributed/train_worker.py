@@ -126,6 +126,9 @@ CASES = {
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
     "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
+    "f_grpo": dict(advantage_estimator="f_grpo", all_right="miner", miner_intrinsic="certainty"),
+    "boundary_gate": dict(advantage_estimator="boundary_gate"),
+    "adaptive_sampling": dict(adaptive_sampling_rounds=3),
     "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
     "dynamic_sampling_not_full": dict(
         advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_max_rounds=2

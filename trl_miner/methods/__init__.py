@@ -15,7 +15,7 @@ from .rollouts import Surrogate as Surrogate
 # A line per file. Their knobs appear in this order in `trl-miner train --help`.
 from .miner import MINER as MINER
 from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GRPO, GSPO as GSPO
-from .grpo import GRESO as GRESO, THOMPSON as THOMPSON
+from .grpo import GRESO as GRESO, REINFORCE_ADA as REINFORCE_ADA, THOMPSON as THOMPSON
 from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV

@@ -112,17 +112,14 @@ def _draw_round(
     return indices[:usable]
 
 
-def join_rounds(
-    rounds: list[GeneratedRound], groups: Sequence[Group], num_generations: int, world: World
-) -> GeneratedRound:
+def join_rounds(rounds: list[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World) -> GeneratedRound:
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
-    `rounds` is emptied, so that what is not in the batch takes no memory meanwhile. A value that only other rows have,
-    whatever process they come from, is None. Every process must call it.
+    `wanted` names them by round and row. `rounds` is emptied, so that what is not in the batch takes no memory
+    meanwhile. A value that only other rows have, whatever process they come from, is None. Every process must call it.
     """
     if len(rounds) == 1:  # every process has what it needs
         return rounds.pop()
-    wanted = [(group.round, num_generations * group.place + i) for group in groups for i in range(num_generations)]
     rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
     parts = [None if k in _columns(rounds[0]) else part for k, part in enumerate(rounds[0].generated)]
     names = {*gather_object([name for one in rounds for name in _columns(one)])}
@@ -168,14 +165,35 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, Tensor) else value
 
 
-class DynamicSampling:
-    """Fills generation batches of a trainer.
+class RoundSampling:
+    """Generates rounds of rollouts by a trainer.
 
     It takes the whole trainer: it generates and scores by the trainer's own methods, those of subclasses included.
     """
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+
+    def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
+        """Generate and score a batch; return this process's rows of it. Every process must call it."""
+        raise NotImplementedError
+
+    def _generate_round(self, rows: list[Any]) -> GeneratedRound:
+        """Generate and score this process's rows of a round. Every process must call it."""
+        trainer, prompts = self._trainer, [row["prompt"] for row in rows]
+        generated = trainer._generate(prompts)
+        fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
+        generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
+        for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
+            row.update((name, values[i] if isinstance(values, list) else values) for name, values in fields.items())
+        rewards_NF = trainer._calculate_rewards(rows, prompts, generated[COMPLETIONS], generated[COMPLETION_IDS])
+        extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
+        trainer._pending_extra_logs.clear()
+        return GeneratedRound(rows, generated, rewards_NF, extra)
+
+
+class DynamicSampling(RoundSampling):
+    """Fills generation batches with prompts that differ in correctness."""
 
     def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Generate and score until a batch is full; return this process's rows of it. Every process must call it."""
@@ -197,22 +215,11 @@ class DynamicSampling:
         batch.outcomes.dropped = filled.dropped
         batch.num_generated = len(filled.generated) * trainer.num_generations
         self._log(filled, num_groups, source.stream.epoch)
-        batch.prepared = join_rounds(rounds, filled.groups, trainer.num_generations, world)
+        size = trainer.num_generations
+        wanted = [(group.round, size * group.place + i) for group in filled.groups for i in range(size)]
+        batch.prepared = join_rounds(rounds, wanted, world)
         trainer._pending_extra_logs.update(batch.prepared.extra)
         return batch.prepared.rows
-
-    def _generate_round(self, rows: list[Any]) -> GeneratedRound:
-        """Generate and score this process's rows of a round. Every process must call it."""
-        trainer, prompts = self._trainer, [row["prompt"] for row in rows]
-        generated = trainer._generate(prompts)
-        fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
-        generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
-        for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
-            row.update((name, values[i] if isinstance(values, list) else values) for name, values in fields.items())
-        rewards_NF = trainer._calculate_rewards(rows, prompts, generated[COMPLETIONS], generated[COMPLETION_IDS])
-        extra = {name: values for name, values in trainer._pending_extra_logs.items() if len(values) == len(rows)}
-        trainer._pending_extra_logs.clear()
-        return GeneratedRound(rows, generated, rewards_NF, extra)
 
     def _log(self, filled: FilledBatch, num_groups: int, epoch: float) -> None:
         trainer = self._trainer

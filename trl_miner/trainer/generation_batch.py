@@ -32,8 +32,9 @@ class GenerationBatch:
     """A generation batch under way, until TRL returns it."""
 
     num_generated: int  # rollouts generated for it on all processes, dropped ones included
-    prepared: GeneratedRound | None = None  # what dynamic sampling has generated and scored; None: TRL does both
+    prepared: GeneratedRound | None = None  # what was generated and scored in rounds; None: TRL does both
     num_tokens: int = 0  # tokens that the model has generated for it on this process
+    statistics: Any = None  # `PromptStatistics` of adaptive sampling; None: those of the batch's own rollouts decide
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
     outcomes: PromptOutcomes = field(default_factory=PromptOutcomes)  # how its prompts came out
 

@@ -26,8 +26,9 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..precision import warn_of_slow_bf16
 from ..reward_functions import check_rewards
-from ..rules import prompts_can_be_drawn
-from .dynamic_sampling import DynamicSampling
+from ..rules import draws_prompts, prompts_can_be_drawn
+from .adaptive_sampling import AdaptiveSampling
+from .dynamic_sampling import DynamicSampling, RoundSampling
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -120,17 +121,21 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
-        self._draws_prompts = args.dynamic_sampling or self.ledger.selection is not None
+        self._draws_prompts = draws_prompts(args)
         if self._draws_prompts:
             has_tools = bool(self.tools or self.environment_factories)
             prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
             if overridden(self, ("get_train_dataloader",)):
                 raise ValueError(
-                    f"dynamic_sampling and prompt_selection draw prompts in the place of the dataloader: got "
-                    f"{type(self).__name__}, which overrides get_train_dataloader. Change the training set instead, "
-                    f"or leave them out."
+                    f"dynamic_sampling, adaptive_sampling_rounds and prompt_selection draw prompts in the place of "
+                    f"the dataloader: got {type(self).__name__}, which overrides get_train_dataloader. Change the "
+                    f"training set instead, or leave them out."
                 )
-        self._sampling = DynamicSampling(self) if args.dynamic_sampling else None
+        self._sampling: RoundSampling | None = None
+        if args.dynamic_sampling:
+            self._sampling = DynamicSampling(self)
+        elif args.adaptive_sampling_rounds > 1:
+            self._sampling = AdaptiveSampling(self)
 
     def _add_scoring(self) -> None:
         """Add the forwards that score tokens, and the check of the sampler's log-probs."""
@@ -258,7 +263,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def _observe_rollouts(self, generate: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
         batch = self._batch
-        if batch is not None and batch.prepared is not None:  # dynamic sampling has generated
+        if batch is not None and batch.prepared is not None:  # it was generated in rounds
             return batch.prepared.generated
         with self.generating(GENERATION):
             generated = generate(*args)
@@ -283,7 +288,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
         batch = self._batch
-        if batch is not None and batch.prepared is not None:  # dynamic sampling has scored
+        if batch is not None and batch.prepared is not None:  # it was scored in rounds
             rewards_NF = batch.prepared.rewards_NF
         else:
             with phase("rewards", self.state.global_step):
@@ -311,6 +316,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         rewards_N = total_rewards(rewards_NF, self.reward_weights)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
+        if self._batch is not None and self._batch.statistics is not None:
+            advantages_N = self._batch.statistics.advantages(rewards_N, args.scale_rewards)
         ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
         kinds, rewards_N, advantages_N = self._sort_groups(rewards_N, advantages_N, verifier_rewards_N)
         rollouts = Rollouts(

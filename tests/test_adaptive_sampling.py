@@ -1,0 +1,149 @@
+"""`adaptive_sampling_rounds`: rollouts in rounds, of which a group is chosen for each prompt."""
+
+import random
+
+import pytest
+import torch
+from harness import Recording, config, crc, mixed_reward, problems, trained
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.trainer.adaptive_sampling import PromptStatistics, choose_rollouts, is_balanced
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("correct", "size", "chosen"),
+    [
+        ([1, 1, 1, 1, 1, 0, 0, 1], 4, [0, 1, 5, 6]),  # two of each: the first
+        ([1, 1, 1, 1, 1, 1, 0, 1], 4, [0, 1, 2, 6]),  # one wrong
+        ([0, 0, 0, 0, 0, 1, 0, 0], 4, [0, 1, 2, 5]),
+        ([1] * 8, 4, [0, 1, 2, 3]),  # all right: the first group
+        ([0] * 8, 4, [0, 1, 2, 3]),
+        ([NAN, 1, NAN, NAN, 1, 1, NAN, NAN], 4, [0, 1, 4, 5]),  # what cannot be scored, last
+        ([1, 0, 0], 3, [0, 1, 2]),
+    ],
+)
+def test_half_of_a_group_is_right_as_far_as_there_are(correct, size, chosen):
+    assert choose_rollouts(correct, size) == chosen
+
+
+@given(st.integers(2, 6), st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=6, max_size=30))
+def test_a_whole_group_is_chosen_and_no_kind_is_lost(size, correct):
+    chosen = choose_rollouts(correct, size)
+    kinds = [correct[place] for place in chosen]
+    assert len(chosen) == size == len({*chosen}) and chosen == sorted(chosen)
+    if 0 in correct and 1 in correct:
+        assert 0 in kinds and 1 in kinds
+    if is_balanced(correct, size):
+        assert kinds.count(1) == size // 2 and kinds.count(0) == size - size // 2
+
+
+def test_advantages_are_by_all_rollouts_of_a_prompt():
+    # of 16 rollouts 12 right: mean .75, sample std .447; of 8 none: 0 and 0
+    statistics = PromptStatistics(torch.tensor([0.75, 0.0]), torch.tensor([0.447, 0.0]))
+    rewards = torch.tensor([1.0, 0.0, 0.0, NAN])
+    assert statistics.advantages(rewards, "none").tolist() == [0.25, -0.75, 0.0, 0.0]
+    found = statistics.advantages(rewards, "group", std_eps=0.0)[:2]
+    assert found.tolist() == pytest.approx([0.25 / 0.447, -0.75 / 0.447])
+    # the batch's rewards that are known, 1, 0, 0: std .5774
+    assert statistics.advantages(rewards, "batch", std_eps=0.0)[0].item() == pytest.approx(0.25 / 0.57735, rel=1e-4)
+
+
+class Rounds(Recording):
+    """Keeps the prompts and the rewards of every round."""
+
+    def __init__(self, *args, **kwargs):
+        self.rounds = []
+        super().__init__(*args, **kwargs)
+        generate_round = self._sampling._generate_round
+
+        def generate(rows):
+            found = generate_round(rows)
+            self.rounds.append(([row["prompt"] for row in rows], found.rewards_NF[:, 0].tolist()))
+            return found
+
+        self._sampling._generate_round = generate
+
+
+def by_luck(prompts, completions, **kwargs):
+    """By prompt, always right, never, or by the completion: one in four or three in four."""
+    shares = [1.0, 0.0, 0.25, 0.75]
+    draws = [random.Random(crc(p + c)).random() for p, c in zip(prompts, completions, strict=True)]
+    return [float(draw < shares[crc(p) % 4]) for p, draw in zip(prompts, draws, strict=True)]
+
+
+def test_a_prompt_is_sampled_until_half_of_a_group_can_be_right_and_half_wrong(policy, tmp_path):
+    """Against the rule written down as a loop over what came out."""
+    settings = dict(max_steps=6, adaptive_sampling_rounds=3, scale_rewards="none", advantage_estimator="grpo")
+    trainer = trained(policy, tmp_path, cls=Rounds, reward=by_luck, num_problems=12, **settings)
+    rounds, num_generated, num_more = iter(trainer.rounds), 0, 0
+    for batch in trainer.batches:
+        texts = trainer.processing_class.batch_decode(batch["prompt_ids"], skip_special_tokens=True)[::4]
+        pools = {text: [] for text in texts}
+        active = [*texts]
+        for number in range(3):
+            if not active:
+                break
+            prompts, rewards = next(rounds)
+            assert prompts == [text for text in active for _ in range(4)]
+            num_generated += len(prompts)
+            num_more += number > 0
+            for text, reward in zip(prompts, rewards, strict=True):
+                pools[text].append(reward)
+            active = [text for text in active if min(pools[text].count(1), pools[text].count(0)) < 2]
+        expected = []
+        for pool in pools.values():
+            mean = sum(pool) / len(pool)
+            expected.append(sorted(pool[place] - mean for place in choose_rollouts(pool, 4)))
+        found = batch["advantages"].amax(dim=1) + batch["advantages"].amin(
+            dim=1
+        )  # one of them is 0 at padding, or both
+        found = torch.where(batch["completion_mask"].all(dim=1), found / 2, found).view(3, 4)
+        assert [sorted(own) for own in found.tolist()] == [pytest.approx(own, abs=1e-6) for own in expected]
+    assert next(rounds, None) is None and num_more > 3
+    log = trainer.state.log_history[-2]
+    assert log["rollouts/generated_total"] == num_generated
+    assert log["groups/unscorable"] == 0 and 0 < log["adaptive_sampling/mixed"] <= 1
+
+
+def test_miner_sees_whole_groups_of_prompts_that_stayed_all_right(policy, tmp_path):
+    settings = dict(max_steps=4, adaptive_sampling_rounds=2, log_token_credit=1)
+    trainer = trained(policy, tmp_path, cls=Rounds, reward=by_luck, num_problems=12, **settings)
+    logs = [log for log in trainer.state.log_history if "groups/ph" in log]
+    assert any(log["groups/ph"] > 0 and log["miner/tau_pos"] > 0 for log in logs if "miner/tau_pos" in log)
+    # The ledger has each sampling of a prompt; what follows the first three is marked as further samples.
+    for batch in read_ledger(tmp_path).batches:
+        assert len({*batch.prompts[:3]}) == 3 and [*batch.dropped] == [*range(3, len(batch.prompts))]
+        assert {*batch.prompts[3:]} <= {*batch.prompts[:3]}
+
+
+def test_with_rewards_that_say_nothing_the_first_group_stays(policy, tmp_path):
+    def all_right(prompts, **kwargs):
+        return [1.0] * len(prompts)
+
+    trainer = trained(policy, tmp_path, cls=Rounds, reward=all_right, max_steps=2, adaptive_sampling_rounds=2)
+    assert len(trainer.rounds) == 4 and all(
+        log["groups/ph"] == 1 for log in trainer.state.log_history if "reward" in log
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(dynamic_sampling=True, advantage_estimator="grpo"), "got dynamic_sampling=True. Leave one"),
+        (dict(multi_objective_aggregation="normalize_then_sum"), "got multi_objective_aggregation='normalize"),
+        (dict(adaptive_sampling_rounds=0), "adaptive_sampling_rounds must be at least 1: got 0"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(tmp_path, settings, words):
+    with pytest.raises(ValueError, match=words):
+        MinerGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **{"adaptive_sampling_rounds": 2, **settings})
+
+
+def test_a_set_of_less_than_two_batches_is_refused(policy, tmp_path):
+    with pytest.raises(ValueError, match="adaptive_sampling_rounds needs a training set to choose from"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, adaptive_sampling_rounds=2), problems(3))
