@@ -65,7 +65,7 @@ METHODS = {
 }
 ARITHMETIC, STUDY, ONE_GPU = RECIPES / "arithmetic", RECIPES / "study", RECIPES / "one-gpu"
 NO_KL = {"beta", "use_bias_correction_kl"}
-STUDIED = {*METHODS, "grpo_minibatches"} - {"ucas_miner", "reinforce_pp_baseline"}
+STUDIED = {*METHODS, "grpo_minibatches"} - {"ucas_miner", "reinforce_pp_baseline", "reinforce_ada"}
 ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for name in sorted(STUDIED))]
 on_cpu = pytest.mark.parametrize(("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value))
 # What a method may set; everything else is the same in all of them.
