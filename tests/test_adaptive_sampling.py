@@ -136,6 +136,11 @@ def test_with_rewards_that_say_nothing_the_first_group_stays(policy, tmp_path):
     [
         (dict(dynamic_sampling=True, advantage_estimator="grpo"), "got dynamic_sampling=True. Leave one"),
         (dict(multi_objective_aggregation="normalize_then_sum"), "got multi_objective_aggregation='normalize"),
+        (
+            dict(advantage_estimator="passk"),
+            "got advantage_estimator='passk', which goes by the rewards of the chosen",
+        ),
+        (dict(advantage_estimator="f_grpo"), "got advantage_estimator='f_grpo', which goes by"),
         (dict(adaptive_sampling_rounds=0), "adaptive_sampling_rounds must be at least 1: got 0"),
     ],
 )

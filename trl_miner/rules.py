@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .methods import KL_COV, METHODS, REINFORCE_PP_BASELINE, SELECTIONS
+from .methods import F_GRPO, KL_COV, METHODS, REINFORCE_PP_BASELINE, SELECTIONS
 from .methods.fields import check_limits
 from .methods.method import AdvantageEstimator, Kind, Knob
 
@@ -124,16 +124,18 @@ def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
 
 
 def adaptive_sampling_fits(args: Any) -> None:
-    """`adaptive_sampling_rounds` has no other sampling beside it, and no rewards that are normalized one by one."""
+    """`adaptive_sampling_rounds` has no other sampling beside it, and advantages are by all rollouts of a prompt."""
     if args.adaptive_sampling_rounds <= 1:
         return
-    got = "dynamic_sampling=True" if args.dynamic_sampling else ""
+    mixed, got = args.composition.mixed, "dynamic_sampling=True" if args.dynamic_sampling else ""
     if args.multi_objective_aggregation != "sum_then_normalize":
         got = f"multi_objective_aggregation={args.multi_objective_aggregation!r}"
+    if mixed.from_total_rewards or mixed is F_GRPO:  # which see half of a group right, whatever the prompt's share is
+        got = f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts alone"
     if got:
         raise ValueError(
-            f"adaptive_sampling_rounds fills the batch by itself, and judges the sum of the rewards: got {got}. Leave "
-            f"one of them out."
+            f"adaptive_sampling_rounds fills the batch by itself, and judges a rollout by the summed rewards of all "
+            f"rollouts of its prompt: got {got}. Leave one of them out."
         )
 
 

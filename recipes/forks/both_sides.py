@@ -1,0 +1,112 @@
+"""Tables of the second protocol, both_sides.md, from its raw results. Prints Markdown.
+
+python recipes/forks/both_sides.py recipes/forks/results/both_sides.jsonl.gz --page recipes/forks/both_sides.md
+
+Effects, intervals and verdicts are those of analysis.py.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from analysis import END, MARKED, START, WORLDS, effect, interval, log_odds, paired, pass_at_1, plain, seeds_needed
+
+from trl_miner.runs.history import RunHistory
+from trl_miner.runs.runs_file import read_runs
+from trl_miner.tables import Table
+from trl_miner.viewing.effects import holm
+
+Arms = Mapping[tuple[str, str, str], Mapping[int, RunHistory]]  # by world, method and learning rate, then by seed
+BASELINES = {"boundary_gate": "repeats_2e-4"}  # of the others: grpo
+CONFIRMATORY = "miner"
+
+
+def by_arm(runs: list[RunHistory]) -> Arms:
+    """Return the finished runs by world, method and learning rate."""
+    found: dict[tuple[str, str, str], dict[int, RunHistory]] = {}
+    for run in runs:
+        world = WORLDS.get(run.settings.get("dataset_name", ""))
+        if world and run.finished and run.method and run.seed is not None:
+            rate = f"{float(run.settings['learning_rate']):.0e}".replace("e-0", "e-")
+            found.setdefault((world, run.method, rate), {})[run.seed] = run
+    return found
+
+
+def baseline_of(arms: Arms, world: str, method: str, rate: str) -> Mapping[int, RunHistory]:
+    """Return the runs that a method is compared with: those of its baseline at the same learning rate."""
+    return arms.get((world, BASELINES.get(method, "grpo"), rate), {})
+
+
+def same_rate_table(arms: Arms) -> Table:
+    """Return each method against its baseline at the same learning rate; p of MINER's adjusted by Holm."""
+    rows, confirmatory = [], []
+    for (world, method, rate), runs in sorted(arms.items()):
+        differences = paired(runs, baseline_of(arms, world, method, rate), log_odds)
+        if method in ("grpo", *BASELINES.values()) or len(differences) < 2:
+            continue
+        found = effect(differences)
+        row = [f"{method}, {world}, {rate}", str(found.seeds), interval(found), plain(found.p, 3), "exploratory"]
+        rows.append([*row, plain(found.p_equivalent, 3), str(seeds_needed(differences)), found.verdict])
+        if method == CONFIRMATORY:
+            confirmatory.append((rows[-1], found.p))
+    for (row, _), p in zip(confirmatory, holm([p for _, p in confirmatory]), strict=True):
+        row[4] = plain(p, 3)
+    header = ["Arm", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
+    return Table("Against GRPO at the same learning rate", header, rows)
+
+
+def better_rate_table(arms: Arms) -> Table:
+    """Return each method against GRPO at the better of the rates, by its mean in that world."""
+    rows = []
+    for world in sorted({world for world, *_ in arms}):
+        rates = {rate: runs for (where, method, rate), runs in arms.items() if (where, method) == (world, "grpo")}
+        best = max(rates, key=lambda rate: np.mean([log_odds(run) for run in rates[rate].values()]), default=None)
+        for (where, method, rate), runs in sorted(arms.items()):
+            differences = paired(runs, rates[best], log_odds) if best else []
+            if where == world and method != "grpo" and method not in BASELINES and len(differences) > 1:
+                found = effect(differences)
+                row = [f"{method}, {world}, {rate}", f"grpo, {best}", str(found.seeds), interval(found)]
+                rows.append([*row, found.verdict])
+    return Table("Against GRPO at the better rate", ["Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"], rows)
+
+
+def other_pairs_table(arms: Arms) -> Table:
+    """Return MINER against the entropy bonus at each rate, and each arm at 1e-4 against itself at 2e-4."""
+    rows = []
+    pairs = [((w, m, r), (w, "entropy", r)) for w, m, r in arms if m == CONFIRMATORY]
+    pairs += [((w, m, r), (w, m, "2e-4")) for w, m, r in arms if r == "1e-4"]
+    for first, second in pairs:
+        differences = paired(arms[first], arms.get(second, {}), log_odds)
+        if len(differences) > 1:
+            found = effect(differences)
+            names = (f"{method}, {rate}" for _, method, rate in (first, second))
+            rows.append([first[0], *names, str(found.seeds), interval(found), found.verdict])
+    return Table("Other pairs", ["World", "Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"], rows)
+
+
+def score_table(arms: Arms) -> Table:
+    """Return the mean Pass@1 of each arm after training, in percent."""
+    rows = []
+    for (world, method, rate), runs in sorted(arms.items()):
+        share = 100 * float(np.mean([pass_at_1(run) for run in runs.values()]))
+        rows.append([world, method, rate, str(len(runs)), plain(share, 1)])
+    return Table("After training", ["World", "Arm", "Learning rate", "Runs", "Pass@1, %"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
+    parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
+    args = parser.parse_args()
+    arms = by_arm([run for path in args.runs for run in read_runs(path)])
+    found = [same_rate_table(arms), better_rate_table(arms), other_pairs_table(arms), score_table(arms)]
+    text = "".join(f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in found if table.rows)
+    print(text)
+    if args.page:
+        before, _, after = MARKED.split(args.page.read_text(encoding="utf-8"))
+        args.page.write_text(f"{before}{START}\n{text}{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
