@@ -12,8 +12,9 @@ right, `scored` have a reward of the verifier; `reward` is the mean of their tot
 less the smallest, both null where there is none. Every process of a run writes the same, so one does.
 
 Two fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated and
-did not train on, or at which adaptive sampling generated more rollouts of a prompt of the batch; and `skipped`, the prompts that `prompt_selection` left out. Prompts with the same text are one
-prompt. A checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
+did not train on, or at which adaptive sampling generated more rollouts of a prompt of the batch; and `skipped`, the
+prompts that `prompt_selection` left out. Prompts with the same text are one prompt. A checkpoint counts the generation
+batches before it, so that a resumed run goes on behind as many lines.
 """
 
 import hashlib
