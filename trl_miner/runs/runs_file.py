@@ -129,8 +129,9 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
         raise ValueError("name must be the name of a run: it is a path")
     columns = {}
     for key, values in logs.items():
-        pairs = zip(logs["step"], values, strict=True)
-        columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
+        pairs = [(step, value) for step, value in zip(logs["step"], values, strict=True) if value is not None]
+        points = [(number(step), math.nan if (known := number(value)) is None else known) for step, value in pairs]
+        columns[key] = np.array(points, dtype=float).reshape(-1, 2)
     fields: dict[str, Any] = {name: content.get(name) for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],
