@@ -226,6 +226,7 @@ GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "
         *((GRPO | {name: value}, False) for name, value in (("policy_loss", "cispo"), ("dynamic_sampling", True))),
         *((GRPO | {name: value}, False) for name, value in (("prompt_selection", "greso"), ("all_wrong", "ngrpo"))),
         (GRPO | {"gate_on_correctness": True}, False),
+        (GRPO | {"adaptive_sampling_rounds": 4}, False),
     ],
 )
 def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):

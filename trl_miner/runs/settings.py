@@ -9,6 +9,7 @@ DEFAULTS = {
     "advantage_estimator": "miner",
     "policy_loss": "clip",
     "dynamic_sampling": "False",
+    "adaptive_sampling_rounds": "1",
     "prompt_selection": "none",
     "importance_sampling_level": "token",
     "miner_gamma": "2.0",

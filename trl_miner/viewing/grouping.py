@@ -19,6 +19,7 @@ _NOT_METHOD_SETTINGS = re.compile(
 _PLAIN = {
     "policy_loss": "clip",
     "dynamic_sampling": "False",
+    "adaptive_sampling_rounds": "1",
     "prompt_selection": "none",
     "gate_on_correctness": "False",
 }
