@@ -52,7 +52,7 @@ def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
         "study/strategies.py",
         "study/world.py",
     }
-    scripts |= {"forks/analysis.py", "forks/gates.py", "forks/identity.py"}
+    scripts |= {"forks/analysis.py", "forks/both_sides.py", "forks/gates.py", "forks/identity.py"}
     guides = {str(path.relative_to(RECIPES)) for path in RECIPES.glob("*/README.md")}
     assert shipped | scripts | guides == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
