@@ -91,21 +91,15 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "must hold at least one run: it is empty"),
-        ("CUT", "line 2: it must be JSON: EOF"),
-        ('{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
-        ("[1]\n", "line 1: it must be an object"),
-        (b"\xff\xfe", "line 1: it must be JSON"),
+        (b"", "must hold at least one run: it is empty"),
+        (b'{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
         (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),
     ],
 )
 def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):
     path = tmp_path / "runs.jsonl"
-    if content == "CUT":
-        write_runs(write_study(tmp_path / "study")[:2], path)
-        path.write_text(path.read_text()[:-200])
-    elif content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if content is not None:
+        path.write_bytes(content)
     assert main(["report", str(path), "--quiet"]) == 2
     told = capsys.readouterr().err
     assert message in told and str(path) in told and len(told.strip().splitlines()) == 1
