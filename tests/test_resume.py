@@ -101,18 +101,6 @@ def test_a_run_goes_on_inside_a_generation_cycle(policy, tmp_path, name, saved):
         assert torch.equal(found, expected)
 
 
-def test_rollouts_of_other_batches_are_generated_anew(policy, tmp_path, caplog):
-    args = config(tmp_path, max_steps=4, save_strategy="steps", save_steps=2, num_iterations=3)
-    Keeping(policy, mixed_reward, args, problems()).train()
-    file = tmp_path / "checkpoint-2" / "rollouts_0.pt"
-    torch.save({**torch.load(file), "layout": [2, 12, 1, 1]}, file)
-    checkpoints.finish(file.parent)
-    resumed = Keeping(policy, mixed_reward, args, problems())
-    resumed.train(resume_from_checkpoint=str(file.parent))
-    assert len(resumed.advantages) == 1 and resumed.state.global_step == 4
-    assert "generated again" in caplog.text
-
-
 # A run that has done all its steps.
 
 

@@ -17,11 +17,9 @@ from trl_miner.runs import held_out, models, token_credit
 from trl_miner.runs.checkpoints import newest
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
-from trl_miner.runs.runs_file import collect_runs, read_runs
+from trl_miner.runs.runs_file import collect_runs
 from trl_miner.runs.trainer_state import last_step, read_log
-from trl_miner.runs.training_record import read_compared
 from trl_miner.viewing.completions import completions_files
-from trl_miner.viewing.material import read_material
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
@@ -85,17 +83,6 @@ def test_checkpoints_and_models_are_found():
     assert newest(RUN) is None and last_step(RUN) == 4  # the optimizers were deleted
     assert models.find_model(RUN).weights == RUN and models.find_model(RUN / "best").run == RUN.resolve()
     assert models.read_best_score(RUN) == 0.71875
-
-
-def test_a_comparison_is_read(tmp_path):
-    grpo, miner = read_runs(COMPARED / "runs.jsonl")
-    assert (grpo.name, miner.name, miner.per_step, miner.finished) == ("grpo/seed1", "miner/seed1", 2, True)
-    of_folders = read_material([COMPARED]).runs
-    assert [run.name for run in of_folders] == ["grpo/seed1", "miner/seed1"]
-    assert [run.held_out for run in of_folders] == [grpo.held_out, miner.held_out]
-    assert [run.per_step for run in of_folders] == [2, 2]
-    settings = read_compared(COMPARED / "miner" / "seed1")
-    assert settings["recipe"]["num_generations"] == 4 and settings["optimizer_steps_per_step"] == 2
 
 
 def test_runs_are_collected_as_they_were(folders):

@@ -8,7 +8,6 @@ import pytest
 from studies import write_study
 
 from trl_miner.cli import main
-from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, collect_runs, read_runs, write_runs
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.material import read_material
@@ -33,18 +32,6 @@ def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
         packed.write_bytes(content)
         with pytest.raises(ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"):
             read_runs(packed)
-
-
-def test_a_run_comes_back_as_it_was(tmp_path):
-    write_study(tmp_path)
-    folder = tmp_path / "miner" / "seed1"
-    edit(folder / "training.json", versions={"trl": "1.16.0"}, git="abc")
-    before = read_run(folder)
-    (after,) = read_runs(write_runs([folder], tmp_path / "runs.jsonl"))
-    assert after.name == "miner/seed1" and after.versions == {"trl": "1.16.0", "git": "abc"}
-    for name in ("method", "seed", "scores", "steps", "planned", "per_step", "finished", "held_out"):
-        assert getattr(after, name) == getattr(before, name), name
-    assert {**after.settings, "output_dir": before.settings["output_dir"]} == before.settings
 
 
 def test_logs_keep_six_digits_gaps_and_what_reports_read(tmp_path):

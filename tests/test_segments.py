@@ -151,6 +151,8 @@ def test_record_card_and_report_tell_both_parts(policy, run):
     assert "learning_rate: 0.001 -> 0.01" in html.unescape(told)
     assert "advantage_estimator: miner -> grpo" in html.unescape(told) and "arXiv 2601.04731" in card
     assert any("After step 2" in note and "learning_rate: 0.001 -> 0.01" in note for note in read_run(run).notes)
+    settings = read_run(run).settings  # of the last part; what is not set is not there
+    assert (settings["learning_rate"], settings["max_steps"]) == ("0.01", "4.0") and "all_right" not in settings
     with pytest.raises(ValueError, match="learning_rate: 0.01 -> 0.001"):  # the last part counts
         trainer(policy, run, max_steps=6).train(resume_from_checkpoint="latest")
     assert read_run_record(run)["segments"] == record["segments"]

@@ -48,8 +48,7 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `settings.json`."""
-    settings: dict[str, Any] = read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
-    return settings
+    return read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
 
 
 def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
@@ -74,8 +73,7 @@ def benchmark_folders(folder: Path) -> list[Path]:
 
 def read_benchmark(folder: Path) -> dict[str, Any]:
     """Read `benchmark.json` of a benchmark's folder."""
-    benchmark: dict[str, Any] = read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
-    return benchmark
+    return read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
 
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
@@ -113,11 +111,8 @@ def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]
                 broken.append(f"line {number}: {error}")
             else:
                 samples[sample["problem"], sample["sample"]] = sample
-    if not broken:
-        return samples, []
-    return samples, [
-        f"{path}: {len(broken)} broken line(s) left out ({broken[0]}). A killed process leaves lines that are cut off."
-    ]
+    what = "A killed process leaves lines that are cut off."
+    return samples, [f"{path}: {len(broken)} broken line(s) left out ({broken[0]}). {what}"] if broken else []
 
 
 class SampleWriter:

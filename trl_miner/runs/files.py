@@ -81,18 +81,19 @@ def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
     raise ValueError(f"{'.'.join(map(str, found['loc'])) or 'it'} {rule}: got {ascii(found['input']):.40}")
 
 
-def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> Any:
+def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
     """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     check_place(path, advice)
     try:
-        return parse_object(path.read_bytes(), record)
+        content: dict[str, Any] = parse_object(path.read_bytes(), record)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}. {advice}") from error
+    return content
 
 
-def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> Any:
+def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
     """Read a record that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
     if not path.is_file():
         return {}

@@ -7,7 +7,7 @@ nothing is converted.
 import math
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]  # as in Parquet and numpy
@@ -31,9 +31,8 @@ def number(value: Any) -> float | None:
 def record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> Any:
     """Return the type of a record by its fields; the optional ones may be missing, or null."""
     fields = required | {name: NotRequired[Optional[kind]] for name, kind in (optional or {}).items()}  # noqa: UP045
-    made: Any = TypedDict("Record", fields)  # type: ignore[operator]
-    made.__pydantic_config__ = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
-    return made
+    made = TypedDict("Record", fields)  # type: ignore[misc]
+    return with_config(ConfigDict(strict=True, extra="allow", allow_inf_nan=False))(made)
 
 
 # A model or a data set: its id on the Hub, or the last name of its folder.
@@ -55,7 +54,7 @@ Training = record(
         "papers": dict[str, tuple[str, str | None]],
         "seed": Count,
         "git": str,
-        "segments": list[Segment],
+        "segments": list[Segment],  # type: ignore[valid-type]
         "optimizer_steps_per_step": AboveZero,
         "compared": Compared,
         "finished": dict[Literal["steps", "epochs"], Number | None],
@@ -78,7 +77,7 @@ Scoring = record(
 HeldOutFile = record(
     {
         "problems": record({}, {"fingerprint": str, "level": _Levels, "trained_levels": _Levels}),
-        "moments": dict[str, Scoring],
+        "moments": dict[str, Scoring],  # type: ignore[valid-type]
     }
 )
 # The first line of `prompt_ledger.jsonl`; null: a stream.
@@ -134,7 +133,7 @@ Scores = record(
         "intervals": dict[str, record({"mean": Share})],  # type: ignore[misc]
     }
 )
-ScoresFile = record({"benchmarks": dict[str, Scores]})
+ScoresFile = record({"benchmarks": dict[str, Scores]})  # type: ignore[valid-type]
 
 # Of PEFT's `adapter_config.json`, where base model or rank is asked for.
 BASE_MODEL = TypeAdapter(record({"base_model_name_or_path": str}))

@@ -123,10 +123,11 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
         pairs = zip(logs["step"], values, strict=True)
         columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
     held_out = clean_held_out(content.get("held_out") or {})
+    fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],
         columns=columns,
         scores=held_out.by_step if held_out else {},
         held_out=held_out,
-        **{name: content.get(name) for name in _FIELDS},
+        **fields,
     )

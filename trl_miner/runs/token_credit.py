@@ -59,11 +59,11 @@ def schema() -> Any:
     )
 
 
-def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
-    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`. Return its path.
+def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> None:
+    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`.
 
     Each prompt is a row group. `about` ("step", "num_generations", "scale", ...) holds of the whole batch and becomes
-    the file's metadata. If the disk does not take the file, it warns and returns None: the training goes on.
+    the file's metadata. If the disk does not take the file, it warns: the training goes on.
     """
     import pyarrow.parquet as pq
 
@@ -76,8 +76,6 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
         write_whole(path, [file.getvalue()])
     except OSError as error:
         logger.warning(f"log_token_credit: {path} could not be written: {error}. The training goes on without it.")
-        return None
-    return path
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
