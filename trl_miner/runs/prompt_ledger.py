@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import Field, TypeAdapter
 
 from ..prompt_kinds import PromptKind
@@ -33,6 +32,7 @@ from .files import fault, parse_object
 from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
+    import numpy as np
     from pandas import DataFrame
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class Outcomes:
     # In order, without what the verifier left unjudged, which says nothing of a prompt: prompt and batch by number,
     # kind as a place in `KINDS`, and how many of the rollouts were correct.
     visits: "DataFrame"
-    counts_BK: np.ndarray  # prompts of each kind at their last visit so far, after each batch
+    counts_BK: "np.ndarray"  # prompts of each kind at their last visit so far, after each batch
 
 
 def outcomes_of(ledger: Ledger) -> Outcomes:
@@ -248,6 +248,7 @@ def outcomes_of(ledger: Ledger) -> Outcomes:
     A prompt is mixed where some rollouts are right and some wrong. One that is not, with rollouts that the verifier
     left without a reward, is unjudged, as for `groups/unscorable`.
     """
+    import numpy as np
     import pandas as pd
 
     rows = [
