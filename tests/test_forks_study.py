@@ -30,6 +30,22 @@ def test_an_effect_is_a_mean_over_seeds_with_students_interval():
     assert analysis["seeds_needed"]([-0.05, 0.0, 0.05]) == 5
 
 
+def test_the_tables_of_the_second_protocol_are_those_of_its_raw_results(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(FORKS))
+    page, raw = tmp_path / "both_sides.md", FORKS / "results" / "both_sides.jsonl.gz"
+    page.write_text((FORKS / "both_sides.md").read_text())
+    monkeypatch.setattr("sys.argv", ["both_sides.py", str(raw), "--page", str(page)])
+    runpy.run_path(str(FORKS / "both_sides.py"), run_name="__main__")
+    assert page.read_text() == (FORKS / "both_sides.md").read_text()
+    # MINER less GRPO of the same seed, from the counts, as GRPO's share of right samples and its own
+    runs = {(run.method, run.seed): run.held_out.after for run in read_runs(raw)}
+    shares = {
+        key: sum(after.num_correct) / (len(after.num_correct) * after.num_samples) for key, after in runs.items()
+    }
+    differences = [logit(shares["miner", seed]) - logit(shares["grpo", seed]) for seed in range(1, 8)]
+    assert f"| miner, forks, 1e-4   |     7 | {np.mean(differences):+.2f} (" in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("differences", "verdict"),
     [

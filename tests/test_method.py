@@ -15,7 +15,7 @@ OURS = {"constant", "entropy", "placebo"}
 
 
 def test_every_method_states_a_paper_and_every_knob_a_unit_or_range():
-    settings_alone = SELECTIONS.keys() | {"gspo", "dynamic_sampling"}
+    settings_alone = SELECTIONS.keys() | {"gspo", "dynamic_sampling", "reinforce_ada"}
     assert METHODS.keys() == ESTIMATORS.keys() | POLICY_LOSSES.keys() | settings_alone
     for name, method in METHODS.items():
         assert method.name == name and method.label

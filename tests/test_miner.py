@@ -319,7 +319,7 @@ def test_a_log_prob_that_is_no_number_is_named_with_its_row(value):
         (dict(gamma=NAN), "gamma must be at least 0: got nan"),
         (dict(lambda_max=-0.1), "lambda_max must be at least 0, or None.*got -0.1"),
         (dict(credit="focus"), "credit must be one of focal, uniform: got 'focus'"),
-        (dict(intrinsic="entropy"), "intrinsic must be one of nll, constant: got 'entropy'"),
+        (dict(intrinsic="entropy"), "intrinsic must be one of nll, certainty, constant: got 'entropy'"),
         (dict(num_generations=3), "4 values for num_generations=3"),
         (dict(num_generations=1), "at least 2"),
         (dict(mask_NT=torch.ones(4, 6)), r"one shape.*got \(4, 5\) and \(4, 6\)"),

@@ -6,7 +6,6 @@ run, makes the same ones. A prompt that is left out is drawn again in the next p
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 from ..runs.prompt_ledger import Batch
 
@@ -40,13 +39,3 @@ class Selection:
         """Return 64 bits that depend on the seed, the prompt and the batch."""
         text = f"{self._seed} {key} {self._num_batches}"
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def make_selection(args: Any) -> Selection | None:
-    """Return the selection that the settings ask for; None: none."""
-    from .greso import Greso
-    from .thompson import Thompson
-
-    if args.prompt_selection == "greso":
-        return Greso(args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)
-    return Thompson(args.seed) if args.prompt_selection == "thompson" else None
