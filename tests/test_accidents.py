@@ -13,8 +13,8 @@ import pytest
 from harness import in_a_fork, mixed_reward, start_on_ranks
 
 from trl_miner import cli, train
-from trl_miner.runs.accidents import why_full
 from trl_miner.runs.checkpoints import newest
+from trl_miner.runs.run_folder import why_full
 
 RECIPE = dict(
     **dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, num_generations=4, max_completion_length=8),
@@ -58,33 +58,23 @@ def own_lines(said):
     return [line for line in said.splitlines() if line.startswith(("trl-miner", "Traceback", "  File"))]
 
 
-def test_ctrl_c_costs_one_line_with_the_checkpoint(policy, tmp_path):
+@pytest.mark.parametrize(
+    ("processes", "step", "said"),
+    [
+        (1, "2", "run/checkpoint-2. To go on: the same command with --resume_from_checkpoint latest"),
+        (2, "2", "run/checkpoint-2. To go on: "),
+        (1, "0", "has no checkpoint to go on from"),
+    ],
+)
+def test_ctrl_c_costs_one_line_with_the_checkpoint(policy, tmp_path, monkeypatch, processes, step, said):
+    monkeypatch.setenv("AT_STEP", step)
     recipe = write_recipe(policy, tmp_path / "run", reward_funcs=["test_accidents.interrupting"])
-    code, said = in_a_fork(command, ["--config", recipe])
-    assert code == 130
-    (line,) = own_lines(said)
-    assert f"stopped by Ctrl-C. The newest checkpoint is {tmp_path}/run/checkpoint-2." in line
-    assert line.endswith("the same command with --resume_from_checkpoint latest")
-
-
-def test_ctrl_c_before_the_first_checkpoint_says_so(policy, tmp_path, monkeypatch):
-    recipe = write_recipe(policy, tmp_path / "run", reward_funcs=["test_accidents.interrupting"])
-    monkeypatch.setenv("AT_STEP", "0")
-    code, said = in_a_fork(command, ["--config", recipe])
-    assert code == 130
-    (line,) = own_lines(said)
-    assert "has no checkpoint to go on from" in line and "Traceback" not in said
-
-
-def test_ctrl_c_costs_one_line_for_two_processes(policy, tmp_path):
-    recipe = write_recipe(policy, tmp_path / "run", reward_funcs=["test_accidents.interrupting"])
-    said = tmp_path / "said"
-    ranks = start_on_ranks(2, command, ["--config", recipe], str(said))
+    ranks = start_on_ranks(processes, command, ["--config", recipe], str(tmp_path / "said"))
     for process in ranks.processes:
         process.join(240)
-    assert [process.exitcode for process in ranks.processes] == [130, 130]
-    (line,) = own_lines(said.read_text())
-    assert "checkpoint-2. To go on: " in line
+    assert [process.exitcode for process in ranks.processes] == [130] * processes
+    (line,) = own_lines((tmp_path / "said").read_text())
+    assert "stopped by Ctrl-C." in line and said in line
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_pa
     run = Run(tmp_path / "seed1", recipe, {"method": "grpo", "options": [], "seed": 1, "recipe": {}})
     write_compared(run.folder, run.settings)
     check_folder(run)
-    with lock_folder(run.folder, "", TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
+    with lock_folder(run.folder, TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
         check_folder(run)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trl_miner.runs import checkpoints, eval_folder, held_out, models, samples, training_record
+from trl_miner.runs import checkpoints, eval_folder, held_out, models, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
 from trl_miner.viewing.comparison import read_finished
@@ -36,7 +36,7 @@ def resume(evaluated):
     problems = eval_folder.read_problems(GOLDEN / "eval" / "arithmetic")
     eval_folder.read_problems(evaluated / "arithmetic")
     eval_folder.write_benchmark(evaluated / "arithmetic", about, problems)
-    writer = samples.SampleWriter(evaluated / "arithmetic" / "samples.jsonl")
+    writer = eval_folder.SampleWriter(evaluated / "arithmetic" / "samples.jsonl")
     for problem in problems:
         if (problem["id"], 0) in writer:
             assert not writer.is_short((problem["id"], 0), 1)

@@ -12,7 +12,6 @@ from trl_miner.runs.files import read_lines, read_object, read_optional, read_pa
     [
         (b'{"a": 1,\n"b": }', "it must be JSON: expected value at line 2 column 6"),
         (b"[1]", "it must be an object: got [1]"),
-        (b"\xff\xff", "must be JSON: "),
     ],
 )
 def test_a_broken_object_is_named_with_its_line_and_what_to_do(tmp_path, content, message):

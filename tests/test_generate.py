@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import json
 import multiprocessing
-import os
 import random
 import shutil
 import sys
@@ -31,8 +30,8 @@ from trl_miner.evaluation.evaluate import ModelOptions
 from trl_miner.evaluation.generate import ProblemSet, PromptRenderer, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
 from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
-from trl_miner.runs.eval_folder import lock_eval
-from trl_miner.runs.samples import SampleWriter, read_samples
+from trl_miner.runs.eval_folder import SampleWriter, read_samples
+from trl_miner.runs.locks import lock_folder
 
 
 def sample(problem, number, text="x"):
@@ -247,17 +246,16 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
 
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):
     monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
-    with lock_eval(whole):
+    with lock_folder(whole):
         assert evaluate(base_model_folder, whole, "--samples", 3, "--max-tokens", 20) == 2
-    assert "Only one process may sample into a folder" in capsys.readouterr().err
+    assert "Only one process may write into a folder" in capsys.readouterr().err
 
 
 def test_a_full_disk_loses_nothing(tmp_path):
     """/dev/full takes no byte: the error comes through, and what was there stays."""
     writer = SampleWriter(tmp_path / "samples.jsonl")
     writer.append(sample("a", 0))
-    os.close(writer._descriptor)
-    writer._descriptor = os.open("/dev/full", os.O_WRONLY)
+    writer._file = open("/dev/full", "ab", buffering=0)
     with pytest.raises(OSError, match="No space left"):
         writer.append(sample("a", 1))
     assert list(read_samples(tmp_path / "samples.jsonl")[0]) == [("a", 0)]

@@ -24,7 +24,6 @@ from trl_miner.data.prompts import PromptForm
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import RunFacts, complete_card
-from trl_miner.reward_functions import find_verifier
 from trl_miner.runs import models
 from trl_miner.runs.training_record import RECORD, run_record, write_run_record
 from trl_miner.train import main as train
@@ -44,7 +43,6 @@ KNOWN = {
     "held_out": {"name": "org/problems", "hub": True},
     "methods": ["miner"],
     "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8"},
-    "license": {"license": "apache-2.0"},
     "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
     "git": "0123456789ab + changes",
 }
@@ -56,14 +54,18 @@ BENCHMARK = {
 
 
 @pytest.fixture
-def hub():
+def online(monkeypatch):
+    """This process speaks to a server of its own, and waits for nothing."""
+    from huggingface_hub import close_session
+
     with hub_server.running() as hub:
+        use(hub, monkeypatch)
+        close_session()
         yield hub
+        close_session()
 
 
-@pytest.fixture
-def online(hub, monkeypatch):
-    """This process speaks to the server, and waits for nothing."""
+def use(hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
@@ -71,32 +73,17 @@ def online(hub, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     sleep = time.sleep
     monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))
-    from huggingface_hub import close_session
-
-    close_session()
-    yield hub
-    close_session()
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """As a user's, with planted secrets, and without the waiting between attempts."""
-    quick = tmp_path_factory.mktemp("quick")
+def finished(policy, tmp_path_factory):
+    """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
+    quick = tmp_path_factory.mktemp("quick")  # without the waiting between attempts
     (quick / "sitecustomize.py").write_text(
         "import time\n_sleep = time.sleep\ntime.sleep = lambda seconds: _sleep(min(seconds, 0.01))\n"
     )
-
-    def make(hub):
-        found = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-        found |= {"HF_TOKEN": TOKEN, "WANDB_API_KEY": KEY, "OMP_NUM_THREADS": "1", "HF_HOME": str(quick / "home")}
-        return found | {"PYTHONPATH": f"{quick}{os.pathsep}{TESTS}"}
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def finished(policy, environment, tmp_path_factory):
-    """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
+    env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": TOKEN, "WANDB_API_KEY": KEY}
+    env |= {"OMP_NUM_THREADS": "1", "HF_HOME": str(quick), "PYTHONPATH": f"{quick}{os.pathsep}{TESTS}"}
     output = tmp_path_factory.mktemp("runs") / "tiny"
     more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
     more |= dict(hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
@@ -107,7 +94,7 @@ def finished(policy, environment, tmp_path_factory):
         hub.fail("preupload")
         done = subprocess.run(
             [sys.executable, "-m", "trl_miner.train", "--config", str(path), "--hub_token", TOKEN],
-            env=environment(hub), cwd=TESTS, capture_output=True, text=True, timeout=200,
+            env=env | {"HF_ENDPOINT": hub.url}, cwd=TESTS, capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert "me/tiny" in hub.repos and hub.files("me/tiny") == {}, done.stderr[-3000:]
         attempts = sum("preupload" in request for request in hub.requests)
@@ -122,10 +109,6 @@ def run(finished, tmp_path):
     record = json.loads((finished.folder / RECORD).read_text())
     (folder / RECORD).write_text(json.dumps(record | KNOWN))
     return folder
-
-
-def push_command(run):
-    return [sys.executable, "-m", "trl_miner.cli", "push", str(run), "--repo-id", "me/tiny"]
 
 
 def push_here(*arguments):
@@ -155,23 +138,19 @@ def test_a_run_that_cannot_push_ends_well(finished):
     assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
 
 
-def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, hub, environment, tmp_path):
+def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, online, tmp_path):
     dry = tmp_path / "new" / "dry"
     done = push_well(run, "--repo-id", "me/tiny", "--dry-run", dry)
-    sent = subprocess.run(
-        [*push_command(run), "--private"], env=environment(hub), capture_output=True, text=True, timeout=100
-    )
-    assert sent.returncode == 0, sent.stderr
-    assert hub.files("me/tiny") == contents(dry) and hub.private == {"me/tiny"}
+    sent = push_well(run, "--repo-id", "me/tiny", "--private")
+    assert online.files("me/tiny") == contents(dry) and online.private == {"me/tiny"}
     assert set(contents(dry)) == {
-        "README.md", "config.json", "generation_config.json", "held_out.json", "log_history.json",
+        "README.md", "config.json", "generation_config.json", "held_out.json",
         "model.safetensors", "prompt_form.json", "tokenizer.json", "tokenizer_config.json", "training.png",
     }  # fmt: skip
     for name in ("model.safetensors", "config.json", "tokenizer.json", "held_out.json"):
-        assert hub.files("me/tiny")[name] == (run / name).read_bytes(), name
-    assert "10 files" in done.stdout and "10 files" in sent.stdout and TOKEN not in sent.stdout + sent.stderr
+        assert online.files("me/tiny")[name] == (run / name).read_bytes(), name
     assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
-    assert sent.stdout.endswith(f"Wrote\n  {hub.url}/me/tiny\n")
+    assert sent.stdout.endswith(f"Wrote\n  {online.url}/me/tiny\n")
 
 
 def test_no_secret_and_no_place_of_the_machine_is_published(finished, run, online):
@@ -201,12 +180,10 @@ def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, t
 
 
 def facts_of(**changes):
-    log = {"reward": 0.5, "rollouts/grpo": 0.5, "rollouts/used": 0.75}
-    logs = [{"step": step, "groups/ph": 0.25 * step, "miner/l1_share": 0.0005 * step, **log} for step in (1, 2)]
     segments = [{"step": step, "settings": {"learning_rate": rate}} for step, rate in ((0, "0.1"), (0, "0.2"))]
     record = KNOWN | {"is_chat": True, "segments": segments, "papers": {"miner": ["MINER", "2601.04731"]}}
     scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
-    facts = dict(record=record, log_history=logs, evaluation=scores, model_name="me/tiny", has_picture=True)
+    facts = dict(record=record, evaluation=scores, model_name="me/tiny", has_picture=True)
     return RunFacts(**facts | {"benchmarks": {"aime24": BENCHMARK}} | changes)
 
 
@@ -238,15 +215,6 @@ def test_metadata_that_cannot_be_read_is_told(run, online):
     assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
 
 
-def test_scores_of_an_evaluation_reach_the_card(run, online, tmp_path):
-    scores = tmp_path / "evals"
-    scores.mkdir()
-    one = BENCHMARK | {"pass@k": {"1": 0.25, "8": 0.5}, "maj@k": {"8": {"mean": 0.3}}}
-    (scores / "scores.json").write_text(json.dumps({"settings": {}, "benchmarks": {"aime24": one}}))
-    push_well(run, "--repo-id", "me/tiny", "--evaluation", scores)
-    assert "| AIME2024 | 30 | 8 | 8 | 0.250 |" in online.files("me/tiny")["README.md"].decode()
-
-
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys, is_chat):
     record = json.loads((run / RECORD).read_text())
@@ -274,7 +242,6 @@ def test_a_checkpoint_is_pushed_to_a_branch_with_the_scores_up_to_it(run, online
     assert online.files("me/tiny") == {} and done.stdout.endswith("/me/tiny/tree/trial\n")
     files = online.files("me/tiny", "trial")
     assert files["model.safetensors"] == (run / "checkpoint-1" / "model.safetensors").read_bytes()
-    assert [log["step"] for log in json.loads(files["log_history.json"]) if "reward" in log][-1] == 1
     assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
     # a score of later weights is none of this checkpoint's
     assert json.loads(files["held_out.json"])["moments"].keys() == {"before", "step 1"}
@@ -292,15 +259,7 @@ def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
     files = online.files("me/tiny")
     assert files["model.safetensors"] == (run / "checkpoint-2" / "model.safetensors").read_bytes()
     text = files["README.md"].decode()  # which TRL had not written yet
-    assert ModelCard(text).data.base_model == "org/base-model" and "Prompts with all rollouts right" in text
-
-
-def test_older_weights_of_a_prolonged_run_are_not_taken_for_its_model(run):
-    state = json.loads((run / "checkpoint-2" / "trainer_state.json").read_text())
-    assert models.find_model(run).weights == run
-    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
-    (run / "checkpoint-5" / "trainer_state.json").write_text(json.dumps(state | {"global_step": 5}))
-    assert models.find_model(run).weights.name == "checkpoint-5"
+    assert ModelCard(text).data.base_model == "org/base-model" and "(training.png)" in text
 
 
 def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
@@ -308,9 +267,6 @@ def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
         models.find_model(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
-        models.find_model(tmp_path / "empty")
-    (tmp_path / "empty" / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, which is not pushed"):
         models.find_model(tmp_path / "empty")
     shutil.rmtree(run / "checkpoint-1")
     shutil.rmtree(run / "checkpoint-2")
@@ -354,14 +310,7 @@ def test_what_passes_is_tried_again(run, online, what, status):
     online.fail(what, times=2, status=status)
     done = push_well(run, "--repo-id", "me/tiny")
     assert online.files("me/tiny")["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    assert re.search("failed: .*Next try in 2 s.*failed: .*in 8 s", done.stdout, re.DOTALL)
-
-
-def test_what_does_not_pass_is_told(run, online):
-    online.fail("commit/")
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "Push to me/tiny failed: " in done.stderr and "try again later" in done.stderr
-    assert sum("commit/main" in request for request in online.requests) == 5 and online.files("me/tiny") == {}
+    assert re.search("failed: .*Next try in 2 s.*failed: .*in 4 s", done.stdout, re.DOTALL)
 
 
 def test_a_signed_address_is_not_printed(run, online):
@@ -379,7 +328,6 @@ def test_a_signed_address_is_not_printed(run, online):
         (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Check the token .`hf auth login`"),
         (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids the network.*--dry-run"),
         (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
-        (["--repo-id", "me/ti ny"], {}, "me/ti ny"),
         (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "scores.json is missing. Run: trl-miner score /dev"),
         (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name an empty or a new folder"),
     ],
@@ -504,51 +452,22 @@ def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, proc
 def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     from harness import config
     from transformers import Qwen3Config
-    from trl import ModelConfig
-
-    from trl_miner.recipe import MinerScriptArguments
 
     data = tmp_path / "data" / "deepscaler"
     data.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    keys = {"log_level": "info", "reward_weights": [0.1, 1.0], "scale_rewards": "none"}
-    args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN, **keys)
+    args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
-    names = ["think_format_reward", "math_reward"]
-    about = {"verifier": find_verifier(names), "reward_func_names": names, "tools": []}
-    trainer = SimpleNamespace(args=args, model=model, is_world_process_zero=lambda: True, **about)
+    trainer = SimpleNamespace(args=args, model=model, tools=[])
     trainer.prompt_form = PromptForm("chat")
-    script = MinerScriptArguments(dataset_name=str(data), score_samples=2)
-    others = [script, ModelConfig(model_name_or_path=policy, use_peft=True, lora_r=8)]
-    write_run_record(trainer, dataset="data/deepscaler", held_out="dev", others=others)
+    write_run_record(trainer, dataset="data/deepscaler", held_out="dev")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
     assert str(tmp_path) not in text and TOKEN not in text
-    rest = record["other_settings"]
-    assert (rest["scale_rewards"], rest["lora_r"], rest["score_samples"]) == ("none", "8", "2")
-    assert rest["reward_weights"] == "[0.1, 1]" and rest["reward_funcs"] == ", ".join(names)
-    assert not {"output_dir", "hub_token", "learning_rate", "num_iterations"} & rest.keys()  # or are in settings
-    assert record["is_chat"] and record["verifier"] == {"names": ["math_reward"], "all_must_score": False}
+    assert record["is_chat"] and "git" in record
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
     assert named["base_model"]["hub"] and not named["dataset"]["hub"]
-
-
-def test_the_revision_says_whether_files_differ(tmp_path, monkeypatch):
-    import trl_miner.runs.training_record as record
-
-    git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
-    inside = tmp_path / "record.py"
-    inside.write_text("1")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "m"]):
-        subprocess.run([*git, *command], cwd=tmp_path, check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True).stdout[:12]
-    monkeypatch.setattr(record, "__file__", str(inside))
-    assert record.git_revision() == head
-    (tmp_path / "untracked").write_text("")
-    assert record.git_revision() == head
-    inside.write_text("2")
-    assert record.git_revision() == f"{head} + changes"

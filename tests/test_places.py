@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from trl_miner import cli
-from trl_miner.runs.files import read_lines, write_whole
+from trl_miner.runs.eval_folder import read_samples
+from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
-from trl_miner.runs.samples import SampleWriter, read_samples
 
 SECRET = "the owner's own"
 CARD = "---\nlibrary_name: x\n---\n\n# Model\n\nTrained using [TRL](https://github.com/huggingface/trl).\n"
@@ -25,9 +25,7 @@ def run(tmp_path):
     run.mkdir()
     victim.mkdir()
     (victim / "owned").write_text(SECRET)
-    (victim / "state.json").write_text(
-        json.dumps({"global_step": 1, "log_history": [{"step": 1, "reward": 0.123456}]})
-    )
+    (victim / "state.json").write_text('{"global_step": 1}')
     save_file({"w": np.zeros(2)}, run / "model.safetensors")
     shutil.copy(run / "model.safetensors", victim / "weights.safetensors")
     (run / "config.json").write_text("{}")
@@ -78,19 +76,15 @@ def as_folder_of_templates(run):
 
 HOSTILE = {
     "a shard outside": (as_index("../victim/.bashrc"), "weight_map of .* got '../victim/.bashrc'"),
-    "a shard that is a card": (as_index("README.md"), "got 'README.md'"),
-    "a shard that is no name": (as_index(7), "got 7"),
     "no shards": (as_index(weight_map=[1]), "must name .safetensors files"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
     "templates outside": (as_folder_of_templates, "x.jinja .* leads out of"),
     "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
-    "a loop": (as_link("vocab.json", "vocab.json"), "leads to no file"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a device": (as_link("merges.txt", "/dev/zero"), "leads out of"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
     "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),
-    "a log outside": (as_link("trainer_state.json", "{victim}/state.json"), "trainer_state.json .* leads out of"),
 }
 
 
@@ -139,27 +133,15 @@ def test_a_folder_above_a_checkpoint_is_read_only_if_it_is_a_run(run, tmp_path):
     assert find_model(checkpoint).run == tmp_path
 
 
-def test_pipes_and_endless_files_are_refused_and_do_not_hang(tmp_path):
+def test_pipes_are_refused_and_do_not_hang(tmp_path):
     os.mkfifo(tmp_path / "samples.jsonl")
     with pytest.raises(ValueError, match="it is no ordinary file"):
         read_samples(tmp_path / "samples.jsonl")
-    with open(tmp_path / "large.jsonl", "wb") as file:
-        file.truncate(2**31)
-    with pytest.raises(ValueError, match="it has 2147483648 bytes, and may have 1073741824"):
-        read_lines(tmp_path / "large.jsonl")
 
 
-def test_nothing_is_written_where_links_lead(run, tmp_path, capsys):
-    owned = tmp_path / "victim" / "owned"
-    for name in (".scores.md.tmp", "scores.md", "samples.jsonl"):
+def test_nothing_is_written_where_a_link_leads(run, tmp_path):
+    for name in (".scores.md.tmp", "scores.md"):
         as_link(name, "{victim}/owned")(run)
     write_whole(run / "scores.md", "text")
     assert (run / "scores.md").read_text() == "text" and not (run / "scores.md").is_symlink()
-    with pytest.raises(OSError, match="samples.jsonl"):
-        SampleWriter(run / "samples.jsonl")
-    (run / "trainer_state.json").write_text((tmp_path / "victim" / "state.json").read_text())
-    (run / "report").mkdir()
-    (run / "report" / "figures").symlink_to(tmp_path / "victim")
-    assert cli.main(["report", str(run)]) == 2
-    assert "figures must lie in " in capsys.readouterr().err
-    assert owned.read_text() == SECRET and len(contents(tmp_path / "victim")) == 3
+    assert (tmp_path / "victim" / "owned").read_text() == SECRET

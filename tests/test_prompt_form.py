@@ -16,7 +16,7 @@ from trl_miner import MinerGRPOTrainer, cli
 from trl_miner.data.prompt_form import FILE, form_of_rows, read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.evaluation.backends import TransformersBackend
-from trl_miner.hub.folder import assemble, copy
+from trl_miner.hub.folder import assemble
 from trl_miner.runs.models import find_model
 from trl_miner.train import main
 
@@ -170,7 +170,7 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
     """By its name the base model gets plain text; runs/Qwen3-4B-Base/miner is no name of a base model."""
     run = train_by_recipe(tmp_path, base)
     capsys.readouterr()
-    pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model", place=copy)
+    pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model", place=shutil.copyfile)
     for model in (run, run / "checkpoint-1", pushed):
         assert asked_for(model) == {*trained_on}
         assert "was trained on" not in capsys.readouterr().err

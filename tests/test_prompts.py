@@ -5,8 +5,7 @@ import pytest
 from test_report import log, write_run
 
 from trl_miner.runs.history import read_run
-from trl_miner.runs.prompt_ledger import Batch, line_of, read_ledger
-from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
+from trl_miner.runs.prompt_ledger import ALL_RIGHT, ALL_WRONG, MIXED, Batch, line_of, outcomes_of, read_ledger
 from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.prompts import prompts_plan, prompts_table, read_prompts
@@ -40,7 +39,9 @@ def run(tmp_path):
 
 def test_a_prompt_counts_with_its_last_visit(run):
     outcomes = outcomes_of(read_ledger(run))
-    assert outcomes.last_P.tolist() == [MIXED, ALL_WRONG, ALL_RIGHT, UNSEEN]
+    assert dict(zip(outcomes.visits["prompt"], outcomes.visits["kind"], strict=True)) == {
+        **{0: MIXED, 1: ALL_WRONG, 2: ALL_RIGHT}
+    }
     # all right, mixed, all wrong: prompt 0 goes from the first to the second, prompt 2 from the second to the first
     assert outcomes.counts_BK.tolist() == [[1, 0, 1], [1, 1, 1], [0, 2, 1], [0, 2, 1], [1, 1, 1]]
 

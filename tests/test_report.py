@@ -173,11 +173,12 @@ def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
 
 
 def test_trained_runs_that_differ_in_any_setting_or_share_a_seed_are_not_one_method(tmp_path):
-    """a and b differ in their batch, which only `other_settings` tells; c is a with nothing recorded that differs."""
+    """a and b differ in their batch, which only `segments` tells; c is a with nothing recorded that differs."""
     for name, size in (("a", 8), ("b", 256), ("c", 8)):
         run = write_run(tmp_path / name, [log(1)])
         others = {"per_device_train_batch_size": str(size), "logging_steps": str(size), "vllm_group_port": str(size)}
-        record = {"seed": 1 if name != "b" else 2, "settings": {"beta": "0.0"}, "other_settings": others}
+        segment = {"step": 0, "methods": ["grpo"], "settings": others}
+        record = {"seed": 1 if name != "b" else 2, "settings": {"beta": "0.0"}, "segments": [segment]}
         (run / "training.json").write_text(json.dumps(record))
     methods = group_methods(read_material([tmp_path / name for name in "abc"]).runs)
     assert [(method.label, len(method.runs)) for method in methods] == [("a", 1), ("b", 1), ("c", 1)]

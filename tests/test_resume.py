@@ -65,11 +65,6 @@ def assert_went_on(resumed, uninterrupted):
         assert torch.equal(found, expected)
 
 
-def test_three_steps_and_three_more_are_six(policy, tmp_path, uninterrupted):
-    run(policy, tmp_path, callbacks=[At(3, stop_training)])
-    assert_went_on(run(policy, tmp_path, resume=str(tmp_path / "checkpoint-3")), uninterrupted)
-
-
 # A checkpoint that lies inside a generation cycle.
 
 CYCLES = {
@@ -104,18 +99,6 @@ def test_a_run_goes_on_inside_a_generation_cycle(policy, tmp_path, name, saved):
     assert len(resumed.advantages) < len(whole.advantages)
     for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(found, expected)
-
-
-def test_rollouts_of_other_batches_are_generated_anew(policy, tmp_path, caplog):
-    args = config(tmp_path, max_steps=4, save_strategy="steps", save_steps=2, num_iterations=3)
-    Keeping(policy, mixed_reward, args, problems()).train()
-    file = tmp_path / "checkpoint-2" / "rollouts_0.pt"
-    torch.save({**torch.load(file), "layout": [2, 12, 1, 1]}, file)
-    checkpoints.finish(file.parent)
-    resumed = Keeping(policy, mixed_reward, args, problems())
-    resumed.train(resume_from_checkpoint=str(file.parent))
-    assert len(resumed.advantages) == 1 and resumed.state.global_step == 4
-    assert "generated again" in caplog.text
 
 
 # A run that has done all its steps.
@@ -154,50 +137,34 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
 # A checkpoint that is not whole.
 
 
-class DiesWhileSaving(Keeping):
-    """SIGKILL in the second checkpoint, when the model is written and the optimizer is not."""
+class Dies(Keeping):
+    """SIGKILL in the second checkpoint: when the optimizer is not written, or when all is, and the first should go."""
 
     def _save_optimizer_and_scheduler(self, output_dir):
-        if self.state.global_step == 6:
+        if self.state.global_step == 6 and self.is_early:
             os.kill(os.getpid(), signal.SIGKILL)
         super()._save_optimizer_and_scheduler(output_dir)
 
 
-def die_while_saving(policy, folder):
-    args = config(folder, max_steps=6, save_strategy="steps", save_steps=3)
-    DiesWhileSaving(policy, mixed_reward, args, problems()).train()
+def die(policy, folder, limit):
+    if limit is not None:
+        finish = checkpoints.finish
+        checkpoints.finish = lambda one: os.kill(os.getpid(), signal.SIGKILL) if "-6" in one.name else finish(one)
+    args = config(folder, max_steps=6, save_strategy="steps", save_steps=3, save_total_limit=limit)
+    trainer = Dies(policy, mixed_reward, args, problems())
+    trainer.is_early = limit is None
+    trainer.train()
 
 
-@pytest.mark.slow
-def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_path, uninterrupted):
-    code, said = in_a_fork(die_while_saving, policy, tmp_path)
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_path, uninterrupted, limit):
+    code, said = in_a_fork(die, policy, tmp_path, limit)
     assert code == -signal.SIGKILL, said[-3000:]
     assert (tmp_path / "checkpoint-6" / "model.safetensors").is_file()
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-3"
     (tmp_path / "checkpoint-6" / "left_over").touch()
     assert_went_on(run(policy, tmp_path, resume="latest"), uninterrupted)
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-6"
     assert not (tmp_path / "checkpoint-6" / "left_over").exists()
-
-
-class DiesBeforeTheMark(Keeping):
-    """SIGKILL when all of the second checkpoint is written, and the first should go."""
-
-    def _save_rng_state(self, output_dir):
-        super()._save_rng_state(output_dir)
-        if self.state.global_step == 6:
-            checkpoints.finish = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_before_the_mark(policy, folder):
-    args = config(folder, max_steps=6, save_strategy="steps", save_steps=3, save_total_limit=1)
-    DiesBeforeTheMark(policy, mixed_reward, args, problems()).train()
-
-
-def test_the_checkpoint_before_goes_when_the_next_is_whole(policy, tmp_path):
-    code, said = in_a_fork(die_before_the_mark, policy, tmp_path)
-    assert code == -signal.SIGKILL, said[-3000:]
-    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-3"
 
 
 @pytest.fixture
@@ -262,15 +229,6 @@ def test_random_states_of_other_processes_are_said(damaged, caplog):
     assert "was made by 2 process(es), and there are 1" in caplog.text
 
 
-def test_folders_that_never_became_checkpoints_do_not_keep_a_run_from_starting(tmp_path, policy, caplog):
-    """As a kill leaves them."""
-    (tmp_path / "checkpoint-4").mkdir()
-    assert checkpoints.newest(tmp_path) is None
-    trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
-    trainer.train(resume_from_checkpoint="latest")
-    assert trainer.state.global_step == 1 and "checkpoint-4 is passed over: files.json" in caplog.text
-
-
 def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
     settings = dict(eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2, max_steps=4)
     settings |= dict(metric_for_best_model="reward", load_best_model_at_end=True, per_device_eval_batch_size=12)
@@ -285,9 +243,9 @@ def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
 
 def test_resuming_from_nothing(policy, tmp_path):
     trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
-    with pytest.raises(ValueError, match="there is none in"):
+    with pytest.raises(ValueError, match="there is none"):
         trainer.train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match="a folder that every process can read: got"):
+    with pytest.raises(ValueError, match="must be whole: of .*checkpoint-9, files.json is missing"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     trainer.train(resume_from_checkpoint="latest")
     assert trainer.state.global_step == 1

@@ -8,7 +8,6 @@ import pytest
 from studies import write_study
 
 from trl_miner.cli import main
-from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, collect_runs, read_runs, write_runs
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.material import read_material
@@ -33,18 +32,6 @@ def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
         packed.write_bytes(content)
         with pytest.raises(ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"):
             read_runs(packed)
-
-
-def test_a_run_comes_back_as_it_was(tmp_path):
-    write_study(tmp_path)
-    folder = tmp_path / "miner" / "seed1"
-    edit(folder / "training.json", versions={"trl": "1.16.0"}, git="abc")
-    before = read_run(folder)
-    (after,) = read_runs(write_runs([folder], tmp_path / "runs.jsonl"))
-    assert after.name == "miner/seed1" and after.versions == {"trl": "1.16.0", "git": "abc"}
-    for name in ("method", "seed", "scores", "steps", "planned", "per_step", "finished", "held_out"):
-        assert getattr(after, name) == getattr(before, name), name
-    assert {**after.settings, "output_dir": before.settings["output_dir"]} == before.settings
 
 
 def test_logs_keep_six_digits_gaps_and_what_reports_read(tmp_path):
@@ -91,21 +78,15 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "must hold at least one run: it is empty"),
-        ("CUT", "line 2: it must be JSON: EOF"),
-        ('{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
-        ("[1]\n", "line 1: it must be an object"),
-        (b"\xff\xfe", "line 1: it must be JSON"),
+        (b"", "must hold at least one run: it is empty"),
+        (b'{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name is missing. Restore it"),
         (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),
     ],
 )
 def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):
     path = tmp_path / "runs.jsonl"
-    if content == "CUT":
-        write_runs(write_study(tmp_path / "study")[:2], path)
-        path.write_text(path.read_text()[:-200])
-    elif content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if content is not None:
+        path.write_bytes(content)
     assert main(["report", str(path), "--quiet"]) == 2
     told = capsys.readouterr().err
     assert message in told and str(path) in told and len(told.strip().splitlines()) == 1

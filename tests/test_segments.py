@@ -17,7 +17,7 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.runs import checkpoints
 from trl_miner.runs.history import read_run
-from trl_miner.runs.segments import _of_adapter, changes, settings_of
+from trl_miner.runs.settings import changes, settings_of
 from trl_miner.runs.training_record import read_run_record
 from trl_miner.train import main
 
@@ -106,28 +106,6 @@ def test_another_spelling_of_a_setting_is_no_change(tmp_path, first, second):
     assert changes(settings_of(config(tmp_path, **first)), settings_of(config(tmp_path, **second))) == {}
 
 
-def test_keys_of_several_types_are_told_apart(tmp_path):
-    spread, whole = (
-        settings_of(config(tmp_path, model_init_kwargs={"max_memory": memory}))
-        for memory in ({0: "1GB", "cpu": "3GB"}, {0: "1GB"})
-    )
-    assert [*changes(spread, whole)] == ["model_init_kwargs"]
-
-
-def test_an_adapter_of_a_peft_that_knows_more_fields_is_no_change():
-    @dataclasses.dataclass
-    class NewerConfig(LoraConfig):
-        new_field: bool = False
-
-    assert _of_adapter(NewerConfig(r=2)) == _of_adapter(LoraConfig(r=2)) != _of_adapter(LoraConfig(r=4))
-
-
-def test_a_checkpoint_of_another_run_folder_is_compared(policy, run, tmp_path):
-    with pytest.raises(ValueError, match="learning_rate: 0.001 -> 0.01"):
-        trainer(policy, tmp_path / "new", learning_rate=0.01).train(resume_from_checkpoint=str(run / "checkpoint-2"))
-    assert not (tmp_path / "new" / "training.json").exists()
-
-
 def test_a_checkpoint_that_does_not_say_its_settings_is_told(policy, run):
     path = run / "checkpoint-2" / "trainer_state.json"
     state = json.loads(path.read_text())
@@ -173,15 +151,11 @@ def test_record_card_and_report_tell_both_parts(policy, run):
     assert "learning_rate: 0.001 -> 0.01" in html.unescape(told)
     assert "advantage_estimator: miner -> grpo" in html.unescape(told) and "arXiv 2601.04731" in card
     assert any("After step 2" in note and "learning_rate: 0.001 -> 0.01" in note for note in read_run(run).notes)
+    settings = read_run(run).settings  # of the last part; what is not set is not there
+    assert (settings["learning_rate"], settings["max_steps"]) == ("0.01", "4.0") and "all_right" not in settings
     with pytest.raises(ValueError, match="learning_rate: 0.01 -> 0.001"):  # the last part counts
         trainer(policy, run, max_steps=6).train(resume_from_checkpoint="latest")
     assert read_run_record(run)["segments"] == record["segments"]
-
-
-def test_the_same_settings_make_no_second_part(policy, run):
-    made = trainer(policy, run, max_steps=4, logging_steps=2, save_steps=4, resume_with_changes=True)
-    made.train(resume_from_checkpoint="latest")
-    assert made.state.global_step == 4 and len(read_run_record(run)["segments"]) == 1
 
 
 def test_other_settings_from_an_earlier_checkpoint_leave_no_later_one_beside_them(policy, run):

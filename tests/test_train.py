@@ -450,15 +450,16 @@ def test_counts_that_are_damaged_or_of_other_problems_do_not_stop_a_resumption(c
         unscored.evaluation.update(known)
 
 
-def test_a_best_model_between_two_renames_is_found_again(policy, unscored, tmp_path, capsys):
-    """A kill has left the one kept so far under its other name, and a new one half saved."""
-    for name in (".best.old", ".best.new"):
+def test_a_best_model_that_a_kill_has_left_is_put_in_its_place(policy, unscored, tmp_path, capsys):
+    """A kill has left the one kept so far deleted in part, and a new one whole, which `held_out.json` says."""
+    for name in ("best", ".best.new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "which").write_text(name)
+    write_held_out(tmp_path / ".best.new", HeldOut({"step 0": Moment(0, 2, (0, 0))}))
     known, unscored.args.output_dir = unscored.args.output_dir, str(tmp_path)
     try:
         callback = EvaluationCallback(unscored, None, keep_best=True)
-        assert (tmp_path / "best" / "which").read_text() == ".best.old"
+        assert (tmp_path / "best" / "which").read_text() == ".best.new"
         callback._keep(HeldOut({"step 1": Moment(1, 2, (1, 1))}))
         with pytest.MonkeyPatch.context() as patch:  # a full disk costs the better model, and not the training
             patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())

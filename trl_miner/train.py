@@ -51,12 +51,11 @@ from .recipe import (
 )
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .runs.accidents import DiskFull, how_to_go_on, why_full
 from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
 from .runs.models import newest_checkpoint
-from .runs.run_folder import make_room, say_finished
-from .runs.segments import continued, settings_of
+from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, why_full
+from .runs.settings import continued, settings_of
 from .runs.trainer_state import last_step
 from .runs.training_record import note
 from .threads import fitting_threads

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..hub.upload import check_repo_id, listing, push_model, write_folder
+    from ..hub.upload import check_repo_id, push_model, write_folder
     from ..runs.eval_folder import read_scores
     from ..runs.models import find_model
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     _warn(model.weights, Path(args.folder))
     if args.dry_run is not None:
         write_folder(model, Path(args.dry_run), args.repo_id, benchmarks)
-        print(f"{args.dry_run}, not pushed:\n{listing(Path(args.dry_run))}")
+        print(f"{args.dry_run} has what would be pushed.")
         finish([args.dry_run], shlex.join(["trl-miner", *without_option(args.argv, "--dry-run")]))
         return 0
     private = True if args.private else None

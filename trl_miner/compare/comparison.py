@@ -9,16 +9,19 @@ from ..launching.signals import collect_signals
 from ..progress import Progress, finish
 from ..recipe_files import find_recipe
 from ..redaction import learn
-from ..runs.compare_folder import TABLE, lock_comparison, run_folder
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
+from ..runs.locks import lock_folder
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import collect_runs
+from ..runs.training_record import run_folder
 from ..viewing.comparison import methods_table
 from .recipes import read_recipes
 from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
 
 _OWN_OPTIONS = ("config", "output_dir", "seed", "resume_from_checkpoint")
+
+_TABLE = "comparison.md"
 
 
 def compare(
@@ -48,7 +51,7 @@ def compare(
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
     try:
-        with collect_signals() as received, lock_comparison(output):
+        with collect_signals() as received, lock_folder(output):
             runner = ProcessRunner(received)
             with Progress("reading the recipes", unit="", leave=False):
                 facts = read_recipes(paths, steps, options)
@@ -66,7 +69,7 @@ def compare(
             finally:
                 collect_runs(output)  # of a comparison that is stopped, too
             print("\n" + _write_table(output, runs, len(seeds)), end="", flush=True)
-            results = [output / name for name in (TABLE, RUNS)]
+            results = [output / name for name in (_TABLE, RUNS)]
             finish([path for path in results if path.is_file()], shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
@@ -105,5 +108,5 @@ def _write_table(output: Path, runs: Sequence[Run], num_seeds: int) -> str:
         if (result := run.result()) is not None:
             results[run.settings["method"]].append(result)
     table = methods_table(results, dict.fromkeys(results, num_seeds)).markdown()
-    write_whole(output / TABLE, table)
+    write_whole(output / _TABLE, table)
     return table

@@ -13,9 +13,8 @@ from ..launching.process import GuardedProcess
 from ..launching.signals import how_it_ended, signal_name
 from ..progress import Progress, duration
 from ..redaction import redact
-from ..runs.compare_folder import LOG
 from ..runs.history import RunHistory
-from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
+from ..runs.locks import TRAINING_LOCK, lock_folder
 from ..runs.training_record import read_compared, write_compared
 from ..threads import NOT_ASKED
 from ..viewing.comparison import final_scores, read_finished
@@ -89,7 +88,7 @@ def check_folder(run: Run) -> None:
                 f"{run.folder} must be empty or hold the same run: it holds one with other settings, {difference}. "
                 f"{advice}"
             )
-        with lock_folder(run.folder, IN_USE, TRAINING_LOCK):  # a comparison that was killed may have left it behind
+        with lock_folder(run.folder, TRAINING_LOCK):  # a comparison that was killed may have left it behind
             pass
     elif run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
         raise ValueError(f"{run.folder} must be empty or hold a run of compare: it holds other files. {advice}")
@@ -132,7 +131,7 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
 def _train(run: Run, runner: ProcessRunner, env: dict[str, str]) -> tuple[RunHistory | None, str]:
     """Train a run. Return its result, if it has one, and how long it took or how it ended."""
     write_compared(run.folder, run.settings)
-    log, start = run.folder / LOG, time.monotonic()
+    log, start = run.folder / "log.txt", time.monotonic()
     code = runner.run(run.command, log, env)
     result = run.result()
     if code or result is None:

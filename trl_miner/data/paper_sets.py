@@ -12,9 +12,8 @@ from pathlib import Path
 
 from ..grading import grade
 from ..progress import Progress
-from ..runs.eval_folder import SAMPLES, SETTINGS, read_problems
+from ..runs.eval_folder import SAMPLES, SETTINGS, read_problems, read_samples
 from ..runs.files import read_optional
-from ..runs.samples import read_samples
 from .benchmarks import BENCHMARKS
 from .problems import Benchmark, Problem
 from .training_set import Options, Part, Written, read_part, write_training_set

@@ -19,7 +19,8 @@ from ..data.problems import Benchmark, Problem, fingerprint
 from ..data.prompts import PromptForm, build_prompt, prompt_text
 from ..progress import Progress
 from ..runs import eval_folder
-from ..runs.samples import Key, SampleWriter
+from ..runs.eval_folder import Key, SampleWriter
+from ..runs.locks import lock_folder
 from .backends import Backend, Completion, Request
 
 TEMPERATURE, TOP_P, MAX_TOKENS = 0.7, 0.95, 8192  # the paper's evaluation
@@ -122,7 +123,7 @@ def generate(
     "versions" must be the same when the folder is continued.
     """
     output = Path(output)
-    with eval_folder.lock_eval(output):
+    with lock_folder(output):
         eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling), **renderer.settings()})
         for problem_set in problem_sets:
             problems = map(dataclasses.asdict, problem_set.problems)

@@ -14,8 +14,7 @@ import numpy as np
 from ..grading import Verdict, grade
 from ..progress import Progress
 from ..runs import eval_folder
-from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems
-from ..runs.samples import read_samples
+from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems, read_samples
 from .metrics import pass_at_k
 from .paper import load_paper
 

@@ -1,4 +1,4 @@
-"""Assemble the folder that is published: a model's files, its log, its scores, and its card."""
+"""Assemble the folder that is published: a model's files, its scores, and its card."""
 
 import os
 import shutil
@@ -9,12 +9,10 @@ from typing import Any
 
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
-from ..runs.files import read_optional, write_json
+from ..runs.files import fault, only_within, read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
-from ..runs.places import fault, only_within
 from ..runs.trainer_state import FILE as STATE
-from ..runs.trainer_state import RECORD as STATE_RECORD
 from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, PICTURE, RunFacts, complete_card
@@ -26,8 +24,8 @@ _FILES = (
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
 )
-# A vocabulary may hold what has the name or the shape of a secret; the log is written without any.
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "log_history.json")
+# A vocabulary may hold what has the name or the shape of a secret.
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
 
 
@@ -42,31 +40,29 @@ def assemble(
 ) -> Path:
     """Fill the empty folder `target` with everything that is published of a model, and return it.
 
-    `place` puts a file of the run in its place (`copy`, `link` or `os.symlink`), `name` is the repository's, and
-    `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret, such as those of the
-    environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
+    `place` puts a file of the run in its place (`shutil.copyfile`, `link` or `os.symlink`), `name` is the
+    repository's, and `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret, such as those
+    of the environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
     """
     learn({"token": list(secrets)})
     with only_within(model.run):
         is_adapter = (model.weights / ADAPTER).is_file()
         _place_files(model, target, place, without=("config.json",) if is_adapter else ())
-        state = model.weights if (model.weights / STATE).is_file() else model.run  # its log goes up to this model
-        log = _read_log(state)
-        write_json(target / "log_history.json", log)
         held_out, moment = _held_out(model)
         if held_out is not None:
             write_held_out(target, held_out)
         facts = RunFacts(
             record=read_run_record(model.run) or {},
-            log_history=log,
             evaluation={} if held_out is None else held_out.scores,
             model_name=name,
             moment=moment,
             benchmarks=benchmarks,
             is_adapter=is_adapter,
-            has_picture=_draw(state, target),
+            has_picture=_draw(model, target),
         )
-        (target / "README.md").write_text(complete_card(_read_card(model.run), facts), encoding="utf-8")
+        path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
+        card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
+        (target / "README.md").write_text(complete_card(card, facts), encoding="utf-8")
     check_secrets(target)
     return target
 
@@ -85,14 +81,6 @@ def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any],
             )
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy a file into a folder that somebody may edit. Only weights, which nobody edits, are linked if possible."""
-    if source.suffix == ".safetensors":
-        link(source, target)
-    else:
-        shutil.copyfile(source, target)
 
 
 def link(source: Path | str, target: Path | str) -> None:
@@ -140,23 +128,13 @@ def _held_out(model: Model) -> tuple[HeldOut | None, str]:
     return held_out.until(model.step), moment
 
 
-def _read_log(folder: Path) -> list[dict[str, Any]]:
-    history = read_optional(folder / STATE, record=STATE_RECORD).get("log_history") or []
-    return [entry for entry in history if isinstance(entry, dict)]
-
-
-def _draw(folder: Path, target: Path) -> bool:
-    """Draw the training of a log, and return whether there is a picture: a run without logs has none."""
+def _draw(model: Model, target: Path) -> bool:
+    """Draw the training up to a model, and return whether there is a picture: a run without logs has none."""
     from ..viewing.curves import draw_training
 
+    folder = model.weights if (model.weights / STATE).is_file() else model.run
     try:
         draw_training(folder, target / PICTURE)
     except (ValueError, OSError):
         return False
     return True
-
-
-def _read_card(run: Path) -> str:
-    """Return the card that the training wrote. The one that PEFT writes beside an adapter says nothing of the run."""
-    path = run / CARD
-    return path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD

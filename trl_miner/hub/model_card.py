@@ -1,4 +1,4 @@
-"""The model card of a run: `card.jinja`, filled with the method's settings, the use of the rollouts and the scores.
+"""The model card of a run: `card.jinja`, filled with the method's settings and the scores.
 
 It is written at the end of the training, and again from the run folder when it is pushed. What the card in the run
 folder has beside that stays: TRL's citations and badges, and the metadata and sections that a user has added.
@@ -6,18 +6,18 @@ folder has beside that stays: TRL's citations and badges, and the metadata and s
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..redaction import redact
-from ..runs.segments import sentences
+from ..runs.settings import sentences
 from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult, ModelCard
+    from huggingface_hub import EvalResult
 
     from ..config import MinerGRPOConfig
 
@@ -26,16 +26,9 @@ PICTURE = "training.png"
 # For a run that was killed before TRL wrote its card.
 EMPTY_CARD = "---\nlibrary_name: transformers\ntags: [generated_from_trainer, trl]\n---\n"
 SECTIONS = ("Quick start", "Training procedure")  # the template writes them, in the place of TRL's
-_SHOWN_METRICS = {
-    "reward": "Reward",
-    "groups/ph": "Prompts with all rollouts right",
-    "rollouts/grpo": "Rollouts with an advantage under GRPO",
-    "rollouts/used": "Rollouts with an advantage in this run",
-}
 # The prompt of the quick start, in the form of the training prompts.
 _CHAT = '[{"role": "user", "content": "Compute 12 + 7 - 5."}]'
 _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training prompts'
-_FRAMEWORKS = {"trl": "TRL", "transformers": "Transformers", "torch": "Pytorch", "vllm": "vLLM"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +36,6 @@ class RunFacts:
     """The facts that a card shows."""
 
     record: Mapping[str, Any]  # content of training.json
-    log_history: Sequence[Mapping[str, Any]]  # of trainer_state.json
     evaluation: Mapping[str, Mapping[str, float]]  # in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}
     model_name: str  # a repository on the Hub, or the last name of a folder
     moment: str = "after"  # of these weights, in `evaluation`
@@ -57,7 +49,6 @@ def describe_run(
     *,
     base_model: str | None,
     args: "MinerGRPOConfig",
-    log_history: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Mapping[str, float]],
     is_chat: bool,
 ) -> str:
@@ -67,7 +58,6 @@ def describe_run(
     hub_model_id = args.hub_model_id if args.push_to_hub else None
     facts = RunFacts(
         record={**record, "is_chat": is_chat},
-        log_history=log_history,
         evaluation=evaluation,
         model_name=hub_model_id or folder.resolve().name,
         is_adapter=(folder / "adapter_config.json").is_file(),
@@ -81,15 +71,23 @@ def complete_card(card: str, facts: RunFacts) -> str:
 
     Raises ValueError if the metadata of `card` cannot be read.
     """
+    import yaml
     from huggingface_hub import ModelCard
 
-    record, earlier = facts.record, _parse(card)
-    data: Any = earlier.data
-    _complete_metadata(data, facts)
-    dataset = record.get("dataset") or {"name": (data.datasets or [None])[0], "hub": True}
-    settings = record.get("settings") or {}
+    try:
+        earlier = ModelCard(card, ignore_metadata_errors=True)
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise ValueError(
+            f"The metadata of the run's README.md must be YAML: {one_line(error, 200)}. Repair it, or delete the file."
+        ) from error
+    record, data = facts.record, _metadata(earlier.data, facts)
+    dataset = record.get("dataset") or {"name": (data.datasets or [""])[0], "hub": True}
+    settings, versions = record.get("settings") or {}, dict(record.get("versions") or {})
+    if record.get("git") and "trl_miner" in versions:
+        versions["trl_miner"] += f" (git {record['git']})"
     moments = {moment: scores for moment, scores in facts.evaluation.items() if not moment.startswith("step ")}
     metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
+    sections = re.split(r"^(?=## )", earlier.text, flags=re.MULTILINE)[1:]
     shown = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
@@ -100,67 +98,39 @@ def complete_card(card: str, facts: RunFacts) -> str:
         prompt=_CHAT if record.get("is_chat") else _TEXT,
         max_new_tokens=settings.get("max_completion_length", 512),
         badges=[line for line in earlier.text.splitlines() if line.startswith("[<img ")],
-        papers=[(for_markdown(label), arxiv) for label, arxiv in papers_of(record.get("methods") or (), record)],
+        papers=[(for_markdown(label), arxiv) for label, arxiv in papers_of(record)],
         settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
         changes=map(for_markdown, sentences(record.get("segments") or ())),
-        prompts=_prompts(facts.log_history),
         has_picture=facts.has_picture,
         moments=[for_markdown(moment.capitalize()) for moment in moments],
         scores=[[metric, *(_share(scores.get(metric)) for scores in moments.values())] for metric in metrics],
         benchmarks=[_benchmark_row(result) for result in (facts.benchmarks or {}).values()],
-        versions=_versions(record),
-        sections=_sections(earlier.text),
+        versions=[(for_markdown(name), for_markdown(text)) for name, text in versions.items()],
+        sections="".join(one for one in sections if one[3:].partition("\n")[0].strip() not in SECTIONS).strip(),
     )
     return redact(str(shown))
 
 
-def _parse(card: str) -> "ModelCard":
-    import yaml
-    from huggingface_hub import ModelCard
-
-    try:
-        return ModelCard(card, ignore_metadata_errors=True)
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(
-            f"The metadata of the run's README.md must be YAML: {one_line(error, 200)}. Repair it, or delete the file."
-        ) from error
-
-
-def _sections(text: str) -> str:
-    """Return the sections of a card that the template does not write."""
-    sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
-    return "".join(one for one in sections if one[3:].partition("\n")[0].strip() not in SECTIONS).strip()
-
-
-def _complete_metadata(data: Any, facts: RunFacts) -> None:
+def _metadata(data: Any, facts: RunFacts) -> Any:
+    """Return the metadata that a card had, with what is known of the run."""
     record = facts.record
     data.pop("licence", None)  # a slip in TRL's template
     data["model_name"] = one_line(facts.model_name.rpartition("/")[2])
     data["pipeline_tag"] = "text-generation"
-    if facts.is_adapter:
-        data["library_name"] = "peft"
     # PEFT writes the folder of a base model, and TRL takes any data set for a Hub id.
     base, dataset, datasets = record.get("base_model"), record.get("dataset"), data.get("datasets")
     data["base_model"] = base["name"] if base and _is_on_hub(base) else None
     data["datasets"] = [datasets] if isinstance(datasets, str) else datasets if isinstance(datasets, list) else None
     if dataset:
         data["datasets"] = [dataset["name"]] if _is_on_hub(dataset) else None
-    if facts.is_adapter and data["base_model"]:
-        data["base_model_relation"] = "adapter"
-    for key in ("license", "license_name", "license_link"):
-        if value := (record.get("license") or {}).get(key):
-            data[key] = one_line(value)
-    papers = {f"arxiv:{arxiv}" for _, arxiv in papers_of(record.get("methods") or (), record) if arxiv}
+    if facts.is_adapter:
+        data["library_name"] = "peft"
+        data["base_model_relation"] = "adapter" if data["base_model"] else None
+    papers = {f"arxiv:{arxiv}" for _, arxiv in papers_of(record) if arxiv}
     tags = {tag for tag in map(str, data.get("tags") or ()) if not tag.startswith("base_model:")}  # PEFT's: a folder
     data["tags"] = sorted(tags | papers)
     data["eval_results"] = _eval_results(facts) or None
-
-
-def _versions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    versions = dict(record.get("versions") or {})
-    if record.get("git") and "trl_miner" in versions:
-        versions["trl_miner"] += f" (git {record['git']})"
-    return [(_FRAMEWORKS.get(name) or for_markdown(name), for_markdown(text)) for name, text in versions.items()]
+    return data
 
 
 def _link(named: Mapping[str, Any] | None, kind: str = "") -> str:
@@ -173,14 +143,6 @@ def _link(named: Mapping[str, Any] | None, kind: str = "") -> str:
 def _is_on_hub(named: Mapping[str, Any]) -> bool:
     """Return whether a record names a repository."""
     return bool(named["hub"]) and HUB_ID.fullmatch(str(named["name"])) is not None
-
-
-def _prompts(log_history: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return what became of prompts and rollouts, at the first and at the last step logged, as rows."""
-    logs = [log for log in log_history if log.get("groups/ph") is not None]
-    return [
-        [title, _share(logs[0].get(key)), _share(logs[-1].get(key))] for key, title in _SHOWN_METRICS.items() if logs
-    ]
 
 
 def _benchmark_row(result: Mapping[str, Any]) -> list[str]:

@@ -50,7 +50,7 @@ def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
         shutil.rmtree(left, ignore_errors=True)
     title = f"Opening {trainer.hub_model_id or 'the repository'} on the Hub"
     try:
-        with_retries(create, title, pauses=(2.0, 8.0))
+        with_retries(create, title)
     except Exception as error:
         if not is_transient(error):
             raise ValueError(explain(error, trainer.hub_model_id or "the Hub")) from error
@@ -76,23 +76,22 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
         return
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     folder, step = Path(checkpoint), trainer.state.global_step
-    subject, message = f"The checkpoint of step {step}", f"Training in progress, step {step}"
+    place = {"checkpoint": "last-checkpoint", "all_checkpoints": folder.name}.get(strategy)
     # on the same file system, where hard links keep the files that the run deletes
     staged = tempfile.TemporaryDirectory(prefix=_STAGED, dir=args.output_dir)
-    model, resume = Path(staged.name, "model"), Path(staged.name, "resume")
 
     def stage() -> None:
-        _stage(trainer, Model(folder, Path(args.output_dir), step), model)
-        if strategy in ("checkpoint", "all_checkpoints"):
-            _stage_whole(folder, resume)
+        _stage(trainer, Model(folder, Path(args.output_dir), step), Path(staged.name))
+        if place is not None:  # what resuming needs, too
+            ignored = shutil.ignore_patterns(*_NEVER)
+            shutil.copytree(folder, Path(staged.name, place), copy_function=link, ignore=ignored)
+            check_secrets(Path(staged.name, place))
 
     def push() -> None:
         with staged:
-            _push(trainer, model, message)
-            if resume.is_dir():
-                place = "last-checkpoint" if strategy == "checkpoint" else folder.name
-                _push(trainer, resume, f"{message}, checkpoint", place)
+            _push(trainer, Path(staged.name), f"Training in progress, step {step}")
 
+    subject = f"The checkpoint of step {step}"
     if push_safely(stage, trainer, subject):
         job = HfApi().run_as_future(push_safely, push, trainer, subject)
         trainer.push_in_progress = PushInProgress([*jobs, job])
@@ -110,18 +109,16 @@ def push_trained(
     **card: Any,
 ) -> bool:
     """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it arrived."""
-    args = trainer.args
+    args, output = trainer.args, Path(trainer.args.output_dir)
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     trainer.save_model(_internal_call=True)  # on every process: ZeRO-3 and FSDP gather the weights
-    output = Path(args.output_dir)
     name = (trainer.hub_model_id or args.hub_model_id or output.resolve().name).rpartition("/")[2]
     trainer.create_model_card(model_name=model_name or name, **card)
     if not trainer.is_world_process_zero():
         return True
 
     def push() -> None:
-        under_way = getattr(trainer, "push_in_progress", None)
-        if under_way is not None:
+        if (under_way := getattr(trainer, "push_in_progress", None)) is not None:
             under_way.wait_until_done()
         with tempfile.TemporaryDirectory(prefix=_STAGED, dir=output) as folder:
             _stage(trainer, Model(output, output), Path(folder), token)
@@ -134,7 +131,6 @@ def push_trained(
 
 
 def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -> None:
-    target.mkdir(exist_ok=True)
     if not trainer.hub_model_id:
         trainer.init_hf_repo()  # the trainer was not told to push, or could not reach the Hub
     if not trainer.hub_model_id:
@@ -142,21 +138,9 @@ def _stage(trainer: Any, model: Model, target: Path, token: str | None = None) -
     assemble(model, target, name=trainer.hub_model_id, place=link, secrets=[token, trainer.args.hub_token])
 
 
-def _stage_whole(checkpoint: Path, target: Path) -> None:
-    """Link everything that resuming from a checkpoint needs, including the optimizer."""
-    shutil.copytree(checkpoint, target, copy_function=link, ignore=shutil.ignore_patterns(*_NEVER))
-    check_secrets(target)
-
-
-def _push(trainer: Any, folder: Path, message: str, path_in_repo: str | None = None, **options: Any) -> None:
-    """Push a folder as the training's arguments say, where `options` (token, revision) do not."""
+def _push(trainer: Any, folder: Path, message: str, *, token: str | None = None, revision: str | None = None) -> None:
     args = trainer.args
-    known = {name: value for name, value in options.items() if value}
+    revision, token = revision or args.hub_revision, token or args.hub_token
     push_folder(
-        folder,
-        trainer.hub_model_id,
-        message=message,
-        private=args.hub_private_repo,
-        path_in_repo=path_in_repo,
-        **{"revision": args.hub_revision, "token": args.hub_token, **known},
+        folder, trainer.hub_model_id, message=message, private=args.hub_private_repo, revision=revision, token=token
     )

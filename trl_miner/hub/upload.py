@@ -4,19 +4,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ..progress import is_quiet
 from ..redaction import redact
 from ..runs.models import Model
-from ..text import one_line
-from .folder import assemble, copy
+from .folder import assemble
 
 T = TypeVar("T")
-PAUSES = (2.0, 8.0, 30.0, 60.0)  # seconds between attempts, inside each of which huggingface_hub retries too
 _TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
 _OFFLINE = "OfflineModeIsEnabled"
 # Weights of an earlier push under other names would be loaded instead of the new ones.
@@ -41,7 +38,7 @@ def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None
         raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
     target.mkdir(parents=True, exist_ok=True)
     try:
-        assemble(model, target, name=name, place=copy, benchmarks=benchmarks)
+        assemble(model, target, name=name, place=shutil.copyfile, benchmarks=benchmarks)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -53,9 +50,6 @@ def push_model(model: Model, repo_id: str, *, private: bool | None, revision: st
 
     with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
         assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=benchmarks)
-        if not is_quiet():
-            where = f"{repo_id}, revision {revision or 'main'}"
-            print(f"{model.weights} goes to {where}:\n{listing(Path(folder))}", flush=True)
         message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
         push_folder(Path(folder), repo_id, private=private, revision=revision, message=message)
     page = f"{constants.ENDPOINT}/{repo_id}"
@@ -70,7 +64,6 @@ def push_folder(
     private: bool | None = None,
     revision: str | None = None,
     token: str | None = None,
-    path_in_repo: str | None = None,
 ) -> None:
     """Upload a folder, and create the repository and the branch if they are missing.
 
@@ -89,10 +82,9 @@ def push_folder(
         api.upload_folder(
             repo_id=repo_id,
             folder_path=folder,
-            path_in_repo=path_in_repo,
             revision=revision,
             commit_message=message,
-            delete_patterns=None if path_in_repo else list(_REPLACED),
+            delete_patterns=list(_REPLACED),
         )
 
     try:
@@ -101,9 +93,9 @@ def push_folder(
         raise OSError(explain(error, repo_id)) from error
 
 
-def with_retries(action: Callable[[], T], title: str, *, pauses: Sequence[float] = PAUSES) -> T:
-    """Call an action, again after each pause as long as its error may pass: the network, 5xx, 429."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
+def with_retries(action: Callable[[], T], title: str) -> T:
+    """Call an action, five times at most as long as its error may pass: the network, 5xx, 429."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
     def tell(state: Any) -> None:
         error = _short(state.outcome.exception())
@@ -111,8 +103,8 @@ def with_retries(action: Callable[[], T], title: str, *, pauses: Sequence[float]
 
     return Retrying(
         retry=retry_if_exception(is_transient),
-        wait=wait_chain(*map(wait_fixed, pauses)),
-        stop=stop_after_attempt(len(pauses) + 1),
+        wait=wait_exponential(multiplier=2, max=60),
+        stop=stop_after_attempt(5),  # inside each of which huggingface_hub retries, too
         before_sleep=tell,
         reraise=True,
     )(action)
@@ -130,26 +122,12 @@ def is_transient(error: BaseException) -> bool:
 
 def explain(error: BaseException, repo_id: str) -> str:
     """Return an error of the Hub as a sentence, with what to do."""
-    said = _short(error)
+    hint = "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there, and push again."
     if any(type(cause).__name__ == _OFFLINE for cause in _causes(error)):
         hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
     elif is_transient(error):
         hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
-    else:
-        hint = (
-            "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there, and push again."
-        )
-    return f"Push to {repo_id} failed: {said}. {hint}"
-
-
-def listing(folder: Path) -> str:
-    """Return the files of a folder with their sizes, as lines."""
-    from tqdm import tqdm
-
-    sizes = {one_line(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    rows = [*sorted(sizes.items()), (f"{len(sizes)} files", sum(sizes.values()))]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"  {name:<{width}}  {tqdm.format_sizeof(size, 'B'):>7}" for name, size in rows)
+    return f"Push to {repo_id} failed: {_short(error)}. {hint}"
 
 
 def _causes(error: BaseException | None) -> list[Any]:

@@ -17,7 +17,6 @@ from typing import IO, Any
 import psutil
 
 from ..redaction import HIDDEN, learn, redact, split_options
-from ..runs.places import no_link
 from .signals import how_it_ended
 
 GRACE_SECONDS = 20.0
@@ -83,7 +82,7 @@ class GuardedProcess:
         output: Any = None
         if self.log is not None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.log, "ab", buffering=0, opener=no_link)
+            self._file = open(self.log, "ab", buffering=0)
             started = f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n"
             self._file.write(started.encode())
             output = subprocess.PIPE

@@ -29,7 +29,6 @@ FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
 _NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
 _SIZES = TypeAdapter(dict[str, Count])
-_RANDOM = re.compile(r"rng_state(?:_(\d+))?\.pth")
 _NOT_NAMED = (None, False, "false", "False")
 _NEWEST = (True, "latest", "true", "True")
 
@@ -68,7 +67,7 @@ def find_fault(folder: Path, *, only_model: bool = False) -> str:
 
     With `only_model` it may lack optimizer and random states.
     """
-    sizes = _read_sizes(folder)
+    sizes: dict[str, int] = read_optional(folder / FILES, [], _SIZES)
     if not sizes:
         return f"{FILES} is missing: it was not written to its end, or by another trainer"
     if last_step(folder) is None:
@@ -77,19 +76,14 @@ def find_fault(folder: Path, *, only_model: bool = False) -> str:
         path = folder / name  # of another node's file, a network file system may first have told an earlier size
         if not path.is_file() or path.stat().st_size < size:
             return f"{name} is missing or cut off"
-    if not only_model and not _made_by(sizes):
+    if not only_model and not _num_processes(folder):
         return "it holds the model alone. Set save_only_model to go on without optimizer and random states"
     return ""
 
 
-def _read_sizes(folder: Path) -> dict[str, int]:
-    sizes: dict[str, int] = read_optional(folder / FILES, [], _SIZES)
-    return sizes
-
-
-def _made_by(sizes: dict[str, int]) -> int:
+def _num_processes(folder: Path) -> int:
     """Return the number of processes that wrote a checkpoint, each its random state; 0: it holds the model alone."""
-    found = map(_RANDOM.fullmatch, sizes)
+    found = (re.fullmatch(r"rng_state(?:_(\d+))?\.pth", name) for name in read_optional(folder / FILES, [], _SIZES))
     return max((int(match[1] or 0) + 1 for match in found if match), default=0)
 
 
@@ -125,21 +119,17 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir), only_model))
     if checkpoint is None:
         return None
-    for rank, is_there in enumerate(gather_object([checkpoint.is_dir()])):
-        if not is_there:
-            raise ValueError(
-                f"Every process must read the checkpoint: process {rank} does not find {checkpoint}. Put output_dir "
-                f"on a file system that all nodes share, or copy it there."
-            )
+    if not all(gather_object([checkpoint.is_dir()])):
+        raise ValueError(
+            f"Every process must read the checkpoint: not all find {checkpoint}. Put output_dir on a file system that "
+            f"all nodes share, or copy it there."
+        )
     return str(checkpoint)
 
 
 def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Path | None:
     """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
-    is_named = wanted not in _NEWEST
-    if is_named and not Path(str(wanted)).is_dir():
-        raise ValueError(f"A checkpoint must be a folder that every process can read: got {wanted}. Give another.")
-    lost = []
+    is_named, lost = wanted not in _NEWEST, []
     for folder in [Path(str(wanted))] if is_named else reversed(list_checkpoints(output_dir)):
         if not (fault := find_fault(folder, only_model=only_model)):
             _warn_of_losses(folder)
@@ -151,23 +141,20 @@ def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Pa
             lost.append(f"{folder.name}: {fault}.")
     if wanted == "latest" and not lost:
         return None
-    rule = f"resume_from_checkpoint={wanted} needs a whole checkpoint in output_dir"
-    if lost:
-        raise ValueError(f"{rule}: those in {output_dir} are not. {' '.join(lost)} Restore one, or delete them all.")
-    raise ValueError(f"{rule}: there is none in {output_dir}. 'latest' starts from scratch when there is none.")
+    why = f"those in it are not. {' '.join(lost)} Restore one, or delete them all" if lost else "there is none"
+    raise ValueError(f"resume_from_checkpoint={wanted} needs a whole checkpoint in {output_dir}: {why}.")
 
 
 def _warn_of_losses(folder: Path) -> None:
     """Warn if a run that resumes from a checkpoint cannot go on exactly as if it had not been stopped."""
     from accelerate import PartialState
 
-    made, size = _made_by(_read_sizes(folder)), PartialState().num_processes
-    if made == size:
-        return
-    reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
-    if not made:
-        reason = "is resumed without optimizer and random states (save_only_model): they start from scratch"
-    logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
+    made, size = _num_processes(folder), PartialState().num_processes
+    if made != size:
+        reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
+        if not made:
+            reason = "is resumed without optimizer and random states (save_only_model): they start from scratch"
+        logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
 
 
 def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int) -> None:

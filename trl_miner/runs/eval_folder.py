@@ -1,37 +1,34 @@
-"""The folder of `trl-miner eval`: how samples were drawn, the problems, and their scores.
+"""The folder of `trl-miner eval`: how samples were drawn, the problems, the samples, and their scores.
 
 settings.json               how everything in the folder is sampled
 BENCHMARK/benchmark.json    the benchmark and where it comes from
 BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
-BENCHMARK/samples.jsonl     the samples: see `samples`
+BENCHMARK/samples.jsonl     a line per sample, appended when it is finished: a killed run loses those in flight
 scores.json                 the scores, from `trl-miner score`; scores.md shows them as tables
+
+{"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false, "limit": 8192}
+
+`limit` is the token budget of the sample. Of two lines for one (problem, sample) the later counts.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from ..redaction import redact
-from .files import read_lines, read_object, write_json, write_whole
-from .locks import lock_folder
-from .places import check_target
-from .records import Benchmark, Problem, Sampling, ScoresFile
+from . import records
+from .files import check_place, parse_object, read_lines, read_object, write_json, write_whole
 
+Key = tuple[str, int]
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", "scores.md"
 BENCHMARK, PROBLEMS, SAMPLES = "benchmark.json", "problems.jsonl", "samples.jsonl"
-_SETTINGS, _BENCHMARK = TypeAdapter(Sampling), TypeAdapter(Benchmark)
-_PROBLEM, _SCORES = TypeAdapter(Problem), TypeAdapter(ScoresFile)
+_SETTINGS, _BENCHMARK = TypeAdapter(records.Sampling), TypeAdapter(records.Benchmark)
+_PROBLEM, _SAMPLE = TypeAdapter(records.Problem), TypeAdapter(records.Sample)
+_SCORES = TypeAdapter(records.ScoresFile)
 _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
-
-
-def lock_eval(folder: Path) -> AbstractContextManager[Any]:
-    """Hold the folder while sampling into it."""
-    rule = "Only one process may sample into a folder: {folder} is in use by {holder}."
-    return lock_folder(folder, f"{rule} Wait for it, or give another --output.")
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -51,13 +48,11 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `settings.json`."""
-    settings: dict[str, Any] = read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
-    return settings
+    return read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
 
 
 def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
     """Write `benchmark.json` and `problems.jsonl`. Raise ValueError if samples of other problems are there."""
-    check_target(folder, folder.parent)
     folder.mkdir(exist_ok=True)
     if (folder / BENCHMARK).is_file():
         known = read_benchmark(folder)
@@ -67,8 +62,7 @@ def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[M
                 f"Give the same problems, or another --output."
             )
         about = {**about, "samples": max(about["samples"], known["samples"])}
-    lines = [json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems]
-    write_whole(folder / PROBLEMS, "".join(lines))
+    write_whole(folder / PROBLEMS, map(_line, problems))
     write_json(folder / BENCHMARK, dict(about), default=str)
 
 
@@ -79,8 +73,7 @@ def benchmark_folders(folder: Path) -> list[Path]:
 
 def read_benchmark(folder: Path) -> dict[str, Any]:
     """Read `benchmark.json` of a benchmark's folder."""
-    benchmark: dict[str, Any] = read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
-    return benchmark
+    return read_object(folder / BENCHMARK, _ADVICE, _BENCHMARK)
 
 
 def read_problems(folder: Path) -> list[dict[str, Any]]:
@@ -103,3 +96,74 @@ def write_scores(folder: Path, scores: Mapping[str, Any], tables: str) -> None:
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the benchmarks of `scores.json`, by name."""
     return dict(read_object(folder / SCORES, f"Run: trl-miner score {folder}", _SCORES)["benchmarks"])
+
+
+def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
+    """Read samples by (problem, sample), and sentences on what is wrong with the file."""
+    check_place(Path(path), "Put the samples there, or sample again.")
+    samples: dict[Key, dict[str, Any]] = {}
+    broken = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                sample = parse_object(line, _SAMPLE)
+            except ValueError as error:
+                broken.append(f"line {number}: {error}")
+            else:
+                samples[sample["problem"], sample["sample"]] = sample
+    what = "A killed process leaves lines that are cut off."
+    return samples, [f"{path}: {len(broken)} broken line(s) left out ({broken[0]}). {what}"] if broken else []
+
+
+class SampleWriter:
+    """Appends samples to a file, made if it is not there. It keeps the keys of the samples, not the samples.
+
+    It repairs the file on opening; `repairs` has sentences on what was repaired.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        samples, self.repairs = read_samples(path) if self.path.exists() else ({}, [])
+        self._limits = {key: _limit(sample) for key, sample in samples.items()}
+        write_whole(self.path, map(_line, samples.values()))  # without a cut last line
+        self._file = open(self.path, "ab", buffering=0)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._limits
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def is_short(self, key: Key, limit: int) -> bool:
+        """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
+        known = self._limits.get(key)
+        return known is not None and known < limit
+
+    def append(self, sample: dict[str, Any]) -> None:
+        """Add a sample, or replace the earlier one with its (problem, sample)."""
+        line = _line(sample)
+        # One call, so that a kill leaves at most one broken line, which is dropped when the file is opened again.
+        if self._file.write(line) != len(line):
+            raise OSError(f"{self.path} took no more: the disk is full. The samples so far stay; the command resumes.")
+        self._limits[sample["problem"], sample["sample"]] = _limit(sample)
+
+    def finish(self, problems: Sequence[str]) -> None:
+        """Sort the lines by problem and sample, drop those that later lines replaced, and close the file."""
+        rank = {problem: index for index, problem in enumerate(problems)}
+        samples, _ = read_samples(self.path)
+        ordered = sorted(samples, key=lambda key: (rank.get(key[0], len(rank)), key[1]))
+        write_whole(self.path, (_line(samples[key]) for key in ordered))
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
+
+
+def _limit(sample: dict[str, Any]) -> int | None:
+    """Return the token budget under which a sample was cut off; None: it was not."""
+    return (sample.get("limit") or 0) if sample["truncated"] else None

@@ -1,22 +1,56 @@
-"""Reading and writing the files of run folders: whole files, JSON objects, Parquet tables."""
+"""Reading and writing the files of run folders: whole files, JSON, YAML and Parquet.
 
+A folder may come from a stranger: a link in it may lead anywhere, and a pipe would hang whoever reads it.
+"""
+
+import contextlib
 import gzip
 import json
 import os
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from ..redaction import redact
-from .places import LARGEST, fault
 from .records import OBJECT
 
 ADVICE = "Restore it, or leave its folder out."
+_FOLDERS: ContextVar[tuple[str, ...]] = ContextVar("_FOLDERS", default=())
+
+
+@contextlib.contextmanager
+def only_within(folder: str | Path) -> Iterator[None]:
+    """Refuse to read files of ours outside a folder within the block. The folder itself may be a link."""
+    token = _FOLDERS.set((*_FOLDERS.get(), os.path.realpath(folder)))
+    try:
+        yield
+    finally:
+        _FOLDERS.reset(token)
+
+
+def fault(path: Path) -> str:
+    """Return why a file must not be read, as the end of a sentence; empty: it may be.
+
+    It must be an ordinary file, inside the folders of `only_within` around the call.
+    """
+    real = os.path.realpath(path)
+    outside = next((own for own in _FOLDERS.get() if not Path(real).is_relative_to(own)), None)
+    if outside is not None:
+        return f"it leads out of {outside}, to {real}"
+    if not os.path.isfile(real):
+        return "it is a link that leads to no file" if path.is_symlink() else "it is no ordinary file"
+    return ""
+
+
+def check_place(path: Path, advice: str = ADVICE) -> None:
+    """Raise ValueError for what is no file of its folder."""
+    if problem := fault(path):
+        raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -33,11 +67,6 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: A
     write_whole(path, json.dumps(redact(content), indent=indent, **options) + "\n")
 
 
-def parse(text: bytes) -> Any:
-    """Return what a JSON text in UTF-8 holds. Raise ValueError, whatever is wrong with it."""
-    return from_json(text.removeprefix(BOM_UTF8))
-
-
 def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
     """Return the record that a JSON text holds. Raise ValueError, which says in one line what is wrong."""
     try:
@@ -46,25 +75,25 @@ def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
         found = error.errors(include_url=False, include_context=False)[0]
     if found["type"] == "json_invalid":
         raise ValueError(f"it must be JSON: {found['msg'].removeprefix('Invalid JSON: ')}")
-    place = ".".join(map(str, found["loc"]))
     if found["type"] == "missing":
-        raise ValueError(f"{place} is missing")
+        raise ValueError(f"{'.'.join(map(str, found['loc']))} is missing")
     rule = found["msg"].replace("Input should be", "must be")
-    raise ValueError(f"{place or 'it'} {rule}: got {ascii(found['input']):.40}")
+    raise ValueError(f"{'.'.join(map(str, found['loc'])) or 'it'} {rule}: got {ascii(found['input']):.40}")
 
 
-def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> Any:
+def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
     """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     check_place(path, advice)
     try:
-        return parse_object(path.read_bytes(), record)
+        content: dict[str, Any] = parse_object(path.read_bytes(), record)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: {error}. {advice}") from error
+    return content
 
 
-def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> Any:
+def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
     """Read a record that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
     if not path.is_file():
         return {}
@@ -86,27 +115,17 @@ def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJE
         raise FileNotFoundError(f"{path} is missing. {advice}")
     check_place(path, advice)
     records = []
-    # split on "\n" alone: a text inside a record may hold the other characters that end a line
-    for line_number, line in enumerate(_unpacked(path, advice).split(b"\n"), start=1):
-        if line.strip():
-            try:
-                records.append((line_number, parse_object(line, record)))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
-    return records
-
-
-def _unpacked(path: Path, advice: str) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
     try:
-        with gzip.open(path) as file:
-            content = file.read(LARGEST + 1)
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            for line_number, line in enumerate(file, start=1):
+                if line.strip():
+                    try:
+                        records.append((line_number, parse_object(line, record)))
+                    except ValueError as error:
+                        raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} must be packed by gzip: {error}. {advice}") from error
-    if len(content) > LARGEST:
-        raise ValueError(f"{path} must hold at most {LARGEST} bytes once it is unpacked: it holds more. {advice}")
-    return content
+    return records
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -151,12 +170,6 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any,
         return file.read(there if columns is None else [column for column in columns if column in there]), None
     except (pa.ArrowException, OSError, ValueError) as error:
         return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
-
-
-def check_place(path: Path, advice: str = ADVICE) -> None:
-    """Raise ValueError for what is no file of its folder, or too large."""
-    if problem := fault(path, largest=LARGEST):
-        raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
 
 
 def _one_line(error: object) -> str:

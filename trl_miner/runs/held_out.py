@@ -36,12 +36,12 @@ class Moment:
     @property
     def whole(self) -> set[int]:
         """The places of the problems whose samples all had a verdict."""
-        return {place for place, count in enumerate(self._scored) if count == self.num_samples}
+        return {place for place, count in enumerate(self.num_verdicts) if count == self.num_samples}
 
     @property
     def scores(self) -> dict[str, float]:
         """Pass@1 and Pass@n in [0, 1], each over the problems with as many samples that have a verdict."""
-        counts = [*zip(self.num_correct, self._scored, strict=True)]
+        counts = [*zip(self.num_correct, self.num_verdicts, strict=True)]
         found = {
             "pass@1": [right / scored for right, scored in counts if scored],
             f"pass@{self.num_samples}": [float(right > 0) for right, scored in counts if scored == self.num_samples],
@@ -49,7 +49,8 @@ class Moment:
         return {name: fmean(values) for name, values in found.items() if values}
 
     @property
-    def _scored(self) -> tuple[int, ...]:
+    def num_verdicts(self) -> tuple[int, ...]:
+        """Samples of each problem that had a verdict."""
         return self.num_scored or (self.num_samples,) * len(self.num_correct)
 
 
@@ -66,6 +67,11 @@ class HeldOut:
     def after(self) -> Moment | None:
         """The scoring after training; None: there was none."""
         return self.moments.get(AFTER)
+
+    @property
+    def by_step(self) -> dict[float, dict[str, float]]:
+        """The scores by optimizer steps done; those after the training count for its last step."""
+        return {float(moment.step): moment.scores for moment in self.moments.values()}
 
     @property
     def scores(self) -> dict[str, dict[str, float]]:
@@ -89,15 +95,13 @@ class HeldOut:
         ranges = {f"trained levels ({_span(trained)})": inside, f"levels beyond training ({beyond})": outside}
         return {name: places for name, places in ranges.items() if places}
 
-    def as_json(self, *, is_compact: bool = False) -> dict[str, Any]:
-        """Return the content of `held_out.json`; compact counts are one text, with a digit per problem."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of `held_out.json`."""
         problems = {"fingerprint": self.fingerprint, "level": self.levels, "trained_levels": self.trained_levels}
-        moments = {name: vars(moment).copy() for name, moment in self.moments.items()}
-        for moment in moments.values():
-            if moment["num_scored"] is None:
-                del moment["num_scored"]
-            if is_compact and moment["num_samples"] < 10:
-                moment["num_correct"] = "".join(map(str, moment["num_correct"]))
+        moments = {
+            name: {key: value for key, value in vars(moment).items() if value is not None}
+            for name, moment in self.moments.items()
+        }
         return {"problems": problems, "moments": moments}
 
 
@@ -119,29 +123,27 @@ def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
 
 
 def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
-    """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
-    if not content:
+    """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree.
+
+    In the studies of the recipes counts below 10 are one text, with a digit for each problem.
+    """
+    if not content or not content["moments"]:
         return None
-    problems = content["problems"]
-    moments = {name: _moment(name, scoring) for name, scoring in content["moments"].items()}
-    if not moments:
-        return None
+    moments = {}
+    for name, known in sorted(content["moments"].items(), key=lambda pair: pair[1]["step"]):
+        scored = tuple(known["num_scored"]) if known.get("num_scored") else None
+        moments[name] = Moment(known["step"], known["num_samples"], tuple(map(int, known["num_correct"])), scored)
+        counts = zip(moments[name].num_correct, moments[name].num_verdicts, strict=True)
+        if not all(c <= n <= known["num_samples"] for c, n in counts):
+            raise ValueError(f"{name} must hold counts between 0 and {known['num_samples']}")
     levels, trained = (
-        tuple(known) if isinstance(known := problems.get(key), list) else None for key in ("level", "trained_levels")
+        None if (known := content["problems"].get(key)) is None else tuple(known)
+        for key in ("level", "trained_levels")
     )
     sizes = {len(moment.num_correct) for moment in moments.values()} | ({len(levels)} if levels is not None else set())
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
-    ordered = dict(sorted(moments.items(), key=lambda pair: pair[1].step))
-    return HeldOut(ordered, levels, trained, problems.get("fingerprint"))
-
-
-def _moment(name: str, scoring: Mapping[str, Any]) -> Moment:
-    size, right = scoring["num_samples"], tuple(map(int, scoring["num_correct"]))
-    scored = tuple(scoring.get("num_scored") or [size] * len(right))
-    if len(scored) != len(right) or not all(c <= n <= size for c, n in zip(right, scored, strict=True)):
-        raise ValueError(f"{name} must hold counts between 0 and {size}")
-    return Moment(scoring["step"], size, right, scored if scoring.get("num_scored") else None)
+    return HeldOut(moments, levels, trained, content["problems"].get("fingerprint"))
 
 
 def _span(levels: Iterable[Any]) -> str:

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .checkpoints import list_checkpoints, step_of
-from .compare_folder import run_folders
 from .files import read_optional
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out
 from .records import number as number
-from .segments import sentences
-from .settings import DEFAULTS, clean_settings, read_options
+from .settings import DEFAULTS, clean_settings, read_options, sentences
 from .trainer_state import FILE as STATE
 from .trainer_state import read_log
-from .training_record import RECORD, TRAINING
+from .training_record import RECORD, TRAINING, run_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,8 +99,8 @@ def read_run(folder: str | Path) -> RunHistory:
         columns=columns,
         method=compared.get("method"),
         seed=known.get("seed"),
-        settings=_settings(compared, record) | ({"segments": " ".join(changed)} if changed else {}),
-        scores={float(one.step): one.scores for one in held_out.moments.values()} if held_out else {},
+        settings=_settings(compared, record, planned) | ({"segments": " ".join(changed)} if changed else {}),
+        scores=held_out.by_step if held_out else {},
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
         per_step=known.get("optimizer_steps_per_step"),
@@ -162,10 +160,13 @@ def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, "np.ndarray"], 
     return furthest, columns, notes
 
 
-def _settings(compared: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of the whole recipe, where a comparison has noted it, or else those that decided."""
+def _settings(compared: Mapping[str, Any], record: Mapping[str, Any], planned: float | None) -> dict[str, str]:
+    """Return the settings of the whole recipe, where a comparison has noted it, or else those of the last segment."""
     if compared.get("recipe") is not None:
         return clean_settings({**compared["recipe"], **read_options(compared.get("options") or [])})
     names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "held_out"}
     named = {name: record[key]["name"] for key, name in names.items() if record.get(key)}
-    return clean_settings((record.get("other_settings") or {}) | (record.get("settings") or {}) | named)
+    found: dict[str, Any] = {}
+    for segment in (record.get("segments") or [])[-1:]:
+        found = {name: text for name, text in segment["settings"].items() if text != "null"} | {"max_steps": planned}
+    return clean_settings(found | (record.get("settings") or {}) | named)

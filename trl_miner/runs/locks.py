@@ -1,8 +1,8 @@
 """`.lock` and `.training.lock`: the one process that writes into a folder. Whoever only reads needs no lock.
 
 filelock's lease: the file names its holder, which renews it while it lives, and is gone when the holder gives it back.
-That needs no locks of the file system. A holder that was killed is known at once on its own machine; elsewhere, a
-lease that nobody renews for LEASE_SECONDS has ended.
+A holder that was killed is known at once on its own machine; elsewhere, a lease that nobody renews for LEASE_SECONDS
+has ended.
 """
 
 import logging
@@ -20,8 +20,8 @@ LOCK = ".lock"  # of a comparison and of an evaluation
 TRAINING_LOCK = ".training.lock"  # of a run: an evaluation may be written into its folder
 BEAT_SECONDS, LEASE_SECONDS = 5.0, 60.0
 IN_USE = (
-    "Only one training may write into an output_dir: {folder} is in use by {holder}. Wait for it, end it, or choose "
-    "another output_dir."
+    "Only one process may write into a folder: {folder} is in use by {holder}. Wait for it, end it, or choose another "
+    "folder."
 )
 
 
@@ -34,11 +34,11 @@ class FolderLock:
             self.path, lease_duration=LEASE_SECONDS, heartbeat_interval=BEAT_SECONDS, thread_local=False
         )
 
-    def acquire(self, message: str) -> None:
+    def acquire(self) -> None:
         """Take the lock, from a dead process too. Raise OSError if the folder cannot be written.
 
         Raises:
-            ValueError: Another process is alive; its message names {folder} and {holder}.
+            ValueError: Another process is alive.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         left_by, patience = self.holder(), 0.0
@@ -48,7 +48,7 @@ class FolderLock:
         try:
             self._lease.acquire(timeout=patience, poll_interval=BEAT_SECONDS / 10)
         except Timeout:
-            raise ValueError(message.format(folder=self.folder, holder=self.holder())) from None
+            raise ValueError(IN_USE.format(folder=self.folder, holder=self.holder())) from None
         if left_by:
             logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
 
@@ -73,15 +73,13 @@ class FolderLock:
 
 
 @contextmanager
-def lock_folder(folder: Path, message: str, name: str = LOCK) -> Iterator[None]:
-    """Hold a folder's lock. `message` is the error's where another process holds it."""
+def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
+    """Hold the lock of a folder, such as that of a comparison or an evaluation."""
     lock = FolderLock(folder, name)
     try:
-        lock.acquire(message)
+        lock.acquire()
     except OSError as error:
-        raise ValueError(
-            f"--output must be a folder that can be written: {folder} cannot ({error}). Give another one."
-        ) from error
+        raise ValueError(f"--output must be a folder that can be written: {folder} cannot ({error}).") from error
     try:
         yield
     finally:
@@ -121,13 +119,12 @@ def hold_run(output_dir: str | Path) -> Iterator[None]:
 
 def _lock_run(lock: FolderLock) -> None:
     try:
-        lock.acquire(IN_USE)
+        lock.acquire()
     except OSError as error:
         logger.warning(f"{lock.folder} cannot be locked ({error}): take care that no other training writes into it.")
 
 
 def check_run(output_dir: str | Path) -> None:
     """Check the lock of the run folder that this process holds: see `FolderLock.check`."""
-    lock = _held.get(Path(output_dir).absolute())
-    if lock is not None:
+    if (lock := _held.get(Path(output_dir).absolute())) is not None:
         lock.check()

@@ -1,7 +1,7 @@
 """The models of a run folder: the trained one in the folder itself, those of its checkpoints, and `best/`.
 
-`best/` is the model with the highest Pass@1 so far. A new one is saved in `.best.new`, and the one before waits in
-`.best.old` until it is in its place, so that one of them is always whole.
+`best/` is the model with the highest Pass@1 so far. A new one is saved in `.best.new`, whose `held_out.json` comes
+last; from then on it counts, and takes the place of the one before.
 """
 
 import logging
@@ -9,26 +9,23 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from .checkpoints import list_checkpoints, step_of
-from .files import read_object
+from .files import fault, only_within, read_object
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out, write_held_out
-from .places import fault, only_within
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 from .training_record import RECORD
 
 logger = logging.getLogger(__name__)
 
-BEST, NEW_BEST, OLD_BEST = "best", ".best.new", ".best.old"
+BEST, NEW_BEST = "best", ".best.new"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
-CARD, TRLS_CARD, LARGEST_CARD = "README.md", b"huggingface/trl)", 2**20
+CARD, TRLS_CARD = "README.md", b"huggingface/trl)"
 _SHARD = re.compile(r"[\w-][\w.-]*\.safetensors", re.ASCII)
 
 
@@ -46,20 +43,17 @@ def find_model(run: Path) -> Model:
     if not run.is_dir():
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
+    if step_of(folder) is not None or run.name == BEST:
+        with only_within(run):
+            weight_files(run)
+        return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
     with only_within(run):
-        if step_of(folder) is None and run.name != BEST:
-            return _newest_model(run)
+        checkpoint = newest_checkpoint(run)
+        has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
+        # Without a state of its own, it was saved by a script behind all checkpoints.
+        if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
+            return checkpoint
         weight_files(run)
-    return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
-
-
-def _newest_model(run: Path) -> Model:
-    checkpoint = newest_checkpoint(run)
-    has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
-    # Without a state of its own, it was saved by a script behind all checkpoints.
-    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
-        return checkpoint
-    weight_files(run)
     return Model(run, run)
 
 
@@ -70,37 +64,27 @@ def _is_run(folder: Path) -> bool:
 
 def is_trls_card(card: Path) -> bool:
     """Return whether a file, which need not exist, is a model card that TRL has written."""
-    if not card.is_file():
-        return False
     with only_within(card.parent):
-        return not fault(card, largest=LARGEST_CARD) and TRLS_CARD in card.read_bytes()
+        return not fault(card) and TRLS_CARD in card.read_bytes()
 
 
 def newest_checkpoint(run: Path) -> Model | None:
     """Return the model of a run's newest whole checkpoint, or None."""
-    return next(_whole_checkpoints(run, reversed(list_checkpoints(run))), None)
-
-
-def _whole_checkpoints(run: Path, folders: Iterable[Path]) -> Iterator[Model]:
-    for folder in folders:
+    for folder in reversed(list_checkpoints(run)):
         with only_within(run):
             if folder.is_symlink() and (problem := fault(folder / STATE)):
-                _warn_once(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
-                continue
-            is_whole = last_step(folder) is not None and has_model(folder)
-        if is_whole:
-            yield Model(folder, run, step_of(folder))
-        else:
-            _warn_once(f"{folder} is left out: its model is damaged or not complete.")
-
-
-@lru_cache(100)
-def _warn_once(text: str) -> None:
-    logger.warning(text)
+                logger.warning(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
+            elif last_step(folder) is not None and has_model(folder):
+                return Model(folder, run, step_of(folder))
+            else:
+                logger.warning(f"{folder} is left out: its model is damaged or not complete.")
+    return None
 
 
 def weight_files(folder: Path) -> list[Path]:
     """Return the files of the weights: the adapter's alone if there is one."""
+    from safetensors import SafetensorError, safe_open
+
     if (folder / ADAPTER).is_file():
         files = [folder / "adapter_model.safetensors"]
     elif (folder / INDEX).is_file() and not (folder / "model.safetensors").is_file():
@@ -109,28 +93,21 @@ def weight_files(folder: Path) -> list[Path]:
         files = [folder / "model.safetensors"]
     for file in files:
         if not file.is_file():
-            pickles = [path.name for path in (*folder.glob("*model*.bin"), *folder.glob("*.pt"))]
-            hint = f" {pickles[0]} is a pickle, which is not pushed." if pickles else ""
             raise ValueError(
-                f"The folder of a model must hold {file.name}: {folder} does not.{hint} Give the output_dir of a run "
-                f"that has saved its model or a checkpoint, in safetensors."
+                f"The folder of a model must hold {file.name}: {folder} does not. Give the output_dir of a run that "
+                f"has saved its model or a checkpoint, in safetensors."
             )
         if problem := fault(file):
             raise OSError(f"{file} must be a file of its run: {problem}. If it is yours, put the file itself there.")
-        if file.suffix == ".safetensors" and not _is_whole_safetensors(file):
-            raise ValueError(f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint.")
+        if file.suffix == ".safetensors":
+            try:
+                with safe_open(file, framework="numpy"):  # which compares its length with its header
+                    pass
+            except SafetensorError as error:
+                raise ValueError(
+                    f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint."
+                ) from error
     return files
-
-
-def _is_whole_safetensors(path: Path) -> bool:
-    """Return whether a file is as long as its header says."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy"):
-            return True
-    except SafetensorError:
-        return False
 
 
 def has_model(folder: Path) -> bool:
@@ -152,12 +129,6 @@ def _shards(index: Path) -> list[str]:
     return sorted(set(names))
 
 
-def recover_best(run: Path) -> None:
-    """Put the best model back in its place if the run was killed while another one took it."""
-    if (run / OLD_BEST).exists() and not (run / BEST).exists():
-        os.replace(run / OLD_BEST, run / BEST)
-
-
 def begin_best(run: Path) -> None:
     """Clear the folder in which the new best model is saved of what a killed run has left."""
     shutil.rmtree(run / NEW_BEST, ignore_errors=True)
@@ -166,11 +137,14 @@ def begin_best(run: Path) -> None:
 def finish_best(run: Path, held_out: HeldOut) -> None:
     """Put the model saved in `.best.new`, with its one moment, in the place of the best one so far."""
     write_held_out(run / NEW_BEST, held_out)
-    shutil.rmtree(run / OLD_BEST, ignore_errors=True)
-    if (run / BEST).exists():
-        os.replace(run / BEST, run / OLD_BEST)
-    os.replace(run / NEW_BEST, run / BEST)
-    shutil.rmtree(run / OLD_BEST, ignore_errors=True)
+    recover_best(run)
+
+
+def recover_best(run: Path) -> None:
+    """Put a best model that was saved in its place, if the run was killed before that was done."""
+    if (run / NEW_BEST / HELD_OUT).is_file():
+        shutil.rmtree(run / BEST, ignore_errors=True)
+        os.replace(run / NEW_BEST, run / BEST)
 
 
 def read_best_score(run: Path) -> float | None:

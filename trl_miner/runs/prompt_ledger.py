@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from .files import parse_object
-from .places import LARGEST, fault, no_link
+from ..prompt_kinds import PromptKind
+from .files import fault, parse_object
 from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
     import numpy as np
+    from pandas import DataFrame
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
 _OPTIONAL = ("new", "dropped", "skipped")
+ALL_RIGHT, MIXED, ALL_WRONG = range(3)
+KINDS = tuple(kind.words for kind in (PromptKind.ALL_RIGHT, PromptKind.MIXED, PromptKind.ALL_WRONG))
 
 
 @dataclass(frozen=True)
@@ -74,26 +77,6 @@ class Ledger:
     keys: Sequence[str]  # of every prompt, by its number
     texts: Sequence[str]
     notes: Sequence[str] = field(default=())  # sentences on what could not be read
-
-    def visits(self) -> dict[str, "np.ndarray"]:
-        """Return an array (V,) for each of step, prompt, rollouts, correct, scored, reward, spread and dropped: one
-        value for each time that a prompt was sampled, in order; NaN where there is no reward."""
-        import numpy as np
-
-        batches = self.batches
-
-        def joined(name: str, kind: Any = np.int64) -> "np.ndarray":
-            return np.array([value for batch in batches for value in getattr(batch, name)], dtype=kind)
-
-        def repeated(name: str) -> "np.ndarray":
-            values = np.array([getattr(batch, name) for batch in batches], dtype=np.int64)
-            return np.repeat(values, [len(batch.prompts) for batch in batches])
-
-        found = {name: repeated(name) for name in ("step", "rollouts")}
-        found |= {"prompt": joined("prompts")} | {name: joined(name) for name in ("correct", "scored")}
-        found |= {name: joined(name, np.float64) for name in ("reward", "spread")}
-        found["dropped"] = np.array([i in b.dropped for b in batches for i in range(len(b.prompts))], bool)
-        return found
 
 
 def prompt_key(row: Mapping[str, Any]) -> int:
@@ -152,15 +135,6 @@ def header_of(rows: Any, correct_threshold: float) -> dict[str, Any]:
     return header
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return what tells two lines about a data set apart, as a phrase; empty: nothing."""
-
-    def said(header: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name} {header.get(name)}" for name in ("rows", "digest", "correct_threshold"))
-
-    return "" if said(before) == said(now) else f"it is of a training with {said(before)}, and this has {said(now)}"
-
-
 def line_of(content: Mapping[str, Any]) -> bytes:
     """Return a line of the file: that about a data set, or a batch."""
     return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")
@@ -169,9 +143,9 @@ def line_of(content: Mapping[str, Any]) -> bytes:
 def read_ledger(run: str | Path) -> Ledger | None:
     """Return what a run folder's ledger says, up to the first line that cannot be read; None: there is none."""
     path = Path(run) / FILE
-    if not path.exists() and not path.is_symlink():
+    if not path.is_symlink() and not path.exists():
         return None
-    if problem := fault(path, largest=LARGEST):
+    if problem := fault(path):
         return Ledger({}, (), (), (), (f"{FILE} is left out: {problem}.",))
     return parse_ledger(path.read_bytes())
 
@@ -199,8 +173,8 @@ def parse_ledger(content: bytes) -> Ledger:
 
 
 def _check(batch: Batch, num_known: int) -> None:
-    sizes = {len(values) for values in (batch.prompts, batch.correct, batch.scored, batch.reward, batch.spread)}
-    if len(sizes) > 1:
+    lists = (batch.prompts, batch.correct, batch.scored, batch.reward, batch.spread)
+    if len({*map(len, lists)}) > 1:
         raise ValueError("its lists must be equally long")
     if max([*batch.prompts, *batch.skipped, -1]) >= num_known or max([*batch.dropped, -1]) >= len(batch.prompts):
         raise ValueError("it names a prompt that is not there")
@@ -222,17 +196,13 @@ def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_bat
             f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
             f"batches before the checkpoint"
         )
-    if header is not None and (problem := differences(ledger.header, header)):
-        raise ValueError(problem)
+    if header is not None and ledger.header != header:
+        raise ValueError(f"it is of a training with {_said(ledger.header)}, and this has {_said(header)}")
     return lines
 
 
-def needs_ledger(setting: str, problem: str) -> str:
-    """Return the error of a run with a setting that decides by a ledger with which it cannot go on."""
-    return (
-        f"{setting} needs the prompt ledger of the run that it resumes: {problem}. Resume with the data and the "
-        f"ledger of the first start, or leave it out."
-    )
+def _said(header: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {header.get(name)}" for name in ("rows", "digest", "correct_threshold"))
 
 
 class LedgerWriter:
@@ -251,7 +221,7 @@ class LedgerWriter:
         self._waiting += line
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "ab", opener=no_link) as file:
+            with open(self._path, "ab") as file:
                 file.truncate(self._written)
                 file.write(self._waiting)
         except OSError as error:
@@ -260,3 +230,38 @@ class LedgerWriter:
             self._has_warned = True
         else:
             self._written, self._waiting = self._written + len(self._waiting), b""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How the prompts of a ledger came out in its B generation batches."""
+
+    # In order, without what the verifier left unjudged, which says nothing of a prompt: prompt and batch by number,
+    # kind as a place in `KINDS`, and how many of the rollouts were correct.
+    visits: "DataFrame"
+    counts_BK: "np.ndarray"  # prompts of each kind at their last visit so far, after each batch
+
+
+def outcomes_of(ledger: Ledger) -> Outcomes:
+    """Return how the prompts of a ledger came out.
+
+    A prompt is mixed where some rollouts are right and some wrong. One that is not, with rollouts that the verifier
+    left without a reward, is unjudged, as for `groups/unscorable`.
+    """
+    import numpy as np
+    import pandas as pd
+
+    rows = [
+        (prompt, number, correct, scored, batch.rollouts)
+        for number, batch in enumerate(ledger.batches)
+        for prompt, correct, scored in zip(batch.prompts, batch.correct, batch.scored, strict=True)
+    ]
+    visits = pd.DataFrame(rows, columns=["prompt", "batch", "correct", "scored", "rollouts"], dtype=np.int64)
+    is_mixed = (visits["correct"] > 0) & (visits["correct"] < visits["scored"])
+    visits["kind"] = np.select([is_mixed, visits["correct"] > 0], [MIXED, ALL_RIGHT], ALL_WRONG)
+    visits = visits[is_mixed | (visits["scored"] == visits["rollouts"])]
+    counts = np.zeros((len(ledger.batches), len(KINDS)), dtype=np.int64)
+    np.add.at(counts, (visits["batch"], visits["kind"]), 1)
+    before = visits.groupby("prompt")["kind"].shift().dropna().astype(np.int64)
+    np.add.at(counts, (visits["batch"][before.index], before), -1)
+    return Outcomes(visits, counts.cumsum(axis=0))

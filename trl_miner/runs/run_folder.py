@@ -1,16 +1,19 @@
-"""A run folder that a run has used before: what is a run's in it, and whether another one may begin there."""
+"""A run folder that a run has used before: what is a run's in it, and whether another may begin or go on there."""
 
+import errno
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .checkpoints import is_checkpoint, list_checkpoints
+from ..errors import first_line
+from .checkpoints import is_checkpoint, list_checkpoints, newest
 from .files import read_optional, write_json
 from .held_out import FILE as HELD_OUT
-from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, OLD_BEST, has_model, is_trls_card
+from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, has_model, is_trls_card
 from .prompt_ledger import FILE as LEDGER
-from .segments import changes, table
+from .settings import changes, table
 from .trainer_state import FILE as STATE
 from .trainer_state import last_step
 from .training_record import RECORD, TRAINING
@@ -20,6 +23,37 @@ _BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
 _OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
 # A new run writes over what else belongs to a model.
 _MODEL = ("*.safetensors", INDEX, ADAPTER, "prompt_form.json", "training.png", _OF_TRAINING)
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SAYS_FULL = re.compile(r"No space left on device|Disk quota exceeded|os error (?:28|122|27)\b")
+_MAY_MEAN_FULL = re.compile(r"PytorchStreamWriter|unexpected pos|iostream")  # of torch.save, which hides the reason
+
+
+class DiskFull(OSError):
+    """Nothing more can be written into the run folder."""
+
+
+def why_full(error: BaseException, folder: str | Path) -> str | None:
+    """Return that the disk is full if an error means that; None: it means something else.
+
+    `folder` is where the run writes: the libraries that save models hide both the place and the reason.
+    """
+    free = shutil.disk_usage(folder).free / 2**20 if Path(folder).is_dir() else 0.0
+    one: BaseException | None = error
+    while one is not None:
+        is_full = getattr(one, "errno", None) in _FULL or _SAYS_FULL.search(str(one))
+        if is_full or (free < 1 and _MAY_MEAN_FULL.search(str(one))):
+            said = first_line(error)
+            return f"the disk is full, or a quota is used up: {folder} has {free:.1f} MiB free ({said})"
+        one = one.__cause__ or one.__context__
+    return None
+
+
+def how_to_go_on(output: str | Path) -> str:
+    """Return which checkpoint a run that ended early has, and how to go on from it."""
+    checkpoint = newest(output)
+    if checkpoint is None:
+        return f"{output} has no checkpoint to go on from: start again."
+    return f"The newest checkpoint is {checkpoint}. To go on: the same command with --resume_from_checkpoint latest"
 
 
 def is_used(folder: Path) -> bool:
@@ -42,16 +76,17 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
 
     Args:
         config: With `output_dir` and `overwrite_output_dir`.
-        settings: Of the run, as far as they are known: see `segments.settings_of`.
+        settings: Of the run, as far as they are known: see `settings.settings_of`.
         wanted: `resume_from_checkpoint`.
-        checkpoint: What the run resumes from; None: it starts from scratch.
+        checkpoint: What the run resumes from; None: it starts from scratch. It may be a link to where there is room.
         model: A folder, or a Hub id.
 
     Raises:
         ValueError: The folder is another run's, or the run would delete its own model.
     """
     folder = Path(config.output_dir or "trainer_output")
-    if (checkpoint is not None and _is_of(checkpoint, folder)) or not is_used(folder):
+    places = [] if checkpoint is None else [checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent]
+    if folder.resolve() in places or not is_used(folder):
         return False
     if config.overwrite_output_dir:
         if model and Path(model).exists() and _would_delete(folder, Path(model).resolve()):
@@ -61,8 +96,12 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
             )
         return True
     why = ""
-    if checkpoint is None and wanted == "latest" and not (why := _why_another(folder, settings)):
-        return False  # the same run, which died before its first checkpoint
+    if checkpoint is None and wanted == "latest":  # the same run may have died before its first checkpoint
+        record = read_optional(folder / RECORD, [], TRAINING)
+        found = _changes(record, settings)
+        if record.get("segments") and not found and not record.get("finished"):
+            return False
+        why = f" without a checkpoint, and with other settings:{table(found)}\n" if found else ", and no checkpoint"
     raise ValueError(
         f"output_dir must be new to a run: {folder} holds one{why}. To go on with it from a checkpoint, add "
         f"--resume_from_checkpoint latest; to start anew, give another output_dir, or add --overwrite_output_dir, "
@@ -70,26 +109,11 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
     )
 
 
-def _is_of(checkpoint: Path, folder: Path) -> bool:
-    """Return whether a checkpoint is a run folder's own; it may be a link to where there is more room."""
-    return folder.resolve() in (checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent)
-
-
 def _would_delete(folder: Path, model: Path) -> bool:
     """Return whether clearing a run folder deletes a model, whose place is resolved."""
     places = [path.resolve() for path in _written(folder)]
     has_weights = any(path.parent == model and path.suffix == ".safetensors" for path in places)
     return has_weights or any(model.is_relative_to(path) for path in places)
-
-
-def _why_another(folder: Path, settings: Mapping[str, str]) -> str:
-    """Return why a run that starts anew would not repeat that of the folder, as the end of a sentence."""
-    record = read_optional(folder / RECORD, [], TRAINING)
-    if not record.get("segments"):
-        return f", and {RECORD} does not say with which settings"
-    if found := _changes(record, settings):
-        return f" without a checkpoint, and with other settings:{table(found)}\n"
-    return ", which has finished" if record.get("finished") else ""
 
 
 def _changes(record: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -147,10 +171,9 @@ def clear(folder: Path) -> None:
 
 def forget_after(folder: Path, step: int) -> None:
     """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start."""
-    for name in _BY_STEP:
-        for path in [*_steps(folder / name)]:
-            if int(path.stem.rpartition("_")[2]) > step:
-                path.unlink(missing_ok=True)
+    for path in [path for name in _BY_STEP for path in _steps(folder / name)]:
+        if int(path.stem.rpartition("_")[2]) > step:
+            path.unlink(missing_ok=True)
 
 
 def _written(folder: Path) -> Iterator[Path]:
@@ -160,9 +183,7 @@ def _written(folder: Path) -> Iterator[Path]:
         yield from [place] if place.is_symlink() else _steps(place)
     if (folder / _OF_TRAINING).is_file():
         yield from (path for name in _MODEL for path in folder.glob(name))
-    for name in (BEST, NEW_BEST, OLD_BEST):
-        if any((folder / name).glob("*.safetensors")):
-            yield folder / name
+    yield from (folder / name for name in (BEST, NEW_BEST) if any((folder / name).glob("*.safetensors")))
     yield from (path for name in _RECORDS if (path := folder / name).is_file())
     if is_trls_card(folder / CARD):
         yield folder / CARD

@@ -4,8 +4,7 @@ A line is about as long as a page of text, so the raw results of a study fit int
 
 - `name`, `method`, `seed`, `settings` (as text, in one spelling), `versions`, `notes`;
 - `steps`, `planned`, `per_step` (optimizer steps per generation batch), `finished`;
-- `scores`: by optimizer step, {"0": {"pass@1": 0.5}, ...};
-- `held_out`: the content of the run's `held_out.json`, but counts of up to 9 samples as one text, a digit per problem;
+- `held_out`: the content of the run's `held_out.json`;
 - `logs`: by metric a list with a number for each logged step, to 6 digits; null where that step has none.
 
 Of paths it keeps the last name only.
@@ -22,14 +21,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..redaction import redact, without_paths
-from .compare_folder import run_folders
 from .files import read_lines, write_whole
 from .held_out import clean_held_out
 from .history import RunHistory, read_run
-from .records import RunLine, number
+from .records import RunLine
+from .training_record import run_folders
 
 ENDING = ".jsonl"
-PACKED = f"{ENDING}.gz"  # as `gzip` makes it of one; the studies of the recipes keep theirs so
 NAME = f"runs{ENDING}"
 _ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
 _FIELDS = ("name", "method", "seed", "settings", "versions", "notes", "steps", "planned", "per_step", "finished")
@@ -46,7 +44,7 @@ _RECORD = TypeAdapter(RunLine)
 
 def is_runs_file(path: str | Path) -> bool:
     """Return whether a path is to be read with `read_runs`: it ends in .jsonl or .jsonl.gz, and is no folder."""
-    return str(path).endswith((ENDING, PACKED)) and not Path(path).is_dir()
+    return str(path).removesuffix(".gz").endswith(ENDING) and not Path(path).is_dir()
 
 
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
@@ -54,7 +52,8 @@ def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Pat
     path = Path(path)
     if path.suffix != ENDING:
         raise ValueError(f"A file of runs must end in {ENDING}: got {path}. A report knows it by that.")
-    lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in map(_history, runs)]
+    histories = [run if isinstance(run, RunHistory) else _history(run) for run in runs]
+    lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in histories]
     write_whole(path, "".join(f"{line}\n" for line in lines))
     return path
 
@@ -84,39 +83,31 @@ def read_runs(path: str | Path) -> list[RunHistory]:
     return runs
 
 
-def _history(run: str | Path | RunHistory) -> RunHistory:
-    if isinstance(run, RunHistory):
-        return run
-    history = read_run(run)
+def _history(folder: str | Path) -> RunHistory:
+    history = read_run(folder)
     return replace(history, name="/".join(history.folder.resolve().parts[-2:]))
 
 
 def _content(run: RunHistory) -> dict[str, Any]:
     settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
+    kept = sorted(key for key in run.columns if key in METRICS or key.startswith(METRIC_PREFIXES))
+    logs = {}
+    for key in ("step", *kept):
+        known = dict(run.values(key))
+        logs[key] = [_short(known[step]) if step in known else None for step, _ in run.values("step")]
     return {
         **without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
-        "scores": {f"{step:g}": dict(known) for step, known in run.scores.items()},
-        "held_out": None if run.held_out is None else run.held_out.as_json(is_compact=True),
-        "logs": _lists(run),
+        "held_out": None if run.held_out is None else run.held_out.as_json(),
+        "logs": logs,
     }
 
 
-def _lists(run: RunHistory) -> dict[str, list[Any]]:
-    kept = sorted(key for key in run.columns if key in METRICS or key.startswith(METRIC_PREFIXES))
-    lists = {}
-    for key in ("step", *kept):
-        known = dict(run.values(key))
-        lists[key] = [_short(known[step]) if step in known else None for step, _ in run.values("step")]
-    return lists
-
-
-def _short(value: Any) -> Any:
-    known = number(value)
-    if known is None:
+def _short(value: float) -> float | str:
+    if not math.isfinite(value):
         return _NO_NUMBER
-    rounded = float(f"{known:.6g}")
+    rounded = float(f"{value:.6g}")
     # totals stay exact, however long they are, and whole numbers need no ".0"
-    return int(known) if known == int(known) else int(rounded) if rounded == int(rounded) else rounded
+    return int(value) if value == int(value) else int(rounded) if rounded == int(rounded) else rounded
 
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
@@ -129,21 +120,14 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
         raise ValueError("name must be the name of a run: it is a path")
     columns = {}
     for key, values in logs.items():
-        pairs = [(step, value) for step, value in zip(logs["step"], values, strict=True) if value is not None]
-        points = [(number(step), math.nan if (known := number(value)) is None else known) for step, value in pairs]
-        columns[key] = np.array(points, dtype=float).reshape(-1, 2)
-    fields: dict[str, Any] = {name: content.get(name) for name in _FIELDS}
+        pairs = zip(logs["step"], values, strict=True)
+        columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
+    held_out = clean_held_out(content.get("held_out") or {})
+    fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
     return RunHistory(
         folder=path / content["name"],
         columns=columns,
-        scores={_step(text): known for text, known in content["scores"].items()},
-        held_out=clean_held_out(content.get("held_out") or {}),
+        scores=held_out.by_step if held_out else {},
+        held_out=held_out,
         **fields,
     )
-
-
-def _step(text: str) -> float:
-    step = float(text) if text[:1].isdecimal() else -1.0
-    if not math.isfinite(step) or step < 0:
-        raise ValueError(f"scores must be by optimizer step: got {text!a}")
-    return step

@@ -7,7 +7,7 @@ prompt are adjacent and are one row group. The file's metadata says what holds o
 import io
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,29 +23,9 @@ logger = logging.getLogger(__name__)
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
-# As pyarrow writes its types; other types that can be cast without loss are read too.
-COLUMNS = {
-    "step": "int32",
-    "group": "int32",
-    "rollout": "int32",
-    "kind": "string",
-    "prompt": "string",
-    "completion": "string",
-    "reward": "float",
-    "verifier_reward": "float",
-    "grpo_advantage": "float",
-    "advantage": "float",
-    "nll": "float",
-    "length": "int32",
-    "token_ids": "list<int32>",
-    "tokens": "list<string>",
-    "old_logps": "list<float>",
-    "weights": "list<float>",
-    "advantages_before": "list<float>",
-    "advantages": "list<float>",
-}
 # A null among floats, as a NaN of its own: numpy and JavaScript keep its bits.
 NULL_BITS = 0x7FC0_0001
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -54,27 +34,36 @@ class Credit:
 
     name: str  # of the run folder
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
-    table: Any  # `pyarrow.Table`, one row per rollout, rows of one prompt adjacent, steps in order; columns: COLUMNS
+    table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
     metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
     files: tuple[str, ...]  # that were read, relative to the run folder
     notes: tuple[str, ...]  # sentences on what could not be read, and what is unusual
 
 
 def schema() -> Any:
-    """Return the columns as a `pyarrow.Schema`."""
+    """Return the columns as a `pyarrow.Schema`; other types that can be cast without loss are read, too."""
     import pyarrow as pa
 
-    types = {"int32": pa.int32(), "float": pa.float32(), "string": pa.string()}
+    numbers = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")
+    lists = ("old_logps", "weights", "advantages_before", "advantages")
     return pa.schema(
-        {name: pa.list_(types[kind[5:-1]]) if kind[:5] == "list<" else types[kind] for name, kind in COLUMNS.items()}
+        [
+            *((name, pa.int32()) for name in ("step", "group", "rollout")),
+            *((name, pa.string()) for name in ("kind", "prompt", "completion")),
+            *((name, pa.float32()) for name in numbers),
+            ("length", pa.int32()),
+            ("token_ids", pa.list_(pa.int32())),
+            ("tokens", pa.list_(pa.string())),
+            *((name, pa.list_(pa.float32())) for name in lists),
+        ]
     )
 
 
-def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> Path | None:
-    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`. Return its path.
+def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> None:
+    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`.
 
     Each prompt is a row group. `about` ("step", "num_generations", "scale", ...) holds of the whole batch and becomes
-    the file's metadata. If the disk does not take the file, it warns and returns None: the training goes on.
+    the file's metadata. If the disk does not take the file, it warns: the training goes on.
     """
     import pyarrow.parquet as pq
 
@@ -87,8 +76,6 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
         write_whole(path, [file.getvalue()])
     except OSError as error:
         logger.warning(f"log_token_credit: {path} could not be written: {error}. The training goes on without it.")
-        return None
-    return path
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
@@ -100,6 +87,8 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
         FileNotFoundError: There is none.
         ValueError: None can be read, or one is no token record.
     """
+    import pyarrow as pa
+
     from ..progress import track
 
     run = Path(run)
@@ -111,53 +100,36 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
         )
     tables, metas, notes = {}, {}, []
     for path in track(paths, "reading", unit="files", quiet=quiet):
-        name = f"{path.parent.name}/{path.name}"
-        table, note = read_parquet(path, [*COLUMNS])
+        table, note = read_parquet(path, schema().names)
         if table is None:
             notes.append(str(note))
         else:
-            meta = _read_meta(table, name)
-            tables[name], metas[int(meta["step"])] = _with_types(table, name), meta
+            name = f"{path.parent.name}/{path.name}"
+            tables[name], meta = _read_table(table, name)
+            metas[int(meta["step"])] = meta
     if not tables:
         raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
     record = read_run_record(run) or {}
     return Credit(
         name=run.resolve().name,
-        methods=tuple(label for label, _ in papers_of(record.get("methods") or (), record)),
-        table=_in_order(tables.values()),
+        methods=tuple(label for label, _ in papers_of(record)),
+        table=pa.concat_tables(tables.values()).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
         metas=dict(sorted(metas.items())),
         files=tuple(tables),
         notes=tuple(notes),
     )
 
 
-def _read_meta(table: Any, name: str) -> dict[str, Any]:
-    meta = json.loads((table.schema.metadata or {}).get(METADATA, b"{}"))
-    if "step" not in meta:
-        raise ValueError(f"{name} must say of which step it is: it is no token record. Move it out of credit/.")
-    return dict(meta)
-
-
-def _with_types(table: Any, name: str) -> Any:
-    """Return the table with the types of COLUMNS."""
+def _read_table(table: Any, name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the table of a file with the types of `schema()`, and its metadata."""
     import pyarrow as pa
 
     try:
-        return table.select([*COLUMNS]).cast(schema())
+        meta = json.loads((table.schema.metadata or {})[METADATA])
+        return table.select(schema().names).cast(schema()), {**meta, "step": int(meta["step"])}
     except (KeyError, pa.ArrowException) as error:
-        raise ValueError(
-            f"{name} must have the columns of a token record: {' '.join(str(error).split()).rstrip('.')}. Move it out "
-            f"of credit/, or train again with log_token_credit: 10."
-        ) from error
-
-
-def _in_order(tables: Iterable[Any]) -> Any:
-    """Join tables: steps in order, rows of a prompt adjacent, whatever the order in the files."""
-    import pyarrow as pa
-
-    table = pa.concat_tables(tables)
-    order = np.lexsort([table[name].to_numpy() for name in ("rollout", "group", "step")])
-    return table if np.array_equal(order, np.arange(len(order))) else table.take(pa.array(order))
+        problem = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{name} must be a token record: {problem}. Move it out of credit/.") from error
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -183,10 +155,42 @@ def token_numbers(table: Any, name: str) -> np.ndarray:
     values = pc.list_flatten(column)
     listed = values.to_numpy(zero_copy_only=False).astype(np.float32)
     listed.view(np.uint32)[values.is_null().to_numpy(zero_copy_only=False)] = NULL_BITS
-    numbers.view(np.uint32)[np.repeat(has_list(table, name), counts)] = listed.view(np.uint32)
+    has_list = table[name].is_valid().to_numpy()
+    numbers.view(np.uint32)[np.repeat(has_list, counts)] = listed.view(np.uint32)
     return numbers
 
 
-def has_list(table: Any, name: str) -> np.ndarray:
-    """Return (N,) which rollouts have a list in the table's column `name`, and not null."""
-    return table[name].is_valid().to_numpy()
+class TokenTexts:
+    """The text of each token as it appears in a completion, so that all of them together are its text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor has one
+        self._known: dict[int, str] = {}
+
+    def whole(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a completion, without special tokens."""
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+    def pieces(self, token_ids: Sequence[int]) -> list[str]:
+        """Return one text per token; a character whose bytes several tokens share goes to the last of them."""
+        texts = [self._piece(token_id) for token_id in token_ids]
+        start = 0
+        for place, text in enumerate(texts):
+            if _REPLACEMENT not in text:
+                start = place + 1
+                continue
+            together = self._decode(token_ids[start : place + 1])
+            if _REPLACEMENT not in together:
+                texts[start : place + 1] = [""] * (place - start) + [together]
+                start = place + 1
+        return texts
+
+    def _piece(self, token_id: int) -> str:
+        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space before a word."""
+        if token_id not in self._known:
+            alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
+            self._known[token_id] = twice[len(alone) :] if twice.startswith(alone) else alone
+        return self._known[token_id]
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))

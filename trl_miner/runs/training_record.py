@@ -8,34 +8,28 @@ that decide on the training. Some of its fields are written at other times:
 """
 
 import contextlib
-import dataclasses
-import json
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..redaction import redact, without_paths
 from .files import read_object, read_optional, write_json
 from .records import Training
-from .segments import plain
 
 RECORD = "training.json"
 TRAINING = TypeAdapter(Training)
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
-_SHOWN_OF_ALL = (
+_SHOWN = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
+_SHOWN_IF_SET = ("gate_on_correctness", "dose_share", "all_right", "all_wrong", "prompt_selection")
+_SHOWN_LAST = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
     *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
 )
-_SHOWN_IF_SET = ("gate_on_correctness", "dose_share", "all_right", "all_wrong")
-# Where a run is written and who may: other places say it, or none should.
-_NOT_OF_METHOD = {"output_dir", "logging_dir", "run_name", "hub_token", "resume_from_checkpoint", "deepspeed"}
-_NOT_OF_METHOD |= {"overwrite_output_dir", "resume_with_changes"}
-HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def write_run_record(
@@ -44,27 +38,24 @@ def write_run_record(
     segments: Sequence[Mapping[str, Any]] = (),
     dataset: str | None = None,
     held_out: str | None = None,
-    others: Iterable[Any] = (),
 ) -> None:
     """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on one process.
 
     `segments` are those of the run, the one that begins included. `dataset` is a Hub id or a folder; `held_out` is a
-    Hub id, the name of a benchmark or NAME=PATH, by default the data set. `others` are further dataclasses of
-    settings, such as TRL's `ModelConfig`.
+    Hub id, the name of a benchmark or NAME=PATH, by default the data set.
     """
-    base_model = trainer.model.config._name_or_path
-    record = run_record(trainer.args, base_model=base_model, dataset=dataset, held_out=held_out)
+    from ..methods import METHODS
+
+    record = run_record(
+        trainer.args, base_model=trainer.model.config._name_or_path, dataset=dataset, held_out=held_out
+    )
     record["segments"] = list(segments)
-    earlier = [name for segment in segments for name in segment["methods"]]
-    record["methods"] = [*dict.fromkeys([*earlier, *record["methods"]])]
-    record["papers"] |= {name: [*papers_of([name], None)[0]] for name in earlier if name not in record["papers"]}
+    names = [name for segment in segments for name in segment["methods"]]
+    record["methods"] = [*dict.fromkeys([*names, *record["methods"]])]
+    record["papers"] |= {name: [METHODS[name].label, METHODS[name].arxiv] for name in names if name in METHODS}
     record["is_chat"] = prompts_are_chats(trainer)
-    record["verifier"] = {"names": list(trainer.verifier.names), "all_must_score": trainer.verifier.is_guess}
-    record["other_settings"] = _other_settings(trainer, others, record["settings"])
     if trainer.tools:
         record["settings"]["tools"] = ", ".join(tool.__name__ for tool in trainer.tools)
-    if record["base_model"] is not None and record["base_model"]["hub"]:
-        record["license"] = license_of(record["base_model"]["name"])
     path = Path(trainer.args.output_dir) / RECORD
     known = read_optional(path, [])
     record |= {"compared": known["compared"]} if "compared" in known else {}
@@ -72,15 +63,67 @@ def write_run_record(
         write_json(path, record)
 
 
-def _other_settings(trainer: Any, others: Iterable[Any], shown: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that are not shown, so that runs that differ in any are not taken for one method."""
-    rest = {name: value for one in (*others, trainer.args) for name, value in _changed(one).items()}
-    rest["reward_funcs"] = ", ".join(trainer.reward_func_names)
-    for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
-        kind = getattr(adapter.peft_type, "value", adapter.peft_type)
-        rest["adapter"] = f"{kind}, rank {getattr(adapter, 'r', None)}"
-    rest = without_paths(redact(rest))
-    return {name: rest[name] for name in sorted(rest.keys() - shown.keys())}
+def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
+    """Return the content of `training.json`."""
+    return {
+        "base_model": _named(base_model),
+        "dataset": _named(dataset),
+        "held_out": _named(held_out),
+        "methods": [method.name for method in args.methods],
+        "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
+        "settings": _settings(args),
+        "seed": args.seed,
+        "optimizer_steps_per_step": args.optimizer_steps_per_generation,
+        "versions": _versions(),
+        "git": git_revision(),
+    }
+
+
+def _named(name: str | None) -> dict[str, Any] | None:
+    """Return a Hub id or the name of a made data set as it is, and of a folder only its last name."""
+    if not name:
+        return None
+    if name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym":  # they look like Hub ids
+        return {"name": name, "hub": False}
+    is_hub = HUB_ID.fullmatch(name) is not None and not Path(name).exists()
+    return {"name": name if is_hub else Path(name).resolve().name, "hub": is_hub}
+
+
+def _settings(args: Any) -> dict[str, str]:
+    """Return the settings that took part in the training."""
+    shown = {name: getattr(args, name) for name in _SHOWN}
+    optional = {name: getattr(args, name) for name in _SHOWN_IF_SET}
+    shown |= {name: value for name, value in optional.items() if value not in (None, False, "none")}
+    if hasattr(args, "max_staleness"):
+        shown |= {"asynchronous": True, "max_staleness": args.max_staleness, "token_budget": args.token_budget}
+    for method in args.methods:
+        shown |= args.method_settings(method.name)
+    shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_LAST}
+    return {name: str(value) for name, value in shown.items()}
+
+
+def _versions() -> dict[str, str]:
+    from .. import __version__
+
+    versions = {"trl_miner": __version__}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
+def git_revision() -> str | None:
+    """Return the commit of this package's checkout, with a mark if files differ; None: it is no checkout."""
+    folder = Path(__file__).resolve().parent
+    describe = ("describe", "--always", "--abbrev=12", "--dirty= + changes", "--exclude=*")
+    found = None
+    try:  # installed, it may lie in an environment that happens to lie in a checkout: then git does not know its file
+        for arguments in (("ls-files", "--error-unmatch", __file__), describe):
+            command = ["git", *arguments]
+            found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):  # no git, or a file system that hangs: the card can do without
+        return None
+    return (found or "").strip() or None
 
 
 def prompts_are_chats(trainer: Any) -> bool:
@@ -95,6 +138,17 @@ def read_run_record(run: Path) -> dict[str, Any] | None:
     """Read `training.json` of a run folder; None: there is none."""
     path = run / RECORD
     return read_object(path, "Delete it to go without.", TRAINING) if path.is_file() else None
+
+
+def read_tools(run: Path) -> str | None:
+    """Return the names of the tools that a run was trained with; None: without, or `training.json` does not say so."""
+    return (read_optional(run / RECORD, [], TRAINING).get("settings") or {}).get("tools")
+
+
+def papers_of(record: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return label and arXiv id of each method of a record; the name itself and None for an unknown one."""
+    papers = record.get("papers") or {}
+    return [tuple(papers.get(name, (name, None))) for name in dict.fromkeys(record.get("methods") or ())]
 
 
 def write_compared(run: Path, facts: Mapping[str, Any]) -> None:
@@ -118,121 +172,16 @@ def note(run: Path, **fields: Any) -> None:
         write_json(run / RECORD, read_object(run / RECORD) | fields)
 
 
-def read_tools(run: Path) -> str | None:
-    """Return the names of the tools that a run was trained with; None: without, or `training.json` does not say so."""
-    return (read_optional(run / RECORD, [], TRAINING).get("settings") or {}).get("tools")
+def run_folder(output: Path, method: str, seed: int) -> Path:
+    """Return the folder of a run in the output of `trl-miner compare`."""
+    return output / method / f"seed{seed}"
 
 
-def papers_of(methods: Iterable[str], record: Mapping[str, Any] | None) -> list[tuple[str, str | None]]:
-    """Return label and arXiv id of each method, without repeats; the name itself and None for an unknown one."""
-    papers = (record or {}).get("papers")
-    if papers is None:  # no record, or one that was written before there were papers in it
-        from ..methods import METHODS
+def run_folders(output: Path) -> list[Path]:
+    """Return the run folders that comparisons have begun: methods by name, seeds by number."""
 
-        papers = {name: (method.label, method.arxiv) for name, method in METHODS.items()}
-    return [tuple(papers.get(name, (name, None))) for name in dict.fromkeys(map(str, methods))]
+    def place(folder: Path) -> tuple[str, int, str]:
+        digits = folder.name.removeprefix("seed")
+        return folder.parent.name, int(digits) if digits.isdecimal() else 0, folder.name
 
-
-def run_record(args: Any, *, base_model: str | None, dataset: str | None, held_out: str | None) -> dict[str, Any]:
-    """Return the content of `training.json`."""
-    return {
-        "base_model": _named(base_model),
-        "dataset": _named(dataset),
-        "held_out": _named(held_out),
-        "methods": [method.name for method in args.methods],
-        "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
-        "settings": _settings(args),
-        "seed": args.seed,
-        "optimizer_steps_per_step": args.optimizer_steps_per_generation,
-        "license": None,
-        "versions": _versions(),
-        "git": git_revision(),
-    }
-
-
-def _named(name: str | None) -> dict[str, Any] | None:
-    """Return a Hub id as it is, and of a folder only its last name."""
-    if not name:
-        return None
-    is_hub = not _is_made(name) and HUB_ID.fullmatch(name) is not None and not Path(name).exists()
-    return {"name": name if is_hub or _is_made(name) else Path(name).resolve().name, "hub": is_hub}
-
-
-def _is_made(name: str) -> bool:
-    """Return whether a data set is an embedded world or of reasoning-gym: their names look like Hub ids."""
-    return name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym"
-
-
-def _settings(args: Any) -> dict[str, str]:
-    """Return the settings that took part in the training."""
-    names = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
-    shown = {name: getattr(args, name) for name in names}
-    optional = {name: getattr(args, name) for name in _SHOWN_IF_SET}
-    shown |= {name: value for name, value in optional.items() if value not in (None, False)}
-    shown |= {"prompt_selection": args.prompt_selection} if args.prompt_selection != "none" else {}
-    if hasattr(args, "max_staleness"):
-        shown |= {"asynchronous": True, "max_staleness": args.max_staleness, "token_budget": args.token_budget}
-    for method in args.methods:
-        shown |= args.method_settings(method.name)
-    shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_OF_ALL}
-    return {name: str(value) for name, value in shown.items()}
-
-
-def _changed(settings: Any) -> dict[str, str]:
-    """Return the settings of a dataclass that are not at their default, as text."""
-    changed = {}
-    for field in dataclasses.fields(settings):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        value = getattr(settings, field.name)
-        value, default = (getattr(one, "value", one) for one in (value, default))  # of an Enum
-        is_plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
-        if field.init and is_plain and value != default and field.name not in _NOT_OF_METHOD:
-            changed[field.name] = value if isinstance(value, str) else json.dumps(plain(value), sort_keys=True)
-    return changed
-
-
-def _versions() -> dict[str, str]:
-    from .. import __version__
-
-    versions = {"trl_miner": __version__}
-    for package in _PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
-
-
-def git_revision() -> str | None:
-    """Return the commit of this package's checkout, or else of the current folder's, with a mark if files differ."""
-    package = Path(__file__).resolve().parent
-    # installed, it may lie in an environment that happens to lie in a checkout
-    is_checkout = _git(package, "ls-files", "--error-unmatch", Path(__file__).name)
-    found = _git(
-        package if is_checkout else Path.cwd(),
-        "describe",
-        "--always",
-        "--abbrev=12",
-        "--dirty= + changes",
-        "--exclude=*",
-    )
-    return found if is_checkout or not found else f"{found} of the working folder"
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):  # no git, or a file system that hangs: the card can do without
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def license_of(base_model: str) -> dict[str, str] | None:
-    """Return `license`, `license_name` and `license_link` of a model's card on the Hub; None: it cannot be read."""
-    from huggingface_hub import ModelCard
-
-    try:
-        data = ModelCard.load(base_model).data
-    except Exception:  # offline, gated, no card, or a broken one: the model card then says where to look
-        return None
-    known = {key: getattr(data, key, None) for key in ("license", "license_name", "license_link")}
-    fields = {key: value for key, value in known.items() if value and isinstance(value, str)}
-    return fields if "license" in fields else None
+    return sorted((path.parent for path in output.glob(f"*/seed*/{RECORD}")), key=place)

@@ -25,7 +25,6 @@ from ..runs.prompt_ledger import (
     header_of,
     key_text,
     line_of,
-    needs_ledger,
     parse_ledger,
     prompt_key,
     prompt_text,
@@ -134,7 +133,10 @@ class PromptLog(TrainerCallback):
                 return read_beginning(checkpoint.parent, header, self._state().prompts["batches"])
             except (ValueError, OSError) as error:
                 if reader := self._reader():
-                    raise ValueError(needs_ledger(reader, str(error))) from error
+                    raise ValueError(
+                        f"{reader} needs the prompt ledger of the run that it resumes: {error}. Resume with the data "
+                        f"and the ledger of the first start, or leave it out."
+                    ) from error
                 logger.warning(f"The prompt ledger begins anew: {error}.")
         return [line_of(header)]
 

@@ -17,10 +17,9 @@ from ..distributed import decided_by_one
 from ..heartbeat import CHECKPOINT, phase
 from ..hub.training import push_checkpoint
 from ..runs import checkpoints
-from ..runs.accidents import DiskFull, why_full
 from ..runs.locks import check_run, hold_run
-from ..runs.run_folder import forget_after, make_room
-from ..runs.segments import Segment, continued, trainer_settings
+from ..runs.run_folder import DiskFull, forget_after, make_room, why_full
+from ..runs.settings import Segment, continued, trainer_settings
 from ..runs.trainer_state import last_step
 from ..runs.training_record import write_run_record
 from .patching import patched
@@ -41,7 +40,7 @@ class RunState(TrainerCallback, ExportableState):
         self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
         self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
-        self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.segments`
+        self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.settings`
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -145,8 +144,8 @@ class Checkpointing(TrainerCallback):
         """Judge settings and folder, clear it, and write `training.json`. Return the segments, and whether the
         settings have changed."""
         trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
-        about = trainer.about
-        settings, methods = trainer_settings(trainer, about.get("others", ())), [one.name for one in args.methods]
+        about = dict(trainer.about)
+        settings, methods = trainer_settings(trainer, about.pop("others", ())), [one.name for one in args.methods]
         folder, step, warning = Path(args.output_dir), 0, ""
         segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
         if place is not None:

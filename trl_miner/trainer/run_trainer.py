@@ -190,7 +190,6 @@ class RunTrainer(Trainer):
                 path.read_text(encoding="utf-8"),
                 base_model=self.model.config._name_or_path,
                 args=self.args,
-                log_history=self.state.log_history,
                 evaluation=self.evaluation,
                 is_chat=prompts_are_chats(self),
             )

@@ -15,8 +15,7 @@ from torch import Tensor
 from ..methods import MINER, Estimate, Rollouts
 from ..methods.groups import GroupKinds
 from ..methods.miner import focal_weights, miner_advantages
-from ..runs.token_credit import KINDS, schema, write_credit
-from ..runs.token_texts import TokenTexts
+from ..runs.token_credit import KINDS, TokenTexts, schema, write_credit
 
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 

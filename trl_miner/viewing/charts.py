@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..runs.history import RunHistory
-from ..runs.prompt_outcomes import KINDS
+from ..runs.prompt_ledger import KINDS
 
 HELD_OUT = "held_out"
 UNSCORABLE = "groups/unscorable"

@@ -2,15 +2,22 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ..runs.completions import TEXTS, completions_files, reward_columns
 from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from ..tables import Table
 from ..text import one_line
 
 _ROWS = 6
+_TEXTS = {"step", "prompt", "completion"}  # in every file of TRL; each other column is a reward function's, but for:
+_NOT_REWARDS = _TEXTS | {"advantage", "images"}
+
+
+def completions_files(run: Path) -> list[Path]:
+    """Return the files that TRL writes with `log_completions: true`, in the order of their steps."""
+    return sorted((run / "completions").glob("*.parquet"))
 
 
 def completions_table(run: RunHistory) -> tuple[Table | None, list[str]]:
@@ -22,12 +29,12 @@ def completions_table(run: RunHistory) -> tuple[Table | None, list[str]]:
     for path in reversed(completions_files(run.folder)):
         table, note = read_parquet(path)
         notes += [f"{run.name}: {note}"] if note else []
-        if table is None or not table.num_rows or not TEXTS <= set(table.column_names):
+        if table is None or not table.num_rows or not _TEXTS <= set(table.column_names):
             continue
         kept = min(_ROWS, table.num_rows)
         rollouts = table.take([place * table.num_rows // kept for place in range(kept)]).to_pylist()
-        types = {name: str(table.schema.field(name).type) for name in reward_columns(table.column_names)}
-        rewards = [name for name, kind in types.items() if kind in ("float", "double")]  # other columns may follow
+        types = {name: str(table.schema.field(name).type) for name in table.column_names}
+        rewards = [name for name, kind in types.items() if kind in ("float", "double") and name not in _NOT_REWARDS]
         rows = [[str(at), *_cells(rollout, rewards)] for at, rollout in enumerate(rollouts, 1)]
         title = f"Some rollouts of step {rollouts[0]['step']} of {run.name}"
         return Table(title, ["", "Prompt", "Completion", *rewards], rows, is_text=True), notes

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runs.dose import dose_of
+from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
 from .cells import NOT_AVAILABLE
 
@@ -124,8 +124,7 @@ def _overhead(run: RunHistory) -> np.ndarray:
 
 def _l1_share(run: RunHistory) -> np.ndarray:
     """Return the dose of all-right prompts against mixed ones in sums of |advantage|."""
-    dose = dose_of(run)
-    return _pairs(dose.reached if dose.unit in ("cap", "none") else ())
+    return _pairs(l1_shares(run))
 
 
 _DERIVED = {"overhead": _overhead, "l1_share": _l1_share}

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.compare_folder import run_folders
 from ..runs.eval_folder import SETTINGS, benchmark_folders, read_scores, read_settings
 from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
 from ..runs.runs_file import is_runs_file, read_runs
+from ..runs.training_record import run_folders
 
 
 @dataclass(frozen=True)

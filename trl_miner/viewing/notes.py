@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from ..evaluation.alike import named_differences, sampling_differences
-from ..runs.completions import completions_files
 from ..runs.history import RunHistory
 from ..runs.token_credit import FOLDER as CREDIT
 from .charts import charts_of
+from .completions import completions_files
 from .drawing import has_chart
 from .frame import Metrics
 from .grouping import Method

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..runs.history import RunHistory
-from ..runs.prompt_ledger import Ledger, read_ledger
-from ..runs.prompt_outcomes import ALL_RIGHT, KINDS, Outcomes, outcomes_of
+from ..runs.prompt_ledger import ALL_RIGHT, KINDS, Ledger, Outcomes, outcomes_of, read_ledger
 from ..tables import Table
 from .charts import PROMPTS
 from .drawing import plan_chart
@@ -56,12 +55,9 @@ class Prompts:
         "solved", the step of the last visit at which all were right, or NaN; "never_solved", whether none was right in
         at least `VISITS` visits; "forgotten", whether all were right once, and at most half at the last visit.
         """
-        import pandas as pd
-
-        own = self.outcomes
-        visits = pd.DataFrame({"prompt": own.prompts_V, "correct": own.correct_V, "rollouts": own.rollouts_V})
-        visits["step"] = self.steps_B[own.batches_V]
-        visits["solved"] = visits["step"].where(own.kinds_V == ALL_RIGHT)
+        visits = self.outcomes.visits
+        visits = visits.assign(step=self.steps_B[visits["batch"]])
+        visits["solved"] = visits["step"].where(visits["kind"] == ALL_RIGHT)
         last = visits.groupby("prompt").agg({"correct": "last", "rollouts": "last", "step": "last", "solved": "max"})
         last = last.assign(**visits.groupby("prompt")["correct"].agg(visits="size", right="sum"))
         return last.assign(

@@ -7,7 +7,6 @@ from pathlib import Path
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
-from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
 from .cells import counted
@@ -56,8 +55,6 @@ def write_report(
     target = default_output(folders) if output is None else Path(output)
     sections = _sections(material, metrics, smooth)
     figures = target / "figures"
-    if output is None and len(folders) == 1:
-        check_target(figures, target.parent)
     try:
         figures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
