@@ -12,23 +12,20 @@ from studies import FINAL_SAMPLES, RECIPES, write_study
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out import (
     against_tables,
     comparisons,
-    draw_against,
-    held_out_plans,
-    pass_rows,
+    held_out_pictures,
     pass_tables,
     scored_alike,
 )
-from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import METRICS, runs_table
+from trl_miner.viewing.inputs import group_methods, read_inputs
 from trl_miner.viewing.report import write_report
+from trl_miner.viewing.tables import METRICS, runs_table
 
 
 def methods_of(*folders):
-    return group_methods(read_material(folders).runs)
+    return group_methods(read_inputs(folders).runs)
 
 
 def against(*folders):
@@ -37,7 +34,7 @@ def against(*folders):
 
 
 def tables_of(scored):
-    return pass_tables(scored, pass_rows(scored))
+    return pass_tables(scored)
 
 
 def edit(path, change):
@@ -70,7 +67,7 @@ def plain_pass_at_k(n, c, k):
 
 def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
     write_study(tmp_path / "study")
-    path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
     shown = tables_of_markdown(report.read_text())
 
@@ -181,7 +178,7 @@ def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
     left = [[place for place in places if place not in lost] for places in whole.values()]
     assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
     if len(lost) == 80:
-        assert held_out_plans(scored, [], pass_rows(scored)) == tables_of(scored) == against(tmp_path) == []
+        assert held_out_pictures(scored, []) == tables_of(scored) == against(tmp_path) == []
     else:
         assert "in some run: 1 problems" in " ".join(tables_of(scored)[0].notes)
 
@@ -221,10 +218,10 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
     for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
         scored = scored_alike(methods_of(*folders))
-        plan = held_out_plans(scored, [], pass_rows(scored))[0]
-        figure = plan.draw()
+        picture = held_out_pictures(scored, [])[0]
+        figure = picture.figure
         assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
-        assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
+        assert ("only grpo and miner have bands" in picture.caption) == (bands == 2)
     assert len(figure.legends[0].get_texts()) == 9
     assert list(figure.axes[0].get_lines()[-1].get_xdata()) == [1, 2, 4]  # before training there were 4 samples
     (x, y) = figure.axes[0].get_lines()[0].get_data()
@@ -234,7 +231,7 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
 def test_differences_are_drawn_with_their_intervals(tmp_path):
     write_study(tmp_path)
     scored = scored_alike(methods_of(tmp_path))
-    figure = draw_against(scored, comparisons(scored))
+    figure = held_out_pictures(scored, comparisons(scored))[-1].figure
     assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
     _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
@@ -255,4 +252,4 @@ def test_one_method_alone_has_its_pass_at_k(tmp_path):
     write_study(tmp_path, after={"miner": 0.7}, seeds=1)
     scored = scored_alike(methods_of(tmp_path))
     assert against(tmp_path) == [] and [table.title[:6] for table in tables_of(scored)] == ["Pass@K"] * 2
-    assert [plan.name for plan in held_out_plans(scored, [], pass_rows(scored))] == ["held_out_by_k"]
+    assert [picture.name for picture in held_out_pictures(scored, [])] == ["held_out_by_k"]

@@ -8,8 +8,8 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.prompt_ledger import Batch, line_of, read_ledger
 from trl_miner.runs.prompt_outcomes import ALL_RIGHT, ALL_WRONG, MIXED, UNSEEN, outcomes_of
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.prompts import prompts_plan, prompts_table, read_prompts
+from trl_miner.viewing.inputs import group_methods
+from trl_miner.viewing.prompts import prompts_picture, prompts_table, read_prompts
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
@@ -55,8 +55,8 @@ def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, 
 @pytest.mark.filterwarnings("error")
 def test_the_first_batch_of_a_stream_is_drawn_without_a_warning(run):
     histories = [read_run(write_ledger(run, VISITS[:1], rows=None))]
-    plan = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
-    assert plan.draw().axes
+    picture = prompts_picture(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
+    assert picture.figure.axes
 
 
 def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
@@ -67,7 +67,7 @@ def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
         for name, beta, seed, n in (("a", 0, 1, 1), ("a", 0, 2, 2), ("b", 1, 1, 1))
     ]
     histories = [read_run(path) for path in runs]
-    figure = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).draw()
+    figure = prompts_picture(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).figure
     assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
     lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
     # step 1: all have one prompt of five all right, one all wrong; step 3: of a one seed is there, with one more mixed

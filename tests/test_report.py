@@ -25,18 +25,15 @@ from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing import figures
 from trl_miner.viewing.charts import CHARTS, Chart, Panel
-from trl_miner.viewing.completions import completions_table
-from trl_miner.viewing.curves import draw_chart, read_runs
-from trl_miner.viewing.grouping import group_methods, is_grpo
-from trl_miner.viewing.held_out import comparisons, scored_alike
-from trl_miner.viewing.material import read_material
+from trl_miner.viewing.curves import draw_chart, draw_scores, read_runs
+from trl_miner.viewing.drawing import mean_line
+from trl_miner.viewing.held_out import comparisons, scored_alike, verdicts
+from trl_miner.viewing.inputs import Inputs, group_methods, is_grpo, read_inputs
 from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.score_curves import draw_scores
-from trl_miner.viewing.verdicts import verdicts
+from trl_miner.viewing.tables import completions_table
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
@@ -131,7 +128,7 @@ def test_each_kind_of_folder_is_known(tmp_path):
     one, two = (
         write_result(tmp_path / "evals" / name, lone / model) for name, model in (("one", ""), ("two", "best"))
     )
-    found = read_material([tmp_path / "cmp", lone, one, two])
+    found = read_inputs([tmp_path / "cmp", lone, one, two])
     assert [run.name for run in found.runs] == ["grpo/seed1", "miner/seed1", "lone"]
     assert [result.name for result in found.results] == [f"{tmp_path.name}/lone", "lone/best"]
     assert "seed2 is left out: it has no trainer_state.json yet" in found.notes[0]
@@ -165,7 +162,7 @@ def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
         recipe = {"seed": seed, "output_dir": f"o{seed}", "logging_steps": seed, "learning_rate": 1e-4}
         write_run(tmp_path / "a" / "miner" / f"seed{seed}", [log(1)], recipe=recipe, seed=seed)
     write_run(tmp_path / "b" / "miner" / "seed1", [log(1)], recipe={"learning_rate": 2e-4})
-    methods = group_methods(read_material([tmp_path / "a", tmp_path / "b"]).runs)
+    methods = group_methods(read_inputs([tmp_path / "a", tmp_path / "b"]).runs)
     assert [(method.label, len(method.runs)) for method in methods] == [
         ("miner, learning_rate 0.0001", 2),
         ("miner, learning_rate 0.0002", 1),
@@ -179,7 +176,7 @@ def test_trained_runs_that_differ_in_any_setting_or_share_a_seed_are_not_one_met
         others = {"per_device_train_batch_size": str(size), "logging_steps": str(size), "vllm_group_port": str(size)}
         record = {"seed": 1 if name != "b" else 2, "settings": {"beta": "0.0"}, "other_settings": others}
         (run / "training.json").write_text(json.dumps(record))
-    methods = group_methods(read_material([tmp_path / name for name in "abc"]).runs)
+    methods = group_methods(read_inputs([tmp_path / name for name in "abc"]).runs)
     assert [(method.label, len(method.runs)) for method in methods] == [("a", 1), ("b", 1), ("c", 1)]
 
 
@@ -241,7 +238,7 @@ def compared(tmp_path, variants, model="m"):
             folder = tmp_path / method / f"seed{seed}"
             recipe = recipe | {"model_name_or_path": model}
             write_run(folder, [log(1, **{"miner/scale": 0.5})], recipe=recipe, seed=seed, scores=scores)
-    return read_material([tmp_path])
+    return read_inputs([tmp_path])
 
 
 # pictures
@@ -287,7 +284,7 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
 def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
     lines, columns = lines_and_columns
     steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
+    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
     assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
     known = np.array(values)[np.isfinite(values)]
     if len(known):
@@ -366,7 +363,7 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
 
 
 def verdicts_of(folders):
-    material = read_material(folders)
+    material = read_inputs(folders)
     methods = group_methods(material.runs)
     scored = scored_alike(methods)
     return verdicts(methods, scored, comparisons(scored) if scored else [], len(material.results))
@@ -494,7 +491,7 @@ def test_runs_scored_otherwise_are_warned_of(tmp_path):
     scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
     a = write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
     b = write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
-    warnings = comparison_warnings([read_run(a), read_run(b)], [])
+    warnings = comparison_warnings(Inputs([read_run(a), read_run(b)], []))
     assert [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in warnings] == [
         "temperature", "score_samples", "K"
     ]  # fmt: skip
@@ -505,7 +502,7 @@ def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
     scores = json.loads((two / "scores.json").read_text())
     scores["benchmarks"]["aime24"] |= {"samples": 8, "fingerprint": "g"}
     (two / "scores.json").write_text(json.dumps(scores))
-    (warning,) = comparison_warnings([], read_material([one, two]).results)
+    (warning,) = comparison_warnings(read_inputs([one, two]))
     assert warning.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
     page = write_report([one, two], tmp_path / "out", quiet=True)
     assert "temperature 0.7 and 1.0" in page.read_text() and "temperature 0.7 and 1.0" in (

@@ -21,7 +21,7 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs, read_runs
 from trl_miner.runs.trainer_state import last_step, read_log
 from trl_miner.runs.training_record import read_compared
-from trl_miner.viewing.material import read_material
+from trl_miner.viewing.inputs import read_inputs
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
@@ -90,7 +90,7 @@ def test_checkpoints_and_models_are_found():
 def test_a_comparison_is_read(tmp_path):
     grpo, miner = read_runs(COMPARED / "runs.jsonl")
     assert (grpo.name, miner.name, miner.per_step, miner.finished) == ("grpo/seed1", "miner/seed1", 2, True)
-    of_folders = read_material([COMPARED]).runs
+    of_folders = read_inputs([COMPARED]).runs
     assert [run.name for run in of_folders] == ["grpo/seed1", "miner/seed1"]
     assert [run.held_out for run in of_folders] == [grpo.held_out, miner.held_out]
     assert [run.per_step for run in of_folders] == [2, 2]

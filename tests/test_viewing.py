@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from studies import counts_of
 
+from trl_miner.compare.runs import Run
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.trainer_state import columns_of
-from trl_miner.viewing.comparison import methods_table, read_finished
 from trl_miner.viewing.curves import draw_training
+from trl_miner.viewing.tables import methods_table
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,9 @@ def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished
     for moments, is_finished in ((["before"], False), (["before", "after"], True)):
         scores = {moment: {"pass@1": 0.5} for moment in moments}
         (tmp_path / "held_out.json").write_text(json.dumps(counts_of(scores, 6)))
-        found = read_finished(tmp_path)
+        found = Run(tmp_path, tmp_path, {}).result()
         assert (found is not None) == is_finished
     assert list(found.scores) == [0, 6] and found.per_step == 2
     (tmp_path / "checkpoint-6").mkdir()  # killed after the scores, before the end
     state.rename(tmp_path / "checkpoint-6" / "trainer_state.json")
-    assert read_finished(tmp_path) is None
+    assert Run(tmp_path, tmp_path, {}).result() is None

@@ -14,7 +14,7 @@ from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.runs_file import NAME as RUNS
 from ..runs.runs_file import collect_runs
-from ..viewing.comparison import methods_table
+from ..viewing.tables import methods_table
 from .recipes import read_recipes
 from .runs import ProcessRunner, Run, Stopped, check_folder, train_all
 

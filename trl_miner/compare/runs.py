@@ -14,11 +14,13 @@ from ..launching.signals import how_it_ended, signal_name
 from ..progress import Progress, duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG
-from ..runs.history import RunHistory
+from ..runs.held_out import read_held_out
+from ..runs.history import RunHistory, read_run
 from ..runs.locks import IN_USE, TRAINING_LOCK, lock_folder
+from ..runs.trainer_state import last_step
 from ..runs.training_record import read_compared, write_compared
 from ..threads import NOT_ASKED
-from ..viewing.comparison import final_scores, read_finished
+from ..viewing.tables import final_scores
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 
@@ -76,8 +78,13 @@ class Run:
         return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 
     def result(self) -> RunHistory | None:
-        """Return what the run recorded, or None if it has not finished."""
-        return read_finished(self.folder)
+        """Return what the run recorded; None: it was not scored after training, or a file is missing or damaged."""
+        try:
+            held_out = read_held_out(self.folder)
+            is_finished = last_step(self.folder) is not None and held_out is not None and held_out.after is not None
+            return read_run(self.folder) if is_finished else None
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def check_folder(run: Run) -> None:

@@ -16,7 +16,8 @@ TEST = "two-way random effects of seeds and problems, t with Satterthwaite's deg
 
 @dataclass(frozen=True)
 class Effect:
-    """The first method's mean minus the second's, with its 95 % interval and p (NaN: one seed and one problem)."""
+    """The first method's mean minus the second's, with its 95 % interval and p: infinite and 1 where nothing is known
+    of the noise, with one seed and one problem."""
 
     difference: float
     low: float
@@ -89,10 +90,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
     """Return the variance of the mean of a table of differences, and its degrees of freedom; NaN: unknown."""
     num_seeds, num_problems = difference_SP.shape
+    if num_seeds * num_problems == 1:
+        return math.nan, math.nan
     if num_seeds == 1 or num_problems == 1:
         values = difference_SP.ravel()
-        if values.size == 1:
-            return float("nan"), float("nan")
         return float(values.var(ddof=1) / values.size), float(values.size - 1)
     of_seeds, of_problems = num_seeds - 1, num_problems - 1
     mean, seed_S, problem_P = difference_SP.mean(), difference_SP.mean(1), difference_SP.mean(0)
@@ -111,7 +112,7 @@ def _student(mean: float, variance: float, degrees: float) -> tuple[float, float
     from scipy import stats
 
     if math.isnan(variance):
-        return variance, variance, variance
+        return -math.inf, math.inf, 1.0
     if variance == 0:
         return mean, mean, 1.0 if mean == 0 else 0.0
     error = math.sqrt(variance)
