@@ -63,9 +63,6 @@ def test_steps_count_to_the_best_mean_of_grpo():
     assert (
         "GRPO's best Pass@1: 0.800, the best mean over the runs of grpo at a scored step (step 20)" in table.notes[1]
     )
-
-
-def test_without_grpo_there_is_no_target():
     table = methods_table({"grpo": [], "ucas": [run_of(0.5, 0.7, 0.9, 0.7)]}, {"grpo": 1, "ucas": 1})
     assert [row[4] for row in table.rows] == ["n/a", "n/a"] and "no finished run is plain GRPO" in table.notes[1]
 

@@ -14,8 +14,7 @@ UNSCORABLE = "groups/unscorable"
 class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
-    A rare one is left out where the metric is always 0 or not recorded. `target` is a metric whose last value is drawn
-    as a dotted line, and `ticks` are labels of the horizontal axis at 0, 1, 2, ..."""
+    A rare one is left out where the metric is always 0 or not recorded. `ticks` label the horizontal axis."""
 
     key: str
     title: str
@@ -23,7 +22,6 @@ class Panel:
     share: bool = False
     log: bool = False
     rare: bool = False
-    target: str = ""
     ticks: tuple[str, ...] = ()
 
 
@@ -92,11 +90,11 @@ DOSE = Chart(
     "Dose of the methods of all-right and all-wrong prompts",
     (
         Panel("l1_share", "All-right against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
-        Panel("dose/share", "Share of the gradient", _NORM, rare=True, target="dose/target"),
+        Panel("dose/share", "Share of the gradient", _NORM, rare=True),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose_share measured. Dotted: what was asked for.",
+    "|advantage|, which MINER's cap limits, or in what dose_share measured.",
     recorded_by="all_right: miner; or dose_share",
 )
 UPDATE = Chart(

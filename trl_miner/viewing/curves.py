@@ -40,7 +40,7 @@ _TRAINING = {  # of the picture of one run: a panel, and its metrics with their 
 }
 
 
-def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *, smooth: int = 1) -> Any:
+def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None) -> Any:
     """Draw one chart, which Jupyter shows.
 
     Args:
@@ -48,18 +48,13 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None, *
             held_out; or a `Chart` of your own.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
         path: A .png or .svg file to write; None: write nothing.
-        smooth: Logs of a trailing mean over each run; 1: none.
 
     Returns:
         The matplotlib figure.
-
-    Raises:
-        FileNotFoundError: A folder is no run.
-        ValueError: There is no such chart, or the path ends otherwise.
     """
     histories = read_runs(runs)
     known = chart if isinstance(chart, Chart) else _named(chart, charts_of(histories))
-    return save(draw_metrics(known, read_metrics(group_methods(histories), keys_of([known])), smooth), path)
+    return save(draw_metrics(known, read_metrics(group_methods(histories), keys_of([known]))), path)
 
 
 def read_runs(runs: Runs) -> list[RunHistory]:
@@ -74,14 +69,9 @@ def read_runs(runs: Runs) -> list[RunHistory]:
 
 
 def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
-    """Draw reward, kinds of prompt and used rollouts of a run folder as one picture.
+    """Draw reward, kinds of prompt and used rollouts of a run folder as one picture. Return its path.
 
-    Args:
-        run: Output folder of a run.
-        path: The file to write; default: `training.png` in the run folder.
-
-    Returns:
-        The path of the picture.
+    Default: `training.png` in the run folder.
     """
     history = read_run(run)
     if not history.columns:
@@ -103,19 +93,9 @@ def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
 def draw_scores(
     chart: str, results: str | Path | EvalResult | Sequence[str | Path | EvalResult], path: str | Path | None = None
 ) -> Any:
-    """Draw a chart of scores, one panel per benchmark, a line per result.
+    """Draw pass_at_k, maj_at_k or levels, a panel per benchmark, a line per result. Return the matplotlib figure.
 
-    Args:
-        chart: pass_at_k, maj_at_k or levels.
-        results: Result folders of `trl-miner eval` that were scored, read or as folders.
-        path: A .png or .svg file to write; None: write nothing.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        FileNotFoundError: A folder is not scored.
-        ValueError: There is no such chart, or a file cannot be read.
+    `results` are scored result folders of `trl-miner eval`, read or not; `path` is a .png or .svg file, or None.
     """
     known = _named(chart, _SCORES)
     several = [results] if isinstance(results, str | Path | EvalResult) else results

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..text import for_picture
-from .charts import HELD_OUT, Chart, charts_of
+from .charts import Chart, charts_of
 from .figures import add_legend, finish_axes, new_figure, scale_by_two, style
 from .frame import SAMPLES, Metrics
 from .pages import Picture
@@ -21,20 +21,16 @@ _MOST_BANDS = 6  # methods; beyond, bands hide the lines
 _FRONT = ("grpo", "miner")  # among many methods these stand out
 
 
-def mean_line(rows: "DataFrame", smooth: int = 1, lines: int = 1) -> "DataFrame":
+def mean_line(rows: "DataFrame", lines: int = 1) -> "DataFrame":
     """Return the mean over the runs of a method by step, with the smallest and the largest value.
 
     Args:
         rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
-        smooth: Logs of a trailing mean over each run; 1: none.
         lines: Lines of the figure, which share its points: neighbouring steps are put together where there are many.
 
     Returns:
         Columns "mean", "low" and "high" by ascending step; NaN is a gap.
     """
-    if smooth > 1:
-        means = rows.groupby("run", observed=True)["value"].transform(lambda own: own.rolling(smooth, 1).mean())
-        rows = rows.assign(value=means.where(rows["value"].notna()))
     low, high = ("low", "high") if "low" in rows else ("value", "value")
     line = rows.groupby("step").agg(mean=("value", "mean"), low=(low, "min"), high=(high, "max"))
     columns = max(12, min(_COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
@@ -46,17 +42,13 @@ def mean_line(rows: "DataFrame", smooth: int = 1, lines: int = 1) -> "DataFrame"
     return line
 
 
-def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
-    """Return the figure of a chart, of `metrics` read for its keys; `smooth`: logs of a trailing mean."""
+def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
+    """Return the figure of a chart, of `metrics` read for its keys."""
     is_by_k = metrics.axis == SAMPLES
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(metrics.methods))
     for axes, panel in zip(panels, shown, strict=True):
-        _draw_panel(axes, panel.key, metrics, smooth, len(shown) * len(metrics.methods))
-        for method in metrics.methods if panel.target else ():
-            for target in {metrics.summary.get((panel.target, run.name), {}).get("last") for run in method.runs}:
-                if target is not None:
-                    axes.axhline(target, color=style(method.style_index)[0], linestyle=":", linewidth=1.2)
+        _draw_panel(axes, panel.key, metrics, len(shown) * len(metrics.methods))
         if is_by_k and axes.has_data():
             scale_by_two(axes)
         finish_axes(axes, panel, metrics.axis, steps=not is_by_k)
@@ -64,7 +56,7 @@ def draw_metrics(chart: Chart, metrics: Metrics, smooth: int = 1) -> Any:
     return figure
 
 
-def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, lines: int) -> None:
+def _draw_panel(axes: Any, metric: str, metrics: Metrics, lines: int) -> None:
     """Draw a line for each method that has the metric, of all `lines` of the figure."""
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
@@ -73,7 +65,7 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, smooth: int, lines: in
     for method in metrics.methods:
         if method.label not in by_method or not by_method[method.label]["value"].notna().any():
             continue
-        line, (color, dash) = mean_line(by_method[method.label], smooth, lines), style(method.style_index)
+        line, (color, dash) = mean_line(by_method[method.label], lines), style(method.style_index)
         is_behind = has_front and method.label not in _FRONT
         if (not are_many or method.label in _FRONT) and (line["high"] > line["low"]).any():
             axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
@@ -93,8 +85,8 @@ def _marked_points(y: Any) -> list[int]:
     return places
 
 
-def picture_of(chart: Chart, metrics: Metrics, smooth: int = 1) -> Picture:
-    """Return a chart as part of a report, with a caption that tells means, bands and smoothing."""
+def picture_of(chart: Chart, metrics: Metrics) -> Picture:
+    """Return a chart as part of a report, with a caption that tells means and bands."""
     caption = [chart.caption]
     if any(len(method.runs) > 1 for method in metrics.methods):
         caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
@@ -104,18 +96,15 @@ def picture_of(chart: Chart, metrics: Metrics, smooth: int = 1) -> Picture:
     keys = keys_of([chart])
     if max((own["count"] for (key, _), own in metrics.summary.items() if key in keys), default=0) > 2 * _COLUMNS:
         caption.append("Neighbouring logs are one point, their mean, with a band from the smallest to the largest.")
-    if smooth > 1:
-        caption.append(f"Trailing mean over {smooth} logs of each run.")
-    return Picture(chart.name, chart.title, " ".join(caption), draw_metrics(chart, metrics, smooth))
+    return Picture(chart.name, chart.title, " ".join(caption), draw_metrics(chart, metrics))
 
 
-def training_pictures(metrics: Metrics, smooth: int) -> list[Picture]:
-    """Return the pictures of the charts of which at least one run has something; scores are never smoothed."""
-    runs = [run for method in metrics.methods for run in method.runs]
-    charts = [chart for chart in charts_of(runs).values() if metrics.has_any(chart)]
-    return [picture_of(chart, metrics, 1 if chart.name == HELD_OUT else smooth) for chart in charts]
+def training_pictures(metrics: Metrics) -> list[Picture]:
+    """Return the pictures of the charts of which at least one run has something."""
+    charts = charts_of([run for method in metrics.methods for run in method.runs]).values()
+    return [picture_of(chart, metrics) for chart in charts if metrics.has_any(chart)]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:
     """Return the metrics that charts need."""
-    return [key for chart in charts for panel in chart.panels for key in (panel.key, panel.target) if key]
+    return [panel.key for chart in charts for panel in chart.panels]

@@ -39,16 +39,12 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
     was raised to 0, because its estimate was just as uncertain.
 
     With no difference, p is below 0.05 in 3 to 7 % of simulated studies of 5 seeds, and in 3 to 8 % of 3 seeds: the
-    more, the more of the noise is the seeds'. With 2 seeds it is up to 10 %.
-
-    With one seed the interval is over problems alone, with one problem over seeds alone.
+    more, the more of the noise is the seeds'. With 2 seeds it is up to 10 %. With one seed the interval is over
+    problems alone, with one problem over seeds alone.
 
     Args:
         first_SP: Scores of the first method, seeds by problems, such as Pass@K of each problem.
         second_SP: Of the second, with the same seeds and problems in the same order.
-
-    Returns:
-        The difference in the unit of the scores.
 
     Source: Searle, Casella, McCulloch, Variance Components (1992), chapter 4; Satterthwaite, Biometrics Bulletin 2
     (1946). For the two-way random table with binary or bounded scores, Owen, Annals of Applied Statistics 1 (2007).
@@ -68,13 +64,7 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p for the number of comparisons: below 0.05 in the whole family with a chance of at most 5 %.
-
-    Args:
-        p_values: Of one family of comparisons, in any order.
-
-    Returns:
-        As many, in the same order: the largest (m - i) * p_(i) up to each rank i = 0, 1, ... of m, at most 1.
+    """Adjust the p of a family of comparisons: below 0.05 somewhere in it with a chance of at most 5 %.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979).
     """

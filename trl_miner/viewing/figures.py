@@ -103,16 +103,13 @@ def scale_by_two(axes: Any) -> None:
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
     """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
-    entries: dict[tuple[str, int], Any] = {}
+    entries: dict[str, Any] = {}
     for axes in panels:
-        seen: list[str] = []
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault((label, seen.count(label)), handle)  # two long names may be cut to the same
-            seen.append(label)
+        entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
         figure.legend(
             list(entries.values()),
-            [label for label, _ in entries],
+            list(entries),
             loc="outside lower center",
             ncols=_LEGEND_COLUMNS.get(len(panels), 6),
             handlelength=3.4,
@@ -153,7 +150,8 @@ def view_boxes(figure: Any) -> list[str]:
     """Return the view box of each panel and of the legend in the SVG of a figure that was drawn, with a margin."""
     height, scale, boxes = 72 * figure.get_figheight(), 72 / figure.dpi, []
     for part in (*figure.axes, *figure.legends):
-        box = part.get_tightbbox()
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in `_rendered`
+            box = part.get_tightbbox()
         x, y = scale * box.x0 - 4, height - scale * box.y1 - 4
         boxes.append(f"{x:.1f} {y:.1f} {scale * box.width + 8:.1f} {scale * box.height + 8:.1f}")
     return boxes
@@ -161,8 +159,8 @@ def view_boxes(figure: Any) -> list[str]:
 
 def _rendered(figure: Any, **options: Any) -> bytes:
     target = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
+    # a name may be in a script that the font lacks
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         figure.savefig(target, **options)
     return target.getvalue()
 

@@ -32,13 +32,8 @@ _KEYS = ("metric", "method", "run", "seed")
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of some methods, whose runs have names that differ.
-
-    Attributes:
-        methods: The methods.
-        rows: The tidy frame.
-        axis: What its steps are: `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K.
-    """
+    """Metrics of some methods, whose runs have names that differ, as tidy rows. `axis` says what their steps are:
+    `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K."""
 
     methods: Sequence[Method]
     rows: "DataFrame"

@@ -28,7 +28,6 @@ _UNTRAINED = "(before training)"
 _SIGNIFICANT = 0.05
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 _MOST = 3  # methods with a sentence each in the verdict, where none of them is called miner
-_OF_ONE_SEED = "no verdict from one seed"
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,11 @@ class Comparison:
     effect: Effect
     adjusted: float
 
-    @property
-    def of_one_seed(self) -> bool:
-        """Whether interval and p cover problems alone: they say nothing of other seeds of these methods."""
-        return self.effect.num_seeds == 1
-
     def in_words(self) -> str:
         """Return the difference, and what it shows."""
         interval = self.effect.difference, self.effect.low, self.effect.high
-        if self.of_one_seed:
-            return f"{interval_text(*interval)} of problems: {_OF_ONE_SEED}"
+        if self.effect.num_seeds == 1:
+            return f"{interval_text(*interval)} of problems: no verdict from one seed"
         return effect_text(*interval, self.adjusted)
 
 
@@ -152,15 +146,15 @@ def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
     for one in compared:
         label, of, said = one.method.label, f"Pass@{one.k} on {one.problems}", one.in_words()
         if label in chosen:
-            seeds = "" if one.of_one_seed else f" ({counted(one.effect.num_seeds, 'seed')})"
+            seeds = f" ({one.effect.num_seeds} seeds)" if one.effect.num_seeds > 1 else ""
             sentences.append(f"{label} against {baseline}, {of}: {said}{seeds}.")
         elif said.endswith(("better", "worse")):
             differing.append(f"{label} {said.rpartition(' ')[2]} in {of}")
-    others = [one for one in compared if one.method.label not in chosen]
-    if others:
-        nothing = _OF_ONE_SEED if all(one.of_one_seed for one in others) else "no difference shown"
-        listed = "; ".join(differing) or nothing
-        sentences.append(f"{counted(len(labels) - len(chosen), 'other method')} against {baseline}: {listed}.")
+    if len(labels) > len(chosen):
+        is_one_seed = all(one.effect.num_seeds == 1 for one in compared)
+        nothing = "no verdict from one seed" if is_one_seed else "no difference shown"
+        others = counted(len(labels) - len(chosen), "other method")
+        sentences.append(f"{others} against {baseline}: {'; '.join(differing) or nothing}.")
     return sentences
 
 
@@ -200,9 +194,8 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
 
 def _against_notes(scored: ComparableRuns, effects: Sequence[Effect]) -> list[str]:
     notes = [
-        f"Percentage points after training: the method's Pass@K minus that of {scored.baseline}, paired by seed and "
-        f"problem; above 0 the method is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and "
-        f"the seeds that both have.",
+        f"Percentage points after training: Pass@K minus that of {scored.baseline}, paired by seed and problem; above "
+        f"0 is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and the seeds that both have.",
         f"p: {TEST}. p, Holm: adjusted for the {len(effects)} comparisons of its column, which are one family.",
     ]
     seeds = {effect.num_seeds for effect in effects}
@@ -262,7 +255,7 @@ def _draw_against(baseline: str | None, compared: Sequence[Comparison]) -> Any:
         for at, one in enumerate(own):
             color, _ = style(one.method.style_index)
             middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
-            is_sure = one.adjusted < _SIGNIFICANT and not one.of_one_seed
+            is_sure = one.adjusted < _SIGNIFICANT and one.effect.num_seeds > 1
             axes.plot([low, high], [at, at], color=color, linewidth=1.6)
             looks = {"markerfacecolor": color if is_sure else "none", "markeredgewidth": 1.4}
             axes.plot(middle, at, "o", color=color, markersize=6, **looks)

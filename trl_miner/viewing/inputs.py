@@ -2,7 +2,6 @@
 
 import os.path
 import re
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +20,10 @@ _NOT_METHOD_SETTINGS = re.compile(
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_PLAIN = {  # the defaults
-    "policy_loss": "clip",
-    "dynamic_sampling": "False",
-    "adaptive_sampling_rounds": "1",
-    "prompt_selection": "none",
-    "gate_on_correctness": "False",
-}
+_PLAIN = dict(  # the defaults
+    policy_loss="clip", dynamic_sampling="False", adaptive_sampling_rounds="1.0", prompt_selection="none",
+    gate_on_correctness="False",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,11 @@ def read_inputs(folders: Sequence[str | Path]) -> Inputs:
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
-    """Put the folders above in front of equal names until they differ, and number those of one folder."""
-    names, folders = [run.name for run in runs], [run.folder.resolve() for run in runs]
-    for depth in range(2, 12):
-        clashing = Counter(name for name, _ in set(zip(names, folders, strict=True)))
-        names = [
-            "/".join(folder.parts[-depth:]) if clashing[name] > 1 else name
-            for name, folder in zip(names, folders, strict=True)
-        ]
+    """Put folders in front of equal names, and number what is equal still."""
+    names = [run.name for run in runs]
+    for at, run in enumerate(runs):
+        if [other.name for other in runs].count(run.name) > 1:
+            names[at] = "/".join(run.folder.resolve().parts[-2 - run.name.count("/") :])
     counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
     names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
@@ -165,8 +158,8 @@ def _label(group: Sequence[RunHistory]) -> str:
         return group[0].method
     if len(group) == 1:
         return group[0].name
-    shared = os.path.commonprefix([run.name for run in group]).rstrip("0123456789")
-    shared = re.sub(r"[\W_]+(seed|s)?[\W_]*$|seed$", "", shared)  # runs/miner_s1 and runs/miner_s2 are miner
+    # runs/miner_s1 and runs/miner_s2 are miner
+    shared = re.sub(r"[\W_]*(seed|s)?[\W_\d]*$", "", os.path.commonprefix([run.name for run in group]))
     return shared if len(shared) > 2 else f"{group[0].name} and {len(group) - 1} more"
 
 

@@ -11,10 +11,7 @@ from .frame import Metrics
 from .inputs import EvalResult, Inputs, Method
 from .tables import steps_done
 
-_HELD_OUT_SETTINGS = (
-    *("temperature", "top_p", "top_k", "max_completion_length"),
-    *("held_out", "score_samples", "dataset_name"),
-)
+_HELD_OUT_SETTINGS = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
 _OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
 
 

@@ -35,13 +35,12 @@ class Prompts:
 
     @functools.cached_property
     def batches(self) -> "DataFrame":
-        """A row for each generation batch: the first optimizer "step" that trains on it; prompts that
-        `prompt_selection` "skipped"; prompts "visited", those that dynamic sampling dropped included; "rollouts" of
-        each."""
+        """A row for each generation batch: the first optimizer "step" that trains on it, and how many prompts were
+        "visited" and "skipped" (by `prompt_selection`)."""
         import pandas as pd
 
-        rows = [(b.step, len(b.skipped), len(b.prompts), b.rollouts) for b in self.ledger.batches]
-        return pd.DataFrame(rows, columns=["step", "skipped", "visited", "rollouts"])
+        rows = [(batch.step, len(batch.prompts), len(batch.skipped)) for batch in self.ledger.batches]
+        return pd.DataFrame(rows, columns=["step", "visited", "skipped"])
 
     @functools.cached_property
     def by_prompt(self) -> "DataFrame":
@@ -100,24 +99,19 @@ def prompts_picture(metrics: Metrics, prompts: Mapping[str, Prompts]) -> Picture
 
 def prompts_table(runs: Sequence[RunHistory], prompts: Mapping[str, Prompts]) -> Table | None:
     """Return how the prompts of each run came out; None: no run has a ledger."""
-    has_skipped = any(own.batches["skipped"].any() for own in prompts.values())
     header = ["Run", "Prompts", "Visits of each", "Seen", *(kind.capitalize() for kind in KINDS)]
-    header += ["Never solved", "Forgotten", *(["Passed over", "Rollouts saved"] if has_skipped else [])]
+    header += ["Never solved", "Forgotten", "Passed over"]
     rows = []
-    for run in runs:
-        if (own := prompts.get(str(run.folder))) is None:
-            continue
-        seen, total, batches = len(own.ledger.keys), own.ledger.header["rows"], own.batches
-        cells = ["a stream" if total is None else f"{total:,}", f"{batches['visited'].sum() / max(1, seen):.1f}"]
+    for run in [run for run in runs if str(run.folder) in prompts]:
+        own = prompts[str(run.folder)]
+        seen, total, visited = len(own.ledger.keys), own.ledger.header["rows"], own.batches["visited"].sum()
         flags = own.by_prompt[["never_solved", "forgotten"]].sum()
-        cells += [f"{count:,}" for count in (seen, *own.outcomes.counts_BK[-1], *flags)]
-        if has_skipped:
-            saved, made = ((batches[name] * batches["rollouts"]).sum() for name in ("skipped", "visited"))
-            cells += [f"{batches['skipped'].sum():,}", f"{saved:,} ({saved / (saved + made):.0%})"]
-        rows.append([run.name, *cells])
+        counts = [seen, *own.outcomes.counts_BK[-1], *flags, own.batches["skipped"].sum()]
+        cells = ["a stream" if total is None else f"{total:,}", f"{visited / max(1, seen):.1f}"]
+        rows.append([run.name, *cells, *(f"{count:,}" for count in counts)])
     notes = [
         f"All right, mixed, all wrong: at a prompt's last visit. Never solved: no right rollout in {VISITS} visits or "
-        "more. Forgotten: all right at a visit, and at most half right at the last one.",
-        *(["Passed over: how often prompt_selection left a prompt out, and the rollouts saved."] * has_skipped),
+        "more. Forgotten: all right at a visit, and at most half right at the last one. Passed over: how often "
+        "prompt_selection left a prompt out."
     ]
     return Table("Prompts by run", header, rows, notes) if rows else None

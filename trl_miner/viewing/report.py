@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ..progress import track
 from ..runs.files import write_whole
-from ..runs.history import RunHistory
 from ..runs.places import check_target
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
@@ -30,19 +29,16 @@ from .tables import (
     settings_table,
 )
 
-_READ_OUT = 3  # runs whose completions are shown
+_READ_OUT = 3  # runs, the first, whose completions are shown
 
 
-def write_report(
-    folders: Sequence[str | Path], output: str | Path | None = None, *, smooth: int = 1, quiet: bool = False
-) -> Path:
+def write_report(folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False) -> Path:
     """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
             `trl-miner eval`.
         output: The folder to write; default: `report` in the folder if it is one, else `runs/report`.
-        smooth: Logs of a trailing mean over each run, 1 for none; scores are shown as they are.
         quiet: Show no progress.
 
     Returns:
@@ -50,10 +46,8 @@ def write_report(
 
     Raises:
         FileNotFoundError: A folder is none of these, or lacks a file that it needs.
-        ValueError: No folder, a file that cannot be read, or smooth below 1.
+        ValueError: No folder, or a file that cannot be read.
     """
-    if smooth < 1:
-        raise ValueError(f"--smooth must be at least 1: got {smooth}. It counts logs; 1 is no smoothing.")
     inputs = read_inputs(folders)
     methods = group_methods(inputs.runs)
     metrics = read_metrics(methods, [*keys_of(charts_of(inputs.runs).values()), *METRICS])
@@ -67,7 +61,7 @@ def write_report(
         figures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
-    sections = _sections(inputs, metrics, smooth)
+    sections = _sections(inputs, metrics)
     blocks = [block for section in sections for block in section.blocks]
     _write_pictures([block for block in blocks if isinstance(block, Picture)], figures, quiet)
     title, lead = _title(inputs, metrics)
@@ -77,7 +71,7 @@ def write_report(
     return target / "index.html"
 
 
-def _sections(inputs: Inputs, metrics: Metrics, smooth: int) -> list[Section]:
+def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     """Return the parts of the report that hold something."""
     runs, results, methods = inputs.runs, inputs.results, metrics.methods
     prompts, prompt_notes = read_prompts(runs)
@@ -86,17 +80,18 @@ def _sections(inputs: Inputs, metrics: Metrics, smooth: int) -> list[Section]:
     held_out: list[Block] = []
     if scored is not None:
         held_out += [*held_out_pictures(scored, compared), *against_tables(scored, compared), *pass_tables(scored)]
-    texts, text_notes = _completions(runs)
+    texts = [completions_table(run) for run in runs[:_READ_OUT]]
+    text_notes = [note for _, own in texts for note in own]
     notes = [*inputs.notes, *prompt_notes, *text_notes, *reading_notes(runs)]
     sections = [
         Section("Result", [verdicts(methods, scored, compared, len(results))]),
         Section("Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True),
         Section("Held-out problems", held_out),
         Section("Evaluation", [*result_pictures(results), results_table(results)]),
-        Section("Training", training_pictures(metrics, smooth)),
+        Section("Training", training_pictures(metrics)),
         Section("Prompts", [prompts_picture(metrics, prompts), prompts_table(runs, prompts)]),
         Section("Tables", [_methods_table(metrics), settings_table(methods), runs_table(metrics)]),
-        Section("Completions", texts),
+        Section("Completions", [table for table, _ in texts]),
         Section("Not recorded", [missing_notes(runs, metrics)]),
         Section("Notes", [notes]),
     ]
@@ -112,18 +107,6 @@ def _methods_table(metrics: Metrics) -> Table | None:
     return methods_table(scored, {method.label: len(method.runs) for method in metrics.methods})
 
 
-def _completions(runs: Sequence[RunHistory]) -> tuple[list[Table], list[str]]:
-    """Return a few completions to read of the first runs that have some, and notes on what could not be read."""
-    tables: list[Table] = []
-    notes: list[str] = []
-    for run in runs:
-        if len(tables) < _READ_OUT:
-            table, own_notes = completions_table(run)
-            notes += own_notes
-            tables += [] if table is None else [table]
-    return tables, notes
-
-
 def _write_pictures(pictures: Sequence[Picture], figures: Path, quiet: bool) -> None:
     """Write the pictures, and delete those of a report that this one replaces."""
     for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
@@ -134,7 +117,7 @@ def _write_pictures(pictures: Sequence[Picture], figures: Path, quiet: bool) -> 
 
 
 def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
-    counts, methods = [], metrics.methods
+    methods, counts = metrics.methods, []
     if inputs.runs:
         counts.append(f"{counted(len(inputs.runs), 'run')} of {counted(len(methods), 'method')}")
     if inputs.results:

@@ -27,17 +27,17 @@ _FORMS = {
     "Rollouts generated": "{:,.0f}",
     "Rollouts with a gradient": "{:.1%}",
 }
-_ENDS = ("first", "last")
-_LOGGED = {  # of the table of runs, by title: metric, how it is shown, what of it, and a note
-    "Pass@1, held out": ("eval:pass@1", "{:.3f}", _ENDS, "before training → the last score"),
-    "Reward": ("reward", "{:.3f}", _ENDS, ""),
-    "Entropy": ("entropy", "{:.3f}", _ENDS, "nats per completion token"),
-    "KL": ("kl", "{:.4f}", _ENDS, "to the reference model, nats per completion token"),
-    "Prompts all right": ("groups/ph", "{:.0%}", _ENDS, ""),
-    "Rollouts with a gradient": ("rollouts/used", "{:.1%}", ("mean",), "mean over the logs"),
-    "Rollouts recovered": ("rollouts/recovered", "{:.1%}", ("mean",), "of PH prompts, mean over the logs"),
-    "Cap binds": ("miner/cap_binds", "{:.0%}", ("mean",), "share of the logged steps"),
-    "Factor on PH advantages": ("miner/scale", "{:.3f}", ("mean",), "mean over the logs"),
+_ENDS, _MEAN = ("first", "last"), ("mean",)
+_LOGGED = {  # of the table of runs, by title: metric, how it is shown, and what of it
+    "Pass@1, held out": ("eval:pass@1", "{:.3f}", _ENDS),
+    "Reward": ("reward", "{:.3f}", _ENDS),
+    "Entropy": ("entropy", "{:.3f}", _ENDS),
+    "KL": ("kl", "{:.4f}", _ENDS),
+    "Prompts all right": ("groups/ph", "{:.0%}", _ENDS),
+    "Rollouts with a gradient": ("rollouts/used", "{:.1%}", _MEAN),
+    "Rollouts recovered": ("rollouts/recovered", "{:.1%}", _MEAN),
+    "Cap binds": ("miner/cap_binds", "{:.0%}", _MEAN),
+    "Factor on PH advantages": ("miner/scale", "{:.3f}", _MEAN),
 }
 METRICS = [metric for metric, *_ in _LOGGED.values()]
 _ROLLOUTS_TO_READ = 6
@@ -84,9 +84,8 @@ def mean_step_time(run: RunHistory) -> float | None:
 def methods_table(runs: Mapping[str, Sequence[RunHistory]], planned: Mapping[str, int]) -> Table:
     """Return the table with a row for each method.
 
-    Args:
-        runs: By method those that were scored after training.
-        planned: How many runs each method should have; its methods are the rows, in order.
+    `runs` are by method those that were scored after training. `planned` says how many each method should have; its
+    methods are the rows, in order.
     """
     baseline = baseline_of(runs)
     target = None if baseline is None else _target(runs[baseline])
@@ -102,17 +101,17 @@ def methods_table(runs: Mapping[str, Sequence[RunHistory]], planned: Mapping[str
             shown = cells[_STEPS] if reached else "not reached"
             cells[_STEPS] = shown if reached == known else f"{shown} ({reached} of {known})"
         rows.append([method, str(known) if known == size else f"{known} of {size}", *cells.values()])
-    best = f"{_STEPS} are {NOT_AVAILABLE}: no finished run is plain GRPO."
-    if target is not None:
-        best = (
+    notes = [
+        "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems. A step is "
+        "one generation batch."
+    ]
+    if target is None:
+        notes.append(f"{_STEPS} are {NOT_AVAILABLE}: no finished run is plain GRPO.")
+    else:
+        notes.append(
             f"GRPO's best Pass@1: {target[1]:.3f}, the best mean over the runs of {baseline} at a scored step "
             f"(step {target[0]:.0f}). Each run counts with its first scored step at or above it; 0 is before training."
         )
-    notes = [
-        "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems. A step is "
-        "one generation batch.",
-        best,
-    ]
     return Table("Methods", ["Method", "Runs", *forms], rows, notes)
 
 
@@ -164,14 +163,12 @@ def runs_table(metrics: "Metrics") -> Table | None:
     for run in [run for method in metrics.methods for run in method.runs]:
         seconds = mean_step_time(run)
         per_step = NOT_AVAILABLE if seconds is None else f"{seconds * (run.per_step or 1.0):.2f}"
-        cells = [metrics.cell(run, metric, form, *whats) for metric, form, whats, _ in known.values()]
+        cells = [metrics.cell(run, metric, form, *whats) for metric, form, whats in known.values()]
         rows.append([run.name, steps_done(run) + ", unfinished" * (not run.finished), per_step, *cells])
     notes = [
-        "First → last logged value. Steps of the optimizer. Seconds per generation batch, where the run recorded how "
-        "many steps it has."
+        "First → last logged value; of rollouts, cap and factor the mean over the logs. Entropy and KL in nats per "
+        "completion token. Steps of the optimizer; seconds per generation batch, where the run recorded its steps."
     ]
-    said = [f"{title}: {note}" for title, (*_, note) in known.items() if note]
-    notes += [f"{'; '.join(said)}."] if said else []
     return Table("Runs", ["Run", "Steps", "Seconds per step", *known], rows, notes) if rows else None
 
 
@@ -241,12 +238,5 @@ def _content(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if not isinstance(content, str):
         content = "".join(part.get("text") or f"[{part.get('type')}]" for part in content)
-    calls = [_without_nulls(call.get("function") or call) for call in message.get("tool_calls") or ()]
+    calls = [call.get("function") or call for call in message.get("tool_calls") or ()]
     return "\n".join([*([content] if content else []), *(json.dumps(call, ensure_ascii=False) for call in calls)])
-
-
-def _without_nulls(value: Any) -> Any:
-    """Leave out the keys that only other calls have, which Parquet fills with nulls."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(own) for key, own in value.items() if own is not None}
-    return [_without_nulls(own) for own in value] if isinstance(value, list) else value
