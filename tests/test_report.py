@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-import pyarrow
-import pyarrow.parquet
 import pytest
 from browser import needs_browser, open_page
 from hypothesis import given
@@ -77,36 +75,12 @@ def write_result(folder, model="base", **settings):
     return folder
 
 
-def write_completions(run, step, rows):
-    """`rows`: prompt, completion, reward; two in each row group."""
-    path = run / "completions" / f"completions_{step:05d}.parquet"
-    path.parent.mkdir(exist_ok=True)
-    prompts, texts, rewards = zip(*rows, strict=True)
-    columns = {"step": [step] * len(rows), "prompt": prompts, "completion": texts, "math_reward": rewards}
-    pyarrow.parquet.write_table(pyarrow.table(columns | {"advantage": [0.0] * len(rows)}), path, row_group_size=2)
-    return path
-
-
-def history(values, **more):
-    """A run that logged these rewards at steps 1, 2, ..."""
-    logs = [log(step, reward) for step, reward in enumerate(values, 1)]
-    return RunHistory(Path("run"), "run", columns_of(logs), **more)
-
-
 def lines_of(axes):
     """x and y of each line that was drawn."""
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if len(line.get_xdata())]
 
 
 # reading
-
-
-def test_what_is_no_number_is_a_gap(tmp_path):
-    rewards = [math.nan, None, "0.5", math.inf, True, 0.5]
-    logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
-    run = read_run(write_run(tmp_path / "run", [*logs, "no log", {"reward": 1}, {"step": None, "reward": 1}]))
-    values = [value for _, value in run.values("reward")]
-    assert values[-1] == 0.5 and all(map(math.isnan, values[:-1])) and len(values) == 6
 
 
 def test_the_state_that_went_furthest_counts(tmp_path):
@@ -135,20 +109,20 @@ def test_each_kind_of_folder_is_known(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "options", "message"),
+    ("file", "content", "message"),
     [
-        (None, "", [], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        ("training.json", "{}", [], "neither its end nor a checkpoint. Set save_steps"),
-        ("settings.json", "{}", [], "scores.json is missing. Run: trl-miner score"),
-        ("trainer_state.json", '{"log_history": [', [], "must be JSON"),
+        (None, "", "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
+        ("training.json", "{}", "neither its end nor a checkpoint. Set save_steps"),
+        ("settings.json", "{}", "scores.json is missing. Run: trl-miner score"),
+        ("trainer_state.json", '{"log_history": [', "must be JSON"),
     ],
 )
-def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, options, message):
+def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, message):
     if file:
         (tmp_path / file).write_text(content)
-    assert main(["report", str(tmp_path), *options]) == 2
+    assert main(["report", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert message in error and (options or str(tmp_path) in error) and error.count("\n") == 1
+    assert message in error and str(tmp_path) in error and error.count("\n") == 1
     assert not (tmp_path / "report").exists()
     assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
 
@@ -227,17 +201,6 @@ def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
 # pictures
 
 
-def test_seeds_become_their_mean_with_a_band(tmp_path):
-    for seed, rewards in ((1, (0.2, 0.4, 0.6)), (2, (0.4, math.nan, 1.0))):
-        logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
-        write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
-    (axes,) = draw_chart("reward", tmp_path).axes
-    # .2 .4 -> .3; .4 alone; .6 1 -> .8
-    assert lines_of(axes) == [([1, 2, 3], pytest.approx([0.3, 0.4, 0.8]))]
-    extents = axes.collections[0].get_paths()[0].get_extents()
-    assert (extents.y0, extents.y1) == (0.2, 1.0)
-
-
 @given(
     st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
     st.sampled_from([(125, 20), (250, 12), (1000, 12), (1, 300)]),
@@ -256,6 +219,17 @@ def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_a
         assert line["mean"].iloc[0] == pytest.approx(
             np.nanmean(own) if np.isfinite(own).any() else math.nan, nan_ok=True
         )
+
+
+def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_path):
+    for seed, rewards in ((1, (0.2, 0.4, 0.6, None)), (2, (0.4, math.nan, 1.0, "0.5"))):
+        logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
+        write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
+    (axes,) = draw_chart("reward", tmp_path).axes
+    # .2 .4 -> .3; .4 alone; .6 1 -> .8
+    assert lines_of(axes) == [([1, 2, 3, 4], pytest.approx([0.3, 0.4, 0.8, math.nan], nan_ok=True))]
+    extents = axes.collections[0].get_paths()[0].get_extents()
+    assert (extents.y0, extents.y1) == (0.2, 1.0)
 
 
 def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
@@ -296,9 +270,10 @@ def hostile_material(tmp_path):
             logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
             write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
                       seed=seed, method=method)  # fmt: skip
-    write_completions(
-        runs[0], 1, [(PLANTED, f"{PLANTED}</td></style>\x1b[31m\u202e", 1.0), ("[a](b)|", "\n\n# x", 0.0)]
-    )
+    (runs[0] / "completions").mkdir()
+    texts = {"prompt": [PLANTED, "[a](b)|"], "completion": [f"{PLANTED}</td></style>\x1b[31m\u202e", "\n\n# x"]}
+    frame = pandas.DataFrame({"step": 1} | texts | {"math_reward": [1.0, 0.0]})
+    frame.to_parquet(runs[0] / "completions" / "completions_00001.parquet")
     result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
     other = write_result(tmp_path / "eval2", runs[0])
     return [*runs, result, other]

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..launching.signals import collect_signals
+from ..launching.signals import collect_signals, signal_name
 from ..progress import Progress, finish
 from ..recipe_files import find_recipe
 from ..redaction import learn
@@ -70,9 +70,13 @@ def compare(
             finish(written, shlex.join(["trl-miner", "report", str(output)]))
             return 0 if succeeded else 1
     except Stopped as stopped:
+        signum: int = stopped.args[0]
         so_far = f" trl-miner report {shlex.quote(str(output))} shows the runs so far." * (output / RUNS).is_file()
-        print(f"\ntrl-miner compare: stopped by {stopped}. Run the same command to continue.{so_far}", file=sys.stderr)
-        return 128 + stopped.signum
+        print(
+            f"\ntrl-miner compare: stopped by {signal_name(signum)}. Run the same command to continue.{so_far}",
+            file=sys.stderr,
+        )
+        return 128 + signum
 
 
 def _check_call(paths: Sequence[Path], seeds: Sequence[int], steps: int | None, options: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
-from ..launching.signals import how_it_ended, signal_name
+from ..launching.signals import how_it_ended
 from ..progress import Progress, duration
 from ..redaction import redact
 from ..runs.compare_folder import LOG
@@ -26,11 +26,7 @@ _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few 
 
 
 class Stopped(Exception):  # noqa: N818
-    """A signal asked the comparison to end."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal_name(signum))
-        self.signum = signum
+    """A signal, its argument, asked the comparison to end."""
 
 
 def check_signals(received: Sequence[int]) -> None:

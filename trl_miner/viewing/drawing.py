@@ -70,7 +70,9 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, lines: int) -> None:
         if (not are_many or method.label in _FRONT) and (line["high"] > line["low"]).any():
             axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
         marked = _marked_points(line["mean"])
-        looks = {"linewidth": 1.2, "alpha": 0.6, "zorder": 2} if is_behind else {"linewidth": 2.2, "zorder": 3}
+        looks: dict[str, Any] = (
+            {"linewidth": 1.2, "alpha": 0.6, "zorder": 2} if is_behind else {"linewidth": 2.2, "zorder": 3}
+        )
         looks |= {"marker": "o", "markersize": 4, "markevery": marked} if marked else {}
         axes.plot(line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks)
 

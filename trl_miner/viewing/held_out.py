@@ -87,7 +87,8 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     alike = [run for run in finished if _problems(run) == _problems(reference)]
     moments = [moment for run in alike for moment in (_before(run), _after(run)) if moment]
     whole = set.intersection(*(moment.whole for moment in moments))
-    ranges = {name: [place for place in own if place in whole] for name, own in reference.held_out.ranges().items()}
+    counts: Any = reference.held_out
+    ranges = {name: [place for place in own if place in whole] for name, own in counts.ranges().items()}
     return ComparableRuns(
         methods=methods_with(having, {str(run.folder) for run in alike}),
         baseline=baseline,
