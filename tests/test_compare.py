@@ -185,6 +185,7 @@ def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
         ([recipe, twin], {}, r"names, those of the methods, differ: got \['grpo', 'grpo'\]"),
         ([recipe], {"options": ["--seed", "3"]}, "--seed is set by compare for every run. Give --recipes, --seeds"),
         ([recipe], {"options": ["--output-dir=x"]}, "--output_dir is set by compare for every run"),
+        ([recipe], {"jobs": 0}, "--jobs must be at least 1: got 0"),
         ([recipe], {"steps": 0}, "--steps must be at least 1: got 0"),
         ([recipe], {"steps": 5, "options": ["--max_steps", "3"]}, "--max_steps is set by compare"),
     ):

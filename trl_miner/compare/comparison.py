@@ -42,7 +42,7 @@ def compare(
     """
     paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    _check_call(paths, seeds, steps, options)
+    _check_call(paths, seeds, steps, options, jobs)
     try:
         with collect_signals() as received, lock_comparison(output):
             with Progress("reading the recipes", unit="", leave=False):
@@ -79,8 +79,12 @@ def compare(
         return 128 + signum
 
 
-def _check_call(paths: Sequence[Path], seeds: Sequence[int], steps: int | None, options: Sequence[str]) -> None:
+def _check_call(
+    paths: Sequence[Path], seeds: Sequence[int], steps: int | None, options: Sequence[str], jobs: int
+) -> None:
     """Check what can be checked without reading a recipe."""
+    if jobs < 1:
+        raise ValueError(f"--jobs must be at least 1: got {jobs}. It is the number of runs at a time.")
     if not seeds or min(seeds) < 1:
         raise ValueError(f"seeds must be numbers of at least 1: got {[*seeds]}. 3 is short for [1, 2, 3].")
     if steps is not None and steps < 1:
