@@ -20,8 +20,7 @@ import numpy as np
 from ..runs.dose import dose_of
 from ..runs.history import RunHistory
 from .charts import Chart
-from .inputs import Method
-from .tables import NOT_AVAILABLE
+from .inputs import NOT_AVAILABLE, Method
 
 if TYPE_CHECKING:
     from pandas import DataFrame

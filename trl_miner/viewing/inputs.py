@@ -14,6 +14,7 @@ from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
 from ..runs.runs_file import is_runs_file, read_runs
 from ..runs.settings import DEFAULTS
 
+NOT_AVAILABLE = "n/a"
 # Neither where a run is written nor what is logged of it makes it another method.
 _NOT_METHOD_SETTINGS = re.compile(
     r"seed|data_seed|output_dir|run_name|report_to|config|resume_.*|overwrite_output_dir|trackio_.*|"

@@ -13,12 +13,11 @@ from ..runs.files import read_parquet
 from ..runs.history import RunHistory, number
 from ..tables import Table
 from ..text import one_line
-from .inputs import EvalResult, Method, baseline_of, every_setting
+from .inputs import NOT_AVAILABLE, EvalResult, Method, baseline_of, every_setting
 
 if TYPE_CHECKING:
     from .frame import Metrics
 
-NOT_AVAILABLE = "n/a"
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 _STEPS = "Steps to GRPO's best Pass@1"
 _FORMS = {
