@@ -179,21 +179,18 @@ def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
     twin = tmp_path / "twin" / "grpo.yaml"
     twin.parent.mkdir()
     twin.write_text(recipe.read_text())
-    for recipes, seeds, options, named in (
-        ([recipe], 0, [], r"seeds must be numbers of at least 1: got \[\]"),
-        ([recipe], range(2), [], r"seeds must be numbers of at least 1: got \[0, 1\]"),
-        ([tmp_path / "nowhere.yaml"], 1, [], "nowhere.yaml, no such file"),
-        ([recipe, twin], 1, [], "Recipes must differ in their names"),
-        ([recipe], 1, ["--seed", "3"], "--seed is set by compare for every run. Give --recipes, --seeds"),
-        ([recipe], 1, ["--output-dir=x"], "--output_dir is set by compare for every run"),
-        ([], 1, [], "got none"),
+    for recipes, more, named in (
+        ([recipe], {"seeds": range(2)}, r"seeds must be numbers of at least 1: got \[0, 1\]"),
+        ([tmp_path / "nowhere.yaml"], {}, "nowhere.yaml, no such file"),
+        ([recipe, twin], {}, r"names, those of the methods, differ: got \['grpo', 'grpo'\]"),
+        ([recipe], {"options": ["--seed", "3"]}, "--seed is set by compare for every run. Give --recipes, --seeds"),
+        ([recipe], {"options": ["--output-dir=x"]}, "--output_dir is set by compare for every run"),
+        ([recipe], {"jobs": 0}, "--jobs must be at least 1: got 0"),
+        ([recipe], {"steps": 0}, "--steps must be at least 1: got 0"),
+        ([recipe], {"steps": 5, "options": ["--max_steps", "3"]}, "--max_steps is set by compare"),
     ):
         with pytest.raises(ValueError, match=named):
-            compare(recipes, seeds=seeds, output=tmp_path / "out", options=options)
-    with pytest.raises(ValueError, match="--steps must be at least 1: got 0"):
-        compare([recipe], seeds=1, output=tmp_path / "out", steps=0)
-    with pytest.raises(ValueError, match="--steps and --max_steps both set the length of a run: got --steps 5"):
-        compare([recipe], seeds=1, output=tmp_path / "out", steps=5, options=["--max_steps", "3"])
+            compare(recipes, output=tmp_path / "out", **{"seeds": 1} | more)
     assert not (tmp_path / "out").exists()
 
 
@@ -217,12 +214,10 @@ def test_seeds_are_a_number_or_a_range(text, seeds):
     assert [*seeds_of(text)] == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "0-2", "5-4", "-1", "x", "4-", "1,2", "1.5", ""])
-def test_other_seeds_are_refused_before_anything_is_read(tmp_path, capfd, text):
-    words = ["compare", "--recipes", "nowhere.yaml", f"--seeds={text}", "--output", str(tmp_path / "out")]
-    assert cli.main(words) == 2
-    assert f"--seeds must be a number or a range, at least 1: got {text!r}. Write 5" in capfd.readouterr().err
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("text", ["0", "0-2", "5-4", "-1", "x", "1,2", ""])
+def test_other_seeds_are_refused(text):
+    with pytest.raises(ValueError, match="--seeds must be a number or a range, at least 1: got .*Write 5"):
+        seeds_of(text)
 
 
 def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
@@ -234,19 +229,18 @@ def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
 
 
 def test_a_number_of_steps_means_generations_for_every_recipe(tmp_path):
-    plain = write_recipe(tmp_path, "plain")
-    cut = write_recipe(tmp_path, "cut", steps_per_generation=4, num_iterations=2)
-    for path, optimizer_steps in ((plain, 60), (cut, 480)):  # 4 slices, twice each
-        options = parse_recipe(path, [], steps=60)["options"]
-        assert options[options.index("--max_steps") + 1] == str(optimizer_steps)
-        assert options[options.index("--score_steps") + 1] == str(optimizer_steps // 10)
+    path = write_recipe(tmp_path, "cut", steps_per_generation=4, num_iterations=2)  # 4 slices, twice each
+    options = parse_recipe(path, [], steps=60)["options"]
+    assert (options[:2], options[-2:]) == (["--score_steps", "48"], ["--max_steps", "480"])
 
 
-def test_scores_are_asked_for_about_ten_times():
-    assert _score_steps(150, 1) == 15 and _score_steps(40, 1) == 4 and _score_steps(2, 1) == 1
-    assert _score_steps(160, 16) == 16  # 10 generations of 16 optimizer steps
-    assert _score_steps(100, 0.25) == 10  # 400 generations, 4 per optimizer step
-    assert _score_steps(-1, 2) == 40  # epochs: every 20 generations
+@pytest.mark.parametrize(
+    ("max_steps", "per_step", "between"),
+    # 40 generations; 10 of 16 optimizer steps; 400, 4 per optimizer step; epochs: every 20 generations
+    [(40, 1, 4), (2, 1, 1), (160, 16, 16), (100, 0.25, 10), (-1, 2, 40)],
+)
+def test_scores_are_asked_for_about_ten_times(max_steps, per_step, between):
+    assert _score_steps(max_steps, per_step) == between
 
 
 def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_here):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from trl_miner.compare.runs import Run
 from trl_miner.runs import checkpoints, eval_folder, held_out, models, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
-from trl_miner.viewing.comparison import read_finished
-from trl_miner.viewing.material import read_material
+from trl_miner.viewing.inputs import read_inputs
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 VALUES = (None, "x", -1, 0.5, 2, 10**400, math.nan, math.inf, True, "\ud800", [], [[]], {}, "../../x", "gone")
@@ -46,11 +46,11 @@ def resume(evaluated):
 READERS = {
     "run": [lambda run: read_run(run), of_run],
     "compare": [
-        lambda compared: read_material([compared]),
-        lambda compared: read_finished(compared / "grpo" / "seed1"),
+        lambda compared: read_inputs([compared]),
+        lambda compared: Run(compared / "grpo" / "seed1", Path(), {}).result(),
     ]
     + [lambda compared: read_runs(compared / "runs.jsonl")],
-    "eval": [lambda evaluated: read_material([evaluated]), resume],
+    "eval": [lambda evaluated: read_inputs([evaluated]), resume],
 }
 FILES = [
     *("run/training.json", "run/held_out.json", "run/trainer_state.json"),

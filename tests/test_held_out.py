@@ -9,26 +9,22 @@ import pytest
 from scipy import stats
 from studies import FINAL_SAMPLES, RECIPES, write_study
 
-from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import write_runs
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import group_methods
 from trl_miner.viewing.held_out import (
     against_tables,
     comparisons,
-    draw_against,
-    held_out_plans,
-    pass_rows,
+    held_out_pictures,
     pass_tables,
     scored_alike,
 )
-from trl_miner.viewing.material import read_material
-from trl_miner.viewing.method_tables import METRICS, runs_table
+from trl_miner.viewing.inputs import group_methods, read_inputs
 from trl_miner.viewing.report import write_report
+from trl_miner.viewing.tables import METRICS, runs_table
 
 
 def methods_of(*folders):
-    return group_methods(read_material(folders).runs)
+    return group_methods(read_inputs(folders).runs)
 
 
 def against(*folders):
@@ -36,19 +32,15 @@ def against(*folders):
     return against_tables(scored, comparisons(scored))
 
 
-def tables_of(scored):
-    return pass_tables(scored, pass_rows(scored))
+def cells(table, row):
+    (found,) = [line for line in table.rows if line[0] == row]
+    return found
 
 
 def edit(path, change):
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-
-
-def cells(table, row):
-    (found,) = [line for line in table.rows if line[0] == row]
-    return dict(itertools.zip_longest(range(len(found)), found))
 
 
 def tables_of_markdown(text):
@@ -70,7 +62,7 @@ def plain_pass_at_k(n, c, k):
 
 def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(tmp_path):
     write_study(tmp_path / "study")
-    path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
     shown = tables_of_markdown(report.read_text())
 
@@ -129,73 +121,6 @@ def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
     assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
 
 
-def test_only_seeds_that_both_have_are_paired(tmp_path):
-    write_study(tmp_path / "a", after={"grpo": 0.6}, seeds=3)
-    write_study(tmp_path / "b", after={"miner": 0.7}, seeds=5)
-    write_study(tmp_path / "c", after={"miner_wo_ac": 0.7}, seeds=1)
-    table = against(tmp_path / "a", tmp_path / "b", tmp_path / "c")[0]
-    assert [row[:2] for row in table.rows] == [["miner", "3"], ["miner_wo_ac", "1"]]
-    assert any("With 1 seed, interval and p are over the problems alone" in note for note in table.notes)
-
-
-def test_runs_scored_on_other_problems_are_left_out_and_named(tmp_path):
-    folders = write_study(tmp_path)
-    edit(folders[-1] / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
-    scored = scored_alike(methods_of(tmp_path))
-    assert scored.left_out == ["miner_wo_ac/seed3"] and len(scored.methods[-1].runs) == 2
-    assert "Left out, scored on other problems: miner_wo_ac/seed3." in against(tmp_path)[0].notes
-
-
-def test_problems_without_levels_are_one_range(tmp_path):
-    for folder in write_study(tmp_path):
-        edit(folder / "held_out.json", lambda content: content["problems"].update(level=None))
-    scored = scored_alike(methods_of(tmp_path))
-    assert [table.title for table in tables_of(scored)] == ["Pass@K, all problems"]
-    assert [len(places) for places in scored.ranges.values()] == [80]
-
-
-def test_k_is_what_every_run_has_samples_for(tmp_path):
-    folder = write_study(tmp_path)[0]
-    edit(
-        folder / "held_out.json",
-        lambda content: content["moments"]["after"].update(num_samples=8, num_correct=[4] * 80),
-    )
-    table = tables_of(scored_alike(methods_of(tmp_path)))[0]
-    assert table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
-    before = cells(table, "(before training)")
-    assert before[1] == "9" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
-
-
-@pytest.mark.parametrize("lost", [[7], range(80)])
-def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
-    folder = write_study(tmp_path)[0]
-    whole = scored_alike(methods_of(tmp_path)).ranges
-
-    def lose(content):
-        counts = content["moments"]["after"]
-        scored = [FINAL_SAMPLES - (place in lost) for place in range(80)]
-        counts |= {"num_scored": scored, "num_correct": [*map(min, counts["num_correct"], scored)]}
-
-    edit(folder / "held_out.json", lose)
-    scored = scored_alike(methods_of(tmp_path))
-    left = [[place for place in places if place not in lost] for places in whole.values()]
-    assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
-    if len(lost) == 80:
-        assert held_out_plans(scored, [], pass_rows(scored)) == tables_of(scored) == against(tmp_path) == []
-    else:
-        assert "in some run: 1 problems" in " ".join(tables_of(scored)[0].notes)
-
-
-def test_counts_that_are_damaged_are_left_out_with_a_note(tmp_path):
-    first, second, third, *_ = write_study(tmp_path)
-    (first / "held_out.json").write_text('{"problems": ')
-    edit(second / "held_out.json", lambda content: content["moments"]["after"]["num_correct"].pop())
-    edit(third / "held_out.json", lambda content: content["moments"]["after"].update(num_samples=1))
-    for folder, told in ((first, "could not be read"), (second, "of the same problems"), (third, "between 0 and 1")):
-        run = read_run(folder)
-        assert run.held_out is None and told in run.notes[-1] and "held_out.json" in run.notes[-1]
-
-
 def test_what_each_run_logged(tmp_path):
     folders = write_study(tmp_path)
     edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
@@ -211,7 +136,7 @@ def test_what_each_run_logged(tmp_path):
     assert dict(zip(table.header, grpo, strict=True))["Cap binds"] == "n/a" and last[1] == "50 of 60, unfinished"
 
 
-# Pictures, and what is not there
+# Pictures
 
 
 def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monkeypatch):
@@ -221,10 +146,10 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
     write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
     for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
         scored = scored_alike(methods_of(*folders))
-        plan = held_out_plans(scored, [], pass_rows(scored))[0]
-        figure = plan.draw()
+        picture = held_out_pictures(scored, [])[0]
+        figure = picture.figure
         assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
-        assert ("only grpo and miner have bands" in plan.caption) == (bands == 2)
+        assert ("only grpo and miner have bands" in picture.caption) == (bands == 2)
     assert len(figure.legends[0].get_texts()) == 9
     assert list(figure.axes[0].get_lines()[-1].get_xdata()) == [1, 2, 4]  # before training there were 4 samples
     (x, y) = figure.axes[0].get_lines()[0].get_data()
@@ -234,7 +159,7 @@ def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monke
 def test_differences_are_drawn_with_their_intervals(tmp_path):
     write_study(tmp_path)
     scored = scored_alike(methods_of(tmp_path))
-    figure = draw_against(scored, comparisons(scored))
+    figure = held_out_pictures(scored, comparisons(scored))[-1].figure
     assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
     _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
@@ -243,16 +168,50 @@ def test_differences_are_drawn_with_their_intervals(tmp_path):
     assert point.get_markerfacecolor() != "none" and other.get_markerfacecolor() == "none"
 
 
-def test_runs_that_did_not_record_it_have_none_of_it(tmp_path):
-    for folder in write_study(tmp_path):
-        (folder / "held_out.json").unlink()
-    assert scored_alike(methods_of(tmp_path)) is None
-    text = write_report([tmp_path], quiet=True).with_name("report.md").read_text()
-    assert "Held-out problems" not in text and "## Training" in text
+# What is not there
 
 
-def test_one_method_alone_has_its_pass_at_k(tmp_path):
-    write_study(tmp_path, after={"miner": 0.7}, seeds=1)
+def test_only_seeds_and_problems_that_both_have_are_compared(tmp_path):
+    write_study(tmp_path / "a", after={"grpo": 0.6}, seeds=3)
+    write_study(tmp_path / "b", after={"miner": 0.7}, seeds=5)
+    last = write_study(tmp_path / "c", after={"miner_wo_ac": 0.7}, seeds=2)[-1]
+    edit(last / "held_out.json", lambda content: content["problems"].update(fingerprint="other"))
+    folders = [tmp_path / name for name in "abc"]
+    table = against(*folders)[0]
+    assert [row[:2] for row in table.rows] == [["miner", "3"], ["miner_wo_ac", "1"]]
+    assert any("With 1 seed, interval and p are over the problems alone" in note for note in table.notes)
+    assert table.notes[-1].startswith("Left out, scored on other problems: ") and "seed2" in table.notes[-1]
+
+
+def test_k_is_what_every_run_has_samples_for_and_problems_without_levels_are_one_range(tmp_path):
+    folders = write_study(tmp_path, after={"miner": 0.7})
+    for folder in folders:
+        edit(folder / "held_out.json", lambda content: content["problems"].update(level=None))
+    few = {"num_samples": 8, "num_correct": [4] * 80}
+    edit(folders[0] / "held_out.json", lambda content: content["moments"]["after"].update(few))
     scored = scored_alike(methods_of(tmp_path))
-    assert against(tmp_path) == [] and [table.title[:6] for table in tables_of(scored)] == ["Pass@K"] * 2
-    assert [plan.name for plan in held_out_plans(scored, [], pass_rows(scored))] == ["held_out_by_k"]
+    (table,) = pass_tables(scored)
+    assert table.title == "Pass@K, all problems" and table.header[2:] == ["Pass@1", "Pass@4", "Pass@8"]
+    before = cells(table, "(before training)")
+    assert before[1] == "3" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
+    assert against(tmp_path) == []  # one method alone
+    assert [picture.name for picture in held_out_pictures(scored, [])] == ["held_out_by_k"]
+
+
+@pytest.mark.parametrize("lost", [[7], range(80)])
+def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
+    folder = write_study(tmp_path)[0]
+    whole = scored_alike(methods_of(tmp_path)).ranges
+    scores = [FINAL_SAMPLES - (place in lost) for place in range(80)]
+
+    def lose(content):
+        counts = content["moments"]["after"]
+        counts |= {"num_scored": scores, "num_correct": [*map(min, counts["num_correct"], scores)]}
+
+    edit(folder / "held_out.json", lose)
+    scored = scored_alike(methods_of(tmp_path))
+    left = [[place for place in places if place not in lost] for places in whole.values()]
+    assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
+    notes = [note for table in pass_tables(scored) for note in table.notes]
+    assert any("in some run: 1 problems" in note for note in notes) == (len(lost) == 1)
+    assert bool(against(tmp_path)) == bool(held_out_pictures(scored, [])) == (len(lost) == 1)

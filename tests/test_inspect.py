@@ -16,9 +16,7 @@ from credit_files import SCHEMA, rollout, small_batch, write_credit
 from trl_miner import cli
 from trl_miner.viewing.credit import (
     credited_tokens,
-    draw_credited_tokens,
     read_credit,
-    rollout_html,
 )
 from trl_miner.viewing.inspect import choose_prompts, write_inspect_page
 
@@ -63,14 +61,6 @@ def list_of(page):
 # The files
 
 
-def test_all_steps_are_read_in_order(run):
-    credit = read_credit(run)
-    assert credit.table["step"].to_pylist() == [10] * 6 + [20] * 6
-    assert list(credit.metas) == [10, 20] and credit.metas[10]["lambda_max"] == 0.0015
-    assert (credit.name, credit.notes) == ("a run", ())
-    assert credit.files == ("credit/credit_00010.parquet", "credit/credit_00020.parquet")
-
-
 def test_credit_is_summed_over_all_files(tmp_path):
     # weights (1 - .5)^2 = .25 and 0; times 2: "So" .5 and 0 in each of two steps, "7" .5 in each
     for step in (1, 2):
@@ -89,56 +79,32 @@ def test_credit_is_summed_over_all_files(tmp_path):
 def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
     path = run / "credit" / "credit_00020.parquet"
     path.write_bytes(path.read_bytes()[:-100])
-    (run / "credit" / "credit_00030.parquet").touch()
     credit = read_credit(run)
     assert credit.table.num_rows == 6 and credit.files == ("credit/credit_00010.parquet",)
-    why = "is damaged or still being written, and is left out"
-    for note, step in zip(credit.notes, (20, 30), strict=True):
-        assert note.startswith(f"credit/credit_000{step}.parquet {why}")
-    assert cli.main(["inspect", str(run)]) == 0
-    error = capsys.readouterr().err
-    assert f"credit_00020.parquet {why}" in error and why in notes_of(run / "inspect.html")[0]
+    damaged = "credit/credit_00020.parquet is damaged or still being written, and is left out"
+    assert credit.notes[0].startswith(damaged) and cli.main(["inspect", str(run)]) == 0
+    assert damaged in capsys.readouterr().err and damaged in notes_of(run / "inspect.html")[0]
     path.parent.joinpath("credit_00010.parquet").write_bytes(b"PAR1 and then the power went")
     with pytest.raises(ValueError, match=r"must hold a credit file that can be read: credit/credit_00010.parquet"):
         read_credit(run)
 
 
-def test_a_folder_without_records_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere holds no .* trained with log_token_credit: 10"):
-        read_credit(tmp_path / "nowhere")
-
-
-def test_fewer_rollouts_are_whole_prompts_spread_over_steps_and_kinds():
-    rows = []
-    for step in range(4):
-        for group in range(6):
-            kind = ("PH", "HE", "NH")[group % 3]
-            rows += [rollout(kind, ["a"], [-1], step=step, group=group, index=index) for index in range(2)]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    chosen = choose_prompts(table, 13)  # 6 prompts of 2: every kind once, of the first step and of the last one
-    rows = table.take(chosen).to_pylist()
-    found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
-    assert found == [(step, kind, index) for step in (0, 3) for kind in ("PH", "HE", "NH") for index in (0, 1)]
-    with pytest.raises(ValueError, match="must let one prompt in: got 1, and the first has 2"):
-        choose_prompts(table, 1)
-
-
-def test_a_page_takes_tokens_up_to_its_limit_of_the_first_and_the_last_step_before_others():
+def test_a_page_takes_whole_prompts_up_to_its_limit_spread_over_steps_and_kinds():
+    """Prompts of two tokens in rollouts and three in text."""
     rows = [
-        rollout("PH", ["a"] * 100, [-1] * 100, step=step, group=group, prompt="")
-        for step in range(8)
-        for group in (0, 1)
+        rollout(("PH", "HE", "NH")[group % 3], ["a"], [-1], step=step, group=group, index=index)
+        for step in range(4)
+        for group in range(6)
+        for index in range(2)
     ]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    assert len(choose_prompts(table)) == len(choose_prompts(table, max_tokens=1600)) == 16
-    for limit, count in ((99, 1), (299, 2), (399, 3), (400, 4)):  # one prompt at least
-        steps = table.take(choose_prompts(table, max_tokens=limit))["step"].to_pylist()
-        assert steps == sorted({*steps}) and len(steps) == count and {*steps} >= {*(0, 7)[:count]}
-    found = choose_prompts(table, max_tokens=300, steps=[6, 3])
-    assert table.take(found)["step"].to_pylist() == [3, 3, 6]
-    long = table.set_column(4, "prompt", pa.array(["p" * 800] * 16))  # text of some 200 tokens
-    assert len(choose_prompts(long, max_tokens=600)) == 2
-    with pytest.raises(ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3, 4, 5, 6"):
+    rows = table.take(choose_prompts(table, 34)).to_pylist()  # 6 prompts: every kind once, of the first and last step
+    found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
+    assert found == [(step, kind, index) for step in (0, 3) for kind in ("PH", "HE", "NH") for index in (0, 1)]
+    assert len(choose_prompts(table)) == len(choose_prompts(table, 120)) == 48
+    assert len(choose_prompts(table, 1)) == 2  # one prompt at least
+    assert {*table.take(choose_prompts(table, steps=[2, 1]))["step"].to_pylist()} == {1, 2}
+    with pytest.raises(ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3"):
         choose_prompts(table, steps=[9, 1])
     assert not len(choose_prompts(table.slice(0, 0)))
 
@@ -149,40 +115,24 @@ def notes_of(path):
     return json.loads(zlib.decompress(base64.b64decode(head)))["notes"]
 
 
-def test_a_page_says_what_it_leaves_out_and_how_to_see_it(run, monkeypatch):
+def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsys):
     path = run / "inspect.html"
     assert cli.main(["inspect", str(run)]) == 0 and notes_of(path) == []
-    assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
-    assert (
-        "6 of 12 recorded rollouts are shown, whole prompts spread over steps and kinds (--steps 20,"
-        in notes_of(path)[0]
-    )
-    monkeypatch.setattr("trl_miner.viewing.inspect.MOST_TOKENS", 30)
-    assert cli.main(["inspect", str(run)]) == 0
-    (note,) = notes_of(path)
-    assert re.match(r"\d of 12 recorded rollouts are shown.* \(at most 30 tokens\)", note)
-    assert note.endswith("trl-miner inspect RUN --steps STEP; to see all: --max-rollouts 12.")
-    assert cli.main(["inspect", str(run), "--max-rollouts", "12"]) == 0 and notes_of(path) == []
-    assert cli.main(["inspect", str(run), "--steps", "11"]) == 2
-
-
-# The command
-
-
-def test_the_command_says_what_it_wrote_and_what_comes_next(run, capsys):
-    assert cli.main(["inspect", str(run)]) == 0
     out = capsys.readouterr().out
-    assert str(run / "inspect.html") in out and f"trl-miner report '{run}'" in out
-    assert cli.main(["inspect", str(run), "--quiet", "--output", str(run / "page.html")]) == 0
-    assert capsys.readouterr() == ("", "") and (run / "page.html").is_file()
-
-
-def test_the_command_names_a_bad_folder(tmp_path, capsys):
-    assert cli.main(["inspect", str(tmp_path / "nowhere")]) == 2
-    assert "error:" in capsys.readouterr().err
-    write_credit(tmp_path, small_batch())
-    assert cli.main(["inspect", str(tmp_path), "--output", str(tmp_path / "no" / "page.html")]) == 2
-    assert "must lie in a folder that exists" in capsys.readouterr().err
+    assert str(path) in out and f"trl-miner report '{run}'" in out
+    assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
+    shown = "6 of 12 recorded rollouts are shown, whole prompts spread over steps and kinds (--steps 20, at most"
+    assert shown in notes_of(path)[0]
+    assert cli.main(["inspect", str(run), "--max-tokens", "30"]) == 0
+    assert re.match(
+        r"\d of 12 .* \(at most 30 tokens\).* --steps STEP; to see more: --max-tokens N\.", notes_of(path)[0]
+    )
+    for words, error in (
+        ([str(run), "--steps", "11"], "--steps must name recorded steps"),
+        ([str(run / "nowhere")], "trained with log_token_credit: 10"),
+        ([str(run), "--output", str(run / "no" / "page.html")], "must lie in a folder that exists"),
+    ):
+        assert cli.main(["inspect", *words]) == 2 and error in capsys.readouterr().err
 
 
 # The page
@@ -199,45 +149,6 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
         page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
         page.click("#view-tokens")
         page.screenshot_as(f"inspect_tokens_{scheme}.png", tmp_path)
-
-
-@needs_browser
-def test_numbers_in_the_page_are_those_of_the_file(run):
-    expected = read_credit(run).table.to_pylist()
-    with page_of(run) as page:
-        for row in expected:
-            found = numbers(page, row["step"], row["group"], row["rollout"])
-            assert found["tokens"] == row["tokens"]
-            for name in ("old_logps", "weights", "advantages_before", "advantages"):
-                assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
-
-
-@needs_browser
-def test_any_float32_survives(tmp_path):
-    """Products with a weight, and what is none: NaN, infinities, null, the largest and the smallest number."""
-    odd = [math.nan, math.inf, -math.inf, 3.4e38, -1e-45, 0.0, 1.0, -0.0, None]
-    weird = np.random.default_rng(0).standard_normal(9).astype(np.float32).tolist()
-    tokens = list("abcdefghi")
-    rows = [
-        rollout(
-            "PH", tokens, [-1] * 9, index=0, old_logps=odd, advantages=odd, advantages_before=weird, weights=weird
-        ),
-        rollout("PH", tokens, [-1] * 9, index=1, weights=odd, advantages=weird, advantages_before=odd),
-        rollout(
-            "PH", tokens, [-1] * 9, index=2, weights=weird, advantages=weird[::-1], advantages_before=weird[1:] + [0]
-        ),
-        rollout("unscorable", ["x"], [-1], group=1, index=0, reward=None, nll=math.nan, old_logps=[None]),
-    ]
-    write_credit(tmp_path, rows, tau_pos=math.nan)
-    with page_of(tmp_path) as page:
-        assert "Unscorable 1" in page.inner_text("#kinds")
-        for row in read_credit(tmp_path).table.to_pylist():
-            found = numbers(page, 10, row["group"], row["rollout"])
-            for name in ("old_logps", "weights", "advantages_before", "advantages"):
-                assert_exact(found[name], row[name] if row[name] is not None else [None])
-        page.keyboard.press("j")
-        page.wait_until("location.hash === '#10/1'")
-        assert "unscorable" in page.inner_text(".card")
 
 
 @needs_browser
@@ -259,31 +170,6 @@ def test_the_numbers_of_a_token_show(run, how):
         shown = tip.inner_text().replace("\N{MINUS SIGN}", "-")
         assert f"{row['advantages'][2]:.4g}" in shown and f"{row['old_logps'][2]:.4g}" in shown
         assert f"{math.exp(row['old_logps'][2]):.4g}" in shown and "␣check" in shown
-
-
-@needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
-    """Distance of the background from the page's own, token by token."""
-    advantages = [0.0, 0.1, -0.2, 0.4, -0.05, 0.8, 1.6, -1.6]
-    row = rollout("HE", list("abcdefgh"), [-1] * 8, advantages=advantages)
-    write_credit(tmp_path, [row], num_generations=1)
-    with page_of(tmp_path, color_scheme=scheme) as page:
-        styles = page.eval_on_selector_all(
-            ".t",
-            "spans => spans.map(s => [getComputedStyle(s).backgroundColor, getComputedStyle(s).textDecorationLine])",
-        )
-        own = {"light": (255, 255, 255), "dark": (21, 24, 27)}[scheme]
-        depths = [sum(abs(a - b) for a, b in zip(rgb(color, own), own, strict=True)) for color, _ in styles]
-        for wanted in (advantages[:2] + [0.4, 0.8, 1.6], [0.0, -0.05, -0.2, -1.6]):  # up is blue, down is orange
-            order = [depths[advantages.index(one)] for one in wanted]
-            assert order == sorted(order) and len(set(order)) == len(order)
-        assert [line == "underline" for _, line in styles] == [one < 0 for one in advantages]
-
-
-def rgb(color, own):
-    numbers = [float(part) for part in color[color.index("(") + 1 : -1].split(",")]
-    return own if len(numbers) == 4 and numbers[3] == 0 else numbers[:3]
 
 
 @needs_browser
@@ -417,51 +303,63 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
 
 
 @needs_browser
+def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
+    """NaN, infinities, null, the largest and the smallest float32 too, in step 30."""
+    odd = [math.nan, math.inf, -math.inf, 3.4e38, -1e-45, 0.0, 1.0, -0.0, None]
+    weird = np.random.default_rng(0).standard_normal(9).astype(np.float32).tolist()
+    tokens, at = list("abcdefghi"), {"step": 30}
+    numbers_of = [
+        {"old_logps": odd, "advantages": odd, "advantages_before": weird, "weights": weird},
+        {"weights": odd, "advantages": weird, "advantages_before": odd},
+    ]
+    rows = [rollout("PH", tokens, [-1] * 9, index=index, **own, **at) for index, own in enumerate(numbers_of)]
+    rows += [rollout("unscorable", ["x"], [-1], group=1, reward=None, nll=math.nan, old_logps=[None], **at)]
+    write_credit(run, rows, step=30, tau_pos=math.nan)
+    with page_of(run) as page:
+        assert "Unscorable 1" in page.inner_text("#kinds")
+        for row in read_credit(run).table.to_pylist():
+            found = numbers(page, row["step"], row["group"], row["rollout"])
+            assert found["tokens"] == row["tokens"]
+            for name in ("old_logps", "weights", "advantages_before", "advantages"):
+                assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
+    """Distance of the background from the page's own, token by token."""
+    advantages = [0.0, 0.1, 0.4, 1.6, -0.05, -0.2, -1.6]
+    write_credit(tmp_path, [rollout("HE", list("abcdefg"), [-1] * 7, advantages=advantages)], num_generations=1)
+    with page_of(tmp_path, color_scheme=scheme) as page:
+        style = "spans => spans.map(s => getComputedStyle(s)).map(s => [s.backgroundColor, s.textDecorationLine])"
+        styles = page.eval_on_selector_all(".t", style)
+        own = {"light": (255, 255, 255), "dark": (21, 24, 27)}[scheme]
+        colors = [[*map(float, color[color.index("(") + 1 : -1].split(","))] for color, _ in styles]
+        depths = [sum(abs(a - b) for a, b in zip(color[:3], own, strict=True)) for color in colors]
+        assert depths[1:4] == sorted({*depths[1:4]}) and depths[4:] == sorted({*depths[4:]})
+        assert [line == "underline" for _, line in styles] == [one < 0 for one in advantages]
+
+
+@needs_browser
 @pytest.mark.parametrize(
     "rows",
     [
         pytest.param([], id="no rows"),
         pytest.param([rollout("NH", [], [], nll=None)], id="no tokens"),
-        pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, -1], mined=3e38)], id="long and huge"),
-        pytest.param([rollout("PH", ["x"], [math.nan], mined=1.0)], id="NaN"),
+        pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38)], id="long, huge, NaN"),
+        pytest.param([rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0)], id="several blocks"),
     ],
 )
 def test_unusual_records_make_a_page(tmp_path, rows):
     write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
-        assert page.locator(".t").all_text_contents() == [text or "▯" for row in rows for text in row["tokens"]]
+        texts = [text.replace("\n", "↵\n") or "▯" for row in rows for text in row["tokens"]]
+        assert page.locator(".t").all_text_contents() == texts
+        blocks = page.locator(".lines")
+        if blocks.count() > 1:  # the keyboard goes from one to the next
+            blocks.nth(0).locator(".t").last.focus()
+            page.keyboard.press("ArrowRight")
+            assert page.evaluate("document.activeElement.dataset.i") == str(blocks.nth(0).locator(".t").count())
         for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "j"):
             page.keyboard.press(key)
-    draw_credited_tokens(tmp_path, tmp_path / "tokens.png")
-
-
-@needs_browser
-@pytest.mark.parametrize("words", [["one", " line\n"], ["no", " end"]])
-def test_a_long_rollout_is_shown_whole(tmp_path, words):
-    """3200 tokens are several blocks in the page; the keyboard goes from one to the next."""
-    write_credit(tmp_path, [rollout("HE", words * 1600, [-1.0] * 3200, grpo=1.0)], num_generations=1)
-    with page_of(tmp_path) as page:
-        shown = [word.replace("\n", "↵\n") for word in words]
-        assert page.locator(".t").all_text_contents() == shown * 1600
-        blocks = page.locator(".lines")
-        assert blocks.count() > 1
-        before = blocks.nth(0).locator(".t").count()
-        blocks.nth(0).locator(".t").last.focus()
-        page.keyboard.press("ArrowRight")
-        assert page.evaluate("document.activeElement.dataset.i") == str(before)
-
-
-# For notebooks and trackers
-
-
-def test_a_rollout_in_a_notebook_is_escaped_and_colored(tmp_path):
-    row = rollout("HE", [EVIL, "up", "down"], [-1] * 3, advantages=[0.0, 1.0, -0.5], prompt=EVIL)
-    write_credit(tmp_path, [row], num_generations=1)
-    snippet = rollout_html(read_credit(tmp_path), 10, 0, 0)
-    assert "<script" not in snippet and "<img" not in snippet and "&lt;/script&gt;" in snippet
-    assert "background:rgba(0,114,178,0.600)" in snippet  # the largest
-    assert "background:rgba(230,159,0,0.300);text-decoration:underline" in snippet  # half of it
-    assert "log-prob -1, weight none, advantage -0.5" in snippet
-    with pytest.raises(ValueError, match="must name a record: got 10, 7, 0. The steps are 10"):
-        rollout_html(read_credit(tmp_path), 10, 7, 0)

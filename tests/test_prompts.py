@@ -7,8 +7,8 @@ from test_report import log, write_run
 from trl_miner.runs.history import read_run
 from trl_miner.runs.prompt_ledger import ALL_RIGHT, ALL_WRONG, MIXED, Batch, line_of, outcomes_of, read_ledger
 from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.grouping import group_methods
-from trl_miner.viewing.prompts import prompts_plan, prompts_table, read_prompts
+from trl_miner.viewing.inputs import group_methods
+from trl_miner.viewing.prompts import prompts_picture, prompts_table, read_prompts
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
@@ -54,33 +54,20 @@ def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, 
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_first_batch_of_a_stream_is_drawn_without_a_warning(run):
-    histories = [read_run(write_ledger(run, VISITS[:1], rows=None))]
-    plan = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0])
-    assert plan.draw().axes
-
-
-def test_seeds_are_drawn_as_their_mean_and_methods_side_by_side(tmp_path):
-    runs = [
-        write_ledger(
-            write_run(tmp_path / name / f"seed{seed}", [log(9)], recipe={"beta": beta}, seed=seed), VISITS[:n]
-        )
-        for name, beta, seed, n in (("a", 0, 1, 1), ("a", 0, 2, 2), ("b", 1, 1, 1))
-    ]
-    histories = [read_run(path) for path in runs]
-    figure = prompts_plan(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).draw()
+@pytest.mark.parametrize(("rows", "unseen"), [(5, [0.6, 0.4]), (None, [0, 0])])
+def test_prompts_are_drawn_over_the_steps(run, rows, unseen):
+    histories = [read_run(write_ledger(run, VISITS[:2], rows=rows))]
+    figure = prompts_picture(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).figure
     assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
-    lines = [{line.get_label(): line.get_data()[1].tolist() for line in axes.get_lines()} for axes in figure.axes]
-    # step 1: all have one prompt of five all right, one all wrong; step 3: of a one seed is there, with one more mixed
-    assert lines[0] == lines[2] == {"a": [0.2, 0.2], "b": [0.2]}
-    assert lines[3] == {"a": pytest.approx([0.6, 0.4]), "b": pytest.approx([0.6])}
+    x, y = figure.axes[3].get_lines()[0].get_data()
+    assert list(x) == [1, 3] and list(y) == pytest.approx(unseen)
 
 
 def test_prompts_that_were_never_solved_or_forgotten_are_counted_and_known(run):
     histories = [read_run(run)]
     prompts = read_prompts(histories)[0]
-    # 8 visits of 4 prompts. One prompt was passed over, of 9 that were drawn: 4 rollouts of 36
-    row = ["run", "5", "2.0", "4", "1", "1", "1", "1", "1", "1", "4 (11%)"]
+    # 8 visits of 4 prompts; one was passed over once
+    row = ["run", "5", "2.0", "4", "1", "1", "1", "1", "1", "1"]
     assert prompts_table(histories, prompts).rows == [row]
     own = prompts[str(run)].by_prompt
     assert own[own["never_solved"]][["text", "visits", "step"]].values.tolist() == [["1+1", 2, 5]]

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-import pyarrow
-import pyarrow.parquet
 import pytest
 from browser import needs_browser, open_page
 from hypothesis import given
@@ -25,18 +23,15 @@ from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing import figures
 from trl_miner.viewing.charts import CHARTS, Chart, Panel
-from trl_miner.viewing.completions import completions_table
-from trl_miner.viewing.curves import draw_chart, read_runs
-from trl_miner.viewing.grouping import group_methods, is_grpo
-from trl_miner.viewing.held_out import comparisons, scored_alike
-from trl_miner.viewing.material import read_material
+from trl_miner.viewing.curves import draw_chart, draw_scores
+from trl_miner.viewing.drawing import mean_line
+from trl_miner.viewing.held_out import comparisons, scored_alike, verdicts
+from trl_miner.viewing.inputs import group_methods, is_grpo, read_inputs
 from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.score_curves import draw_scores
-from trl_miner.viewing.verdicts import verdicts
+from trl_miner.viewing.tables import completions_table
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
@@ -80,36 +75,12 @@ def write_result(folder, model="base", **settings):
     return folder
 
 
-def write_completions(run, step, rows):
-    """`rows`: prompt, completion, reward; two in each row group."""
-    path = run / "completions" / f"completions_{step:05d}.parquet"
-    path.parent.mkdir(exist_ok=True)
-    prompts, texts, rewards = zip(*rows, strict=True)
-    columns = {"step": [step] * len(rows), "prompt": prompts, "completion": texts, "math_reward": rewards}
-    pyarrow.parquet.write_table(pyarrow.table(columns | {"advantage": [0.0] * len(rows)}), path, row_group_size=2)
-    return path
-
-
-def history(values, **more):
-    """A run that logged these rewards at steps 1, 2, ..."""
-    logs = [log(step, reward) for step, reward in enumerate(values, 1)]
-    return RunHistory(Path("run"), "run", columns_of(logs), **more)
-
-
 def lines_of(axes):
     """x and y of each line that was drawn."""
     return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines() if len(line.get_xdata())]
 
 
 # reading
-
-
-def test_what_is_no_number_is_a_gap(tmp_path):
-    rewards = [math.nan, None, "0.5", math.inf, True, 0.5]
-    logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
-    run = read_run(write_run(tmp_path / "run", [*logs, "no log", {"reward": 1}, {"step": None, "reward": 1}]))
-    values = [value for _, value in run.values("reward")]
-    assert values[-1] == 0.5 and all(map(math.isnan, values[:-1])) and len(values) == 6
 
 
 def test_the_state_that_went_furthest_counts(tmp_path):
@@ -131,28 +102,27 @@ def test_each_kind_of_folder_is_known(tmp_path):
     one, two = (
         write_result(tmp_path / "evals" / name, lone / model) for name, model in (("one", ""), ("two", "best"))
     )
-    found = read_material([tmp_path / "cmp", lone, one, two])
+    found = read_inputs([tmp_path / "cmp", lone, one, two])
     assert [run.name for run in found.runs] == ["grpo/seed1", "miner/seed1", "lone"]
     assert [result.name for result in found.results] == [f"{tmp_path.name}/lone", "lone/best"]
     assert "seed2 is left out: it has no trainer_state.json yet" in found.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "options", "message"),
+    ("file", "content", "message"),
     [
-        (None, "", [], "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        ("training.json", "{}", [], "neither its end nor a checkpoint. Set save_steps"),
-        ("settings.json", "{}", [], "scores.json is missing. Run: trl-miner score"),
-        ("trainer_state.json", '{"log_history": [', [], "must be JSON"),
-        ("trainer_state.json", "{}", ["--smooth", "0"], "--smooth must be at least 1: got 0"),
+        (None, "", "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
+        ("training.json", "{}", "neither its end nor a checkpoint. Set save_steps"),
+        ("settings.json", "{}", "scores.json is missing. Run: trl-miner score"),
+        ("trainer_state.json", '{"log_history": [', "must be JSON"),
     ],
 )
-def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, options, message):
+def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, content, message):
     if file:
         (tmp_path / file).write_text(content)
-    assert main(["report", str(tmp_path), *options]) == 2
+    assert main(["report", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert message in error and (options or str(tmp_path) in error) and error.count("\n") == 1
+    assert message in error and str(tmp_path) in error and error.count("\n") == 1
     assert not (tmp_path / "report").exists()
     assert main(["report", str(tmp_path / "nowhere")]) == 2 and "is no folder" in capsys.readouterr().err
 
@@ -160,28 +130,23 @@ def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, conte
 # methods
 
 
-def test_runs_that_differ_in_their_seed_are_one_method(tmp_path):
+def test_runs_that_differ_in_their_seed_alone_are_one_method(tmp_path):
+    """y and z differ in their batch, which only `segments` tells; x is y with the same seed."""
     for seed in (1, 2):
         recipe = {"seed": seed, "output_dir": f"o{seed}", "logging_steps": seed, "learning_rate": 1e-4}
         write_run(tmp_path / "a" / "miner" / f"seed{seed}", [log(1)], recipe=recipe, seed=seed)
     write_run(tmp_path / "b" / "miner" / "seed1", [log(1)], recipe={"learning_rate": 2e-4})
-    methods = group_methods(read_material([tmp_path / "a", tmp_path / "b"]).runs)
-    assert [(method.label, len(method.runs)) for method in methods] == [
-        ("miner, learning_rate 0.0001", 2),
-        ("miner, learning_rate 0.0002", 1),
-    ]
-
-
-def test_trained_runs_that_differ_in_any_setting_or_share_a_seed_are_not_one_method(tmp_path):
-    """a and b differ in their batch, which only `segments` tells; c is a with nothing recorded that differs."""
-    for name, size in (("a", 8), ("b", 256), ("c", 8)):
+    for name, size, seed in (("x", 8, 1), ("y", 8, 1), ("z", 256, 2)):
         run = write_run(tmp_path / name, [log(1)])
         others = {"per_device_train_batch_size": str(size), "logging_steps": str(size), "vllm_group_port": str(size)}
         segment = {"step": 0, "methods": ["grpo"], "settings": others}
-        record = {"seed": 1 if name != "b" else 2, "settings": {"beta": "0.0"}, "segments": [segment]}
+        record = {"seed": seed, "settings": {"beta": "0.0"}, "segments": [segment]}
         (run / "training.json").write_text(json.dumps(record))
-    methods = group_methods(read_material([tmp_path / name for name in "abc"]).runs)
-    assert [(method.label, len(method.runs)) for method in methods] == [("a", 1), ("b", 1), ("c", 1)]
+    runs = read_inputs([tmp_path / name for name in "abxyz"]).runs
+    assert [run.name for run in runs[:3]] == ["a/miner/seed1", "miner/seed2", "b/miner/seed1"]
+    assert [(method.label, len(method.runs)) for method in group_methods(runs)] == [
+        *(("miner, learning_rate 0.0001", 2), ("miner, learning_rate 0.0002", 1), ("x", 1), ("y", 1), ("z", 1))
+    ]
 
 
 def test_the_defaults_and_the_kinds_of_methods_are_those_of_config_and_records():
@@ -227,59 +192,14 @@ GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "
         *((GRPO | {name: value}, False) for name, value in (("policy_loss", "cispo"), ("dynamic_sampling", True))),
         *((GRPO | {name: value}, False) for name, value in (("prompt_selection", "greso"), ("all_wrong", "ngrpo"))),
         (GRPO | {"gate_on_correctness": True}, False),
-        (GRPO | {"adaptive_sampling_rounds": 4}, False),
+        *((GRPO | {"adaptive_sampling_rounds": rounds}, rounds == 1) for rounds in (1, 4)),
     ],
 )
 def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
     assert is_grpo(RunHistory(Path("r"), "r", {}, settings=clean_settings(recipe), method="m")) == is_baseline
 
 
-def compared(tmp_path, variants, model="m"):
-    """Two seeds of each: recipe by method; Pass@1 after training is 0.5 and 0.7, of the second method 0.1 more."""
-    for place, (method, recipe) in enumerate(variants.items()):
-        for seed in (1, 2):
-            score = 0.3 + 0.2 * seed + 0.1 * place
-            scores = {"before": {"pass@1": 0.2, "pass@4": 0.4}, "after": {"pass@1": score, "pass@4": 0.9}}
-            folder = tmp_path / method / f"seed{seed}"
-            recipe = recipe | {"model_name_or_path": model}
-            write_run(folder, [log(1, **{"miner/scale": 0.5})], recipe=recipe, seed=seed, scores=scores)
-    return read_material([tmp_path])
-
-
 # pictures
-
-
-def test_seeds_become_their_mean_with_a_band(tmp_path):
-    for seed, rewards in ((1, (0.2, 0.4, 0.6)), (2, (0.4, math.nan, 1.0))):
-        logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
-        write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
-    (axes,) = draw_chart("reward", tmp_path).axes
-    # .2 .4 -> .3; .4 alone; .6 1 -> .8
-    assert lines_of(axes) == [([1, 2, 3], pytest.approx([0.3, 0.4, 0.8]))]
-    extents = axes.collections[0].get_paths()[0].get_extents()
-    assert (extents.y0, extents.y1) == (0.2, 1.0)
-
-
-def test_steps_are_generation_batches_where_all_runs_say_so(tmp_path):
-    write_run(tmp_path / "gspo" / "seed1", [log(8)], recipe={}, per_step=4.0)
-    write_run(tmp_path / "miner" / "seed1", [log(2)], recipe={})
-    axes = draw_chart("reward", tmp_path).axes[0]
-    assert [x for x, _ in lines_of(axes)] == [[2], [2]] and "generation batches" in axes.get_xlabel()
-    unknown = write_run(tmp_path / "unknown", [log(8)])
-    axes = draw_chart("reward", [tmp_path / "gspo" / "seed1", unknown]).axes[0]
-    assert [x for x, _ in lines_of(axes)] == [[8], [8]] and "optimizer" in axes.get_xlabel()
-
-
-def test_the_overhead_is_a_share_of_the_whole_step(tmp_path):
-    # 0.5 s per generation batch of 4 optimizer steps of 2 s: 0.5 / 8
-    run = write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0)
-    assert lines_of(draw_chart("overhead", run).axes[0]) == [([1], [0.0625])]
-
-
-def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
-    # 1, (1+3)/2, gap, (3)/1, (5+4)/2
-    (line,) = lines_of(draw_chart("reward", history([1, 3, math.inf, 5, 4]), smooth=2).axes[0])
-    assert line[1] == pytest.approx([1, 2, math.nan, 5, 4.5], nan_ok=True)
 
 
 @given(
@@ -289,7 +209,7 @@ def test_smoothing_is_a_trailing_mean_that_keeps_gaps():
 def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
     lines, columns = lines_and_columns
     steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = figures.mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
+    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
     assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
     known = np.array(values)[np.isfinite(values)]
     if len(known):
@@ -302,26 +222,15 @@ def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_a
         )
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        *([], [0.5], [math.nan, "nan", None], [0.0, -1.0]),
-        pytest.param(np.random.default_rng(0).normal(size=100_000).tolist(), id="long", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("name", DRAWN)
-def test_every_picture_bears_every_history(tmp_path, name, values):
-    keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
-    logs = [{"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
-            for step, value in enumerate(values, 1)]  # fmt: skip
-    scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
-    runs = [
-        RunHistory(tmp_path / str(seed), f"r{seed}", columns_of(logs), "m", seed, {"a": "1"}, scores)
-        for seed in (1, 2)
-    ]
-    draw_chart(name, runs, tmp_path / "p.svg")
-    ElementTree.parse(tmp_path / "p.svg")
-    assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
+def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_path):
+    for seed, rewards in ((1, (0.2, 0.4, 0.6, None)), (2, (0.4, math.nan, 1.0, "0.5"))):
+        logs = [log(step, reward) for step, reward in enumerate(rewards, 1)]
+        write_run(tmp_path / "miner" / f"seed{seed}", logs, recipe={}, seed=seed)
+    (axes,) = draw_chart("reward", tmp_path).axes
+    # .2 .4 -> .3; .4 alone; .6 1 -> .8
+    assert lines_of(axes) == [([1, 2, 3, 4], pytest.approx([0.3, 0.4, 0.8, math.nan], nan_ok=True))]
+    extents = axes.collections[0].get_paths()[0].get_extents()
+    assert (extents.y0, extents.y1) == (0.2, 1.0)
 
 
 def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
@@ -334,19 +243,6 @@ def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
     with pytest.raises(ValueError, match=r"\.png or a \.svg"):
         draw_chart("reward", run, "picture.pdf")
     assert draw_chart("reward", run)._repr_png_()[:4] == b"\x89PNG"  # what Jupyter asks for
-
-
-def test_a_picture_takes_the_folder_of_a_comparison_and_the_same_run_twice(tmp_path):
-    compared(tmp_path, {"a": {}, "b": {"miner_gamma": 1.0}})
-    assert len(lines_of(draw_chart("reward", tmp_path).axes[0])) == 2
-    assert [run.name for run in read_runs([tmp_path / "a" / "seed1"] * 2)] == ["seed1", "seed1 (2)"]
-    with pytest.raises(FileNotFoundError, match="no trainer_state.json"):
-        draw_chart("reward", write_result(tmp_path / "result"))
-
-
-def test_a_lone_point_is_seen():
-    (line,) = draw_chart("reward", history([0.1, None, 0.3, None, 0.5, 0.6])).axes[0].get_lines()
-    assert set(line.get_markevery()) >= {0, 2}
 
 
 def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
@@ -364,171 +260,6 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
         draw_scores("pass@k", tmp_path / "one")
 
 
-# the answer
-
-
-def verdicts_of(folders):
-    material = read_material(folders)
-    methods = group_methods(material.runs)
-    scored = scored_alike(methods)
-    return verdicts(methods, scored, comparisons(scored) if scored else [], len(material.results))
-
-
-def test_a_report_leads_with_its_verdict(tmp_path):
-    folders = write_study(tmp_path / "study", seeds=2, problems=40)
-    first, *more = verdicts_of(folders)
-    # planted: .75 and .60 on the trained levels
-    assert re.fullmatch(
-        r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, .*: better \(2 seeds\)\.", first
-    )
-    assert more[-1].startswith("1 other method against grpo: ")
-    report = write_report(folders[:4], tmp_path / "out", quiet=True).with_name("report.md").read_text()
-    assert report.index(first.partition(":")[0]) < report.index("## Held-out problems") < report.index("## Tables")
-    assert "| advantage_estimator | grpo | miner |" in report
-
-
-def test_one_seed_is_no_verdict_on_a_method(tmp_path):
-    """Planted: 15 points on the trained levels, which one seed shows too, on its problems."""
-    folders = write_study(tmp_path / "study", seeds=1, problems=40)
-    first, *_, others = verdicts_of(folders)
-    assert re.fullmatch(
-        r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, 95 % \+.* to \+.* of problems: "
-        r"no verdict from one seed\.",
-        first,
-    )
-    assert others == "1 other method against grpo: no verdict from one seed."
-
-
-def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
-    scores = {"before": {"pass@1": 0.4}, "after": {"pass@1": 0.6}}
-    recipe = {"advantage_estimator": "miner"}
-    run = write_run(tmp_path / "one", [log(1)], scores=scores, recipe=recipe, method="miner")
-    assert verdicts_of([run]) == ["miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."]
-    other = write_run(tmp_path / "two", [log(1)], recipe={"advantage_estimator": "ucas"}, method="ucas")
-    assert verdicts_of([other]) == [
-        "No verdict: no run was scored on held-out problems before and after. Set held_out."
-    ]
-    another = write_run(tmp_path / "three", [log(1)], recipe={"advantage_estimator": "bapo"}, method="bapo")
-    assert verdicts_of([another, other]) == [
-        "No verdict: no finished run counted its right answers to held-out problems. Set held_out."
-    ]
-    study = write_study(tmp_path / "study", seeds=1, problems=8)
-    assert "none of these runs is plain GRPO" in verdicts_of(study[1:])[0]
-
-
-# completions
-
-
-def test_completions_to_read_are_conversations_too_with_each_reward(tmp_path):
-    run = write_run(tmp_path / "run", [log(1)])
-    question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
-    prompt = [
-        {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
-        {"role": "user", "content": question},
-    ]
-    calls = [
-        {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}},
-        {"type": "function", "function": {"name": "find", "arguments": {"text": "x"}}},
-    ]
-    turns = [
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        {"role": "tool", "name": "add", "content": "2"},
-        {"role": "assistant", "content": "So 2"},
-    ]
-    short = [{"role": "assistant", "content": "3?"}]
-    rows = {"step": 2, "prompt": [prompt] * 2, "completion": [turns, short], "form": [0.5, 1.0]}
-    (run / "completions").mkdir()
-    frame = pandas.DataFrame(rows | {"math_reward": [1.0, None], "gold": ["2", "2"]})
-    frame.to_parquet(run / "completions" / "completions_00002.parquet")  # as TRL writes them
-    (run / "completions" / "completions_00003.parquet").write_bytes(b"PAR1")
-    table, (note,) = completions_table(read_run(run))
-    assert table.title == "Some rollouts of step 2 of run" and table.header[3:] == ["form", "math_reward"]
-    said = 'assistant: {"name": "add", "arguments": {"a": 1}}↵ {"name": "find", "arguments": {"text": "x"}}↵ tool: 2↵ '
-    assert table.rows == [
-        ["1", "[image]1+1?", f"{said}assistant: So 2", "0.5", "1"], ["2", "[image]1+1?", "3?", "1", "unscorable"]
-    ]  # fmt: skip
-    assert "completions_00003.parquet" in note
-
-
-# the dose
-
-
-def test_the_dose_is_drawn_with_its_target(tmp_path):
-    held = {"dose/scale": 0.1, "dose/share": 0.04, "dose/target": 0.05, "miner/l1_share": 0.0015}
-    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
-    write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
-    write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
-    of_sums, of_gradient, factor = draw_chart("dose", tmp_path).axes
-    assert lines_of(of_sums) == [([1], [0.0015])]  # of the run with a cap alone
-    assert [line.get_linestyle() for line in of_gradient.get_lines()] == ["--", ":"]
-    assert lines_of(factor) == [([1, 2], [0.1, 0.1])]
-
-
-# the report
-
-
-def test_the_command_says_what_comes_next_and_the_report_what_is_missing(tmp_path, capsys):
-    run = write_run(tmp_path / "run", [log(1), log(2)], planned=9)
-    (run / "config.json").write_text("{}")
-    (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))
-    assert main(["report", str(run)]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
-    text = (run / "report" / "report.md").read_text()
-    for option in ("beta above 0", "held_out", "log_completions: true", "log_token_credit: 10"):
-        assert option in text.split("## Not recorded")[1]
-    assert "run is not finished: 2 of 9 steps." in text and not (run / "report" / "figures" / "kl.svg").exists()
-    assert (run / "report" / "figures" / "reward.svg").is_file()
-
-
-def test_a_report_replaces_an_older_one_and_its_tables_are_one_csv(tmp_path):
-    run = write_run(tmp_path / "run", [log(1, kl=0.1), log(2, 0.75)])
-    page = write_report([run], quiet=True)
-    table = pandas.read_csv(page.with_name("tables.csv"), keep_default_na=False).set_index(["table", "row", "column"])
-    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
-    assert (run / "report" / "figures" / "kl.svg").is_file()
-    write_run(run, [log(1)])
-    write_report([run], quiet=True)
-    assert not (run / "report" / "figures" / "kl.svg").exists()
-
-
-def test_runs_scored_otherwise_are_warned_of(tmp_path):
-    scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
-    a = write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
-    b = write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
-    warnings = comparison_warnings([read_run(a), read_run(b)], [])
-    assert [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in warnings] == [
-        "temperature", "score_samples", "K"
-    ]  # fmt: skip
-
-
-def test_results_that_were_not_measured_alike_are_warned_of(tmp_path):
-    one, two = write_result(tmp_path / "one"), write_result(tmp_path / "two", temperature=1.0, seed=7)
-    scores = json.loads((two / "scores.json").read_text())
-    scores["benchmarks"]["aime24"] |= {"samples": 8, "fingerprint": "g"}
-    (two / "scores.json").write_text(json.dumps(scores))
-    (warning,) = comparison_warnings([], read_material([one, two]).results)
-    assert warning.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
-    page = write_report([one, two], tmp_path / "out", quiet=True)
-    assert "temperature 0.7 and 1.0" in page.read_text() and "temperature 0.7 and 1.0" in (
-        page.with_name("report.md").read_text()
-    )
-
-
-def test_a_table_is_the_same_as_markdown_page_and_csv():
-    rows = [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"], ["half", "\ud800"]]
-    table = Table("t", ["", "x"], rows)
-    shown = table.markdown()
-    assert "<" not in shown and "a\\|b" in shown and "\\[x](" in shown and "snake_case" in shown
-    assert "\x00" not in shown and "\u202e" not in shown and len(shown.splitlines()) == 6
-    page = html_page("t", "", [Section("s", [table])])
-    assert "<script" not in page and "&lt;script&gt;" in page and "\x00" not in page and "\u202e" not in page
-    grouped = Table("g", ["", "p", "q"], [["r", "1", "2"]], groups=[("A", 2)])
-    found = [*csv.reader(csv_of([table, grouped]).splitlines())]
-    assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
-    assert found[-2:] == [["g", "r", "A, p", "1"], ["g", "r", "A, q", "2"]] and len(found) == 7
-
-
 def hostile_material(tmp_path):
     """Runs, results and completions whose every name is an attack."""
     name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
@@ -540,9 +271,10 @@ def hostile_material(tmp_path):
             logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
             write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
                       seed=seed, method=method)  # fmt: skip
-    write_completions(
-        runs[0], 1, [(PLANTED, f"{PLANTED}</td></style>\x1b[31m\u202e", 1.0), ("[a](b)|", "\n\n# x", 0.0)]
-    )
+    (runs[0] / "completions").mkdir()
+    texts = {"prompt": [PLANTED, "[a](b)|"], "completion": [f"{PLANTED}</td></style>\x1b[31m\u202e", "\n\n# x"]}
+    frame = pandas.DataFrame({"step": 1} | texts | {"math_reward": [1.0, 0.0]})
+    frame.to_parquet(runs[0] / "completions" / "completions_00001.parquet")
     result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
     other = write_result(tmp_path / "eval2", runs[0])
     return [*runs, result, other]
@@ -574,14 +306,158 @@ def test_the_page_in_a_browser(tmp_path, scheme, width):
         opened.screenshot_as(f"report_{scheme}.png", tmp_path, full_page=True)
 
 
+# the dose, steps and time
+
+
+def test_some_charts_have_numbers_of_their_own(tmp_path):
+    held = {"dose/scale": 0.1, "dose/share": 0.04, "miner/l1_share": 0.0015}
+    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
+    write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
+    write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
+    of_sums, of_gradient, factor = draw_chart("dose", tmp_path).axes
+    assert lines_of(of_sums) == [([1], [0.0015])]  # of the run with a cap alone
+    assert lines_of(of_gradient) == [([1, 2], [0.04, 0.06])] and lines_of(factor) == [([1, 2], [0.1, 0.1])]
+    # 0.5 s per generation batch of 4 optimizer steps of 2 s: 0.5 / 8, at the first batch
+    run = write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0)
+    axes = draw_chart("overhead", run).axes[0]
+    assert lines_of(axes) == [([1], [0.0625])] and "generation batches" in axes.get_xlabel()
+    axes = draw_chart("reward", [run, write_run(tmp_path / "unknown", [log(8)])]).axes[0]
+    assert [x for x, _ in lines_of(axes)] == [[4], [8]] and "optimizer" in axes.get_xlabel()
+
+
+@pytest.mark.parametrize("values", [[], [0.5], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_picture_bears_every_history(tmp_path, name, values):
+    keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
+    logs = [
+        {"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
+        for step, value in enumerate(values, 1)
+    ]
+    scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
+    runs = [RunHistory(tmp_path / f"{s}", f"r{s}", columns_of(logs), "m", s, {"a": "1"}, scores) for s in (1, 2)]
+    axes = draw_chart(name, runs, tmp_path / "p.svg").axes[0]
+    ElementTree.parse(tmp_path / "p.svg")
+    assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
+    if name == "reward" and len(values) == 6:  # lone points are seen
+        assert set(axes.get_lines()[0].get_markevery()) >= {0, 2}
+
+
+# the report
+
+
+def verdicts_of(folders):
+    inputs = read_inputs(folders)
+    methods = group_methods(inputs.runs)
+    scored = scored_alike(methods)
+    return verdicts(methods, scored, comparisons(scored), len(inputs.results))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "says", "others"),
+    [(2, "better (2 seeds)", ""), (1, "of problems: no verdict from one seed", "no verdict from one seed.")],
+)
+def test_a_report_leads_with_its_verdict(tmp_path, seeds, says, others):
+    """Planted: .75 and .60 on the trained levels. One seed shows that too, on its problems, and is no verdict."""
+    folders = write_study(tmp_path / "study", seeds=seeds, problems=40)
+    first, *_, last = verdicts_of(folders)
+    assert re.match(r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, .*", first)
+    assert first.endswith(f"{says}.") and last.startswith("1 other method against grpo: ") and last.endswith(others)
+    report = write_report(folders, tmp_path / "out", quiet=True).with_name("report.md").read_text()
+    assert report.index(first.partition(":")[0]) < report.index("## Held-out problems") < report.index("## Tables")
+    assert "| advantage_estimator |" in report
+
+
+def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
+    scores = {"before": {"pass@1": 0.4}, "after": {"pass@1": 0.6}}
+    run, other, another = (
+        write_run(tmp_path / name, [log(1)], scores=own, recipe={"advantage_estimator": name}, method=name)
+        for name, own in (("miner", scores), ("ucas", None), ("bapo", None))
+    )
+    study = write_study(tmp_path / "study", seeds=1, problems=8)
+    for folders, said in (
+        ([run], "miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."),
+        ([other], "No verdict: no run was scored on held-out problems before and after. Set held_out."),
+        (
+            [another, other],
+            "No verdict: no finished run counted its right answers to held-out problems. Set held_out.",
+        ),
+        (study[1:], "No verdict: none of these runs is plain GRPO. Add some, with the same seeds."),
+    ):
+        assert verdicts_of(folders) == [said]
+
+
+def test_completions_to_read_are_conversations_too_with_each_reward(tmp_path):
+    run = write_run(tmp_path / "run", [log(1)])
+    question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
+    prompt = [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]
+    prompt += [{"role": "user", "content": question}]
+    calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]
+    turns = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "content": "So 2"}]
+    short = [{"role": "assistant", "content": "3?"}]
+    rows = {"step": 2, "prompt": [prompt] * 2, "completion": [turns, short], "form": [0.5, 1.0]}
+    (run / "completions").mkdir()
+    frame = pandas.DataFrame(rows | {"math_reward": [1.0, None], "gold": ["2", "2"]})
+    frame.to_parquet(run / "completions" / "completions_00002.parquet")  # as TRL writes them
+    (run / "completions" / "completions_00003.parquet").write_bytes(b"PAR1")
+    table, (note,) = completions_table(read_run(run))
+    assert table.title == "Some rollouts of step 2 of run" and table.header[3:] == ["form", "math_reward"]
+    said = 'assistant: {"name": "add", "arguments": {"a": 1}}↵ assistant: So 2'
+    assert table.rows == [["1", "[image]1+1?", said, "0.5", "1"], ["2", "[image]1+1?", "3?", "1", "unscorable"]]
+    assert "completions_00003.parquet" in note
+
+
+def test_a_report_says_what_is_missing_and_what_comes_next(tmp_path, capsys):
+    run = write_run(tmp_path / "run", [log(1, kl=0.1), log(2, 0.75)], planned=9)
+    (run / "config.json").write_text("{}")
+    (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))
+    assert main(["report", str(run)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
+    text = (run / "report" / "report.md").read_text()
+    for option in ("log_completions: true", "held_out", "log_token_credit: 10"):
+        assert option in text.split("## Not recorded")[1]
+    assert "run is not finished: 2 of 9 steps." in text and (run / "report" / "figures" / "kl.svg").is_file()
+    table = pandas.read_csv(run / "report" / "tables.csv").set_index(["table", "row", "column"])
+    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
+    write_run(run, [log(1)])
+    write_report([run], quiet=True)
+    assert not (run / "report" / "figures" / "kl.svg").exists()
+
+
+def test_runs_and_results_that_were_not_measured_alike_are_warned_of(tmp_path):
+    scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
+    write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
+    write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
+    one, two = write_result(tmp_path / "one"), write_result(tmp_path / "two", temperature=1.0, seed=7)
+    content = json.loads((two / "scores.json").read_text())
+    content["benchmarks"]["aime24"] |= {"samples": 8, "fingerprint": "g"}
+    (two / "scores.json").write_text(json.dumps(content))
+    *of_runs, of_results = comparison_warnings(
+        read_inputs([tmp_path / "a" / "seed1", tmp_path / "b" / "seed1", one, two])
+    )
+    first_words = [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in of_runs]
+    assert first_words == ["temperature", "score_samples", "K"]
+    assert of_results.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
+    page = write_report([one, two], tmp_path / "out", quiet=True)
+    assert all("temperature 0.7 and 1.0" in path.read_text() for path in (page, page.with_name("report.md")))
+
+
+def test_a_table_is_the_same_as_markdown_page_and_csv():
+    rows = [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"], ["half", "\ud800"]]
+    table = Table("t", ["", "x"], rows)
+    shown, page = table.markdown(), html_page("t", "", [Section("s", [table])])
+    assert "<" not in shown and "a\\|b" in shown and "\\[x](" in shown and "snake_case" in shown
+    assert len(shown.splitlines()) == 6 and "<script" not in page and "&lt;script&gt;" in page
+    assert not any(hidden in text for hidden in "\x00\u202e" for text in (shown, page))
+    found = [*csv.reader(csv_of([table]).splitlines())]
+    assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
+
+
 def test_every_picture_of_a_report_is_whole(tmp_path):
     page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
-    text = page.with_name("report.md").read_text()
-    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", text)
+    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", page.with_name("report.md").read_text())
     assert len(linked) == page.read_text().count("<figure")
     for name in linked:
-        assert (page.parent / name).is_file()
+        ElementTree.parse(page.parent / name)
         assert 1000 < (page.parent / name).stat().st_size < 300_000
-    for path in page.parent.glob("figures/*.svg"):
-        ElementTree.parse(path)
     assert not [path for path in page.parent.rglob(".*")]

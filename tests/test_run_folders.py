@@ -19,7 +19,7 @@ from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs
 from trl_miner.runs.trainer_state import last_step, read_log
-from trl_miner.viewing.completions import completions_files
+from trl_miner.viewing.tables import completions_files
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"

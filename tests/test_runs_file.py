@@ -10,7 +10,7 @@ from studies import write_study
 from trl_miner.cli import main
 from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, collect_runs, read_runs, write_runs
 from trl_miner.viewing.charts import CHARTS
-from trl_miner.viewing.material import read_material
+from trl_miner.viewing.inputs import read_inputs
 from trl_miner.viewing.report import write_report
 
 
@@ -20,7 +20,7 @@ def edit(path, **more):
 
 def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
     write_study(tmp_path / "study")
-    path = write_runs(read_material([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     of_folders = write_report([tmp_path / "study"], tmp_path / "a", quiet=True).with_name("report.md").read_text()
     assert main(["report", str(path), "--quiet"]) == 0
     of_file = (tmp_path / "report" / "report.md").read_text()  # beside the file

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from studies import counts_of
 
+from trl_miner.compare.runs import Run
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.trainer_state import columns_of
-from trl_miner.viewing.comparison import methods_table, read_finished
 from trl_miner.viewing.curves import draw_training
+from trl_miner.viewing.tables import methods_table
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,6 @@ def test_steps_count_to_the_best_mean_of_grpo():
     assert (
         "GRPO's best Pass@1: 0.800, the best mean over the runs of grpo at a scored step (step 20)" in table.notes[1]
     )
-
-
-def test_without_grpo_there_is_no_target():
     table = methods_table({"grpo": [], "ucas": [run_of(0.5, 0.7, 0.9, 0.7)]}, {"grpo": 1, "ucas": 1})
     assert [row[4] for row in table.rows] == ["n/a", "n/a"] and "no finished run is plain GRPO" in table.notes[1]
 
@@ -76,9 +74,9 @@ def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished
     for moments, is_finished in ((["before"], False), (["before", "after"], True)):
         scores = {moment: {"pass@1": 0.5} for moment in moments}
         (tmp_path / "held_out.json").write_text(json.dumps(counts_of(scores, 6)))
-        found = read_finished(tmp_path)
+        found = Run(tmp_path, tmp_path, {}).result()
         assert (found is not None) == is_finished
     assert list(found.scores) == [0, 6] and found.per_step == 2
     (tmp_path / "checkpoint-6").mkdir()  # killed after the scores, before the end
     state.rename(tmp_path / "checkpoint-6" / "trainer_state.json")
-    assert read_finished(tmp_path) is None
+    assert Run(tmp_path, tmp_path, {}).result() is None

@@ -26,9 +26,8 @@ def add(commands: Any) -> None:
     option("folder", metavar="RUN", help="output_dir of a training")
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
-        "--max-rollouts", type=int, metavar="N",
-        help="show at most N rollouts, as whole prompts spread over steps and kinds (default: as many as have 1.5 "
-        "million tokens)",
+        "--max-tokens", type=int, metavar="N",
+        help="show whole prompts of at most N tokens together, spread over steps and kinds (default: 1500000)",
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
     option("--open", action="store_true", help="open the page in a browser")
@@ -43,13 +42,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     for note in credit.notes:
         print(f"trl-miner inspect: {note}", file=sys.stderr)
     output = Path(args.output) if args.output else Path(args.folder) / "inspect.html"
-    max_tokens = MOST_TOKENS if args.max_rollouts is None else None
-    path = write_inspect_page(
-        credit, output, max_rollouts=args.max_rollouts, max_tokens=max_tokens, steps=args.steps, quiet=False
-    )
+    path = write_inspect_page(credit, output, max_tokens=args.max_tokens or MOST_TOKENS, steps=args.steps, quiet=False)
     if path.stat().st_size > LARGE:
         megabytes = path.stat().st_size / 2**20
-        print(f"trl-miner inspect: the page has {megabytes:.0f} MiB. --max-rollouts N shows fewer.", file=sys.stderr)
+        print(f"trl-miner inspect: the page has {megabytes:.0f} MiB. --max-tokens N shows less.", file=sys.stderr)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
     if args.open and not webbrowser.open(path.resolve().as_uri()):
         print(f"trl-miner inspect: no browser was found. Open {path} in one.", file=sys.stderr)

@@ -28,17 +28,13 @@ def add(commands: Any) -> None:
         "--output", metavar="FOLDER",
         help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
     )  # fmt: skip
-    option(
-        "--smooth", type=int, default=1, metavar="N",
-        help="draw the trailing mean over N logs of each run (default: 1)",
-    )  # fmt: skip
     set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.report import write_report
 
-    page = write_report(args.folders, args.output, smooth=args.smooth)
+    page = write_report(args.folders, args.output)
     finish([page, page.with_name("report.md"), page.with_name("figures")], _next(args.folders))
     return 0
 

@@ -79,10 +79,15 @@ def _facts(path: Path, options: list[str], steps: int | None) -> dict[str, Any]:
 
 def _parse(launch: Any) -> tuple[Any, Any]:
     """Parse the script's arguments as on the processes that will train: TRL divides batches by their number."""
+    import torch
+
     from ..config import MinerGRPOConfig
     from ..recipe import make_parser
 
-    num_processes, world_size = _num_processes(launch), MinerGRPOConfig.world_size
+    asked = launch.num_processes
+    if not asked and launch.config_file:
+        asked = int(read_yaml(Path(launch.config_file)).get("num_processes") or 1)
+    num_processes, world_size = asked or torch.accelerator.device_count(), MinerGRPOConfig.world_size
     try:
         if num_processes > 1:
             MinerGRPOConfig.world_size = property(lambda self: num_processes)
@@ -90,17 +95,6 @@ def _parse(launch: Any) -> tuple[Any, Any]:
     finally:
         MinerGRPOConfig.world_size = world_size
     return args, config
-
-
-def _num_processes(launch: Any) -> int:
-    """Return how many processes accelerate will start, from its options, its configuration file or the GPUs."""
-    import torch
-
-    if launch.num_processes:
-        return launch.num_processes
-    if launch.config_file:
-        return int(read_yaml(Path(launch.config_file)).get("num_processes") or 1)
-    return max(1, torch.accelerator.device_count())
 
 
 def _score_steps(max_steps: int, per_step: float) -> int:

@@ -10,50 +10,28 @@ from typing import Any
 
 from ..launching.local import STARTER
 from ..launching.process import GuardedProcess
-from ..launching.signals import how_it_ended, signal_name
+from ..launching.signals import how_it_ended
 from ..progress import Progress, duration
 from ..redaction import redact
-from ..runs.history import RunHistory
+from ..runs.held_out import read_held_out
+from ..runs.history import RunHistory, read_run
 from ..runs.locks import TRAINING_LOCK, lock_folder
+from ..runs.trainer_state import last_step
 from ..runs.training_record import read_compared, write_compared
 from ..threads import NOT_ASKED
-from ..viewing.comparison import final_scores, read_finished
+from ..viewing.tables import final_scores
 
 _GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
 
 
 class Stopped(Exception):  # noqa: N818
-    """A signal asked the comparison to end."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal_name(signum))
-        self.signum = signum
+    """A signal, its argument, asked the comparison to end."""
 
 
-@dataclass
-class ProcessRunner:
-    """Runs child processes, one for each calling thread. Their guards end them if this process ends."""
-
-    received: list[int]  # signals
-
-    def check(self) -> None:
-        """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
-        if self.received:
-            raise Stopped(self.received[0])
-
-    def run(self, command: Sequence[str], log: Path, env: dict[str, str]) -> int:
-        """Run a command to its end and return its exit code. After a signal, end it and raise `Stopped`."""
-        self.check()
-        process = GuardedProcess("run", command, env, log, live=False, grace=_GRACE_SECONDS)
-        process.start()
-        try:
-            while process.is_running and not self.received:
-                time.sleep(0.1)
-        finally:
-            process.end()
-        self.check()
-        assert process.exit_code is not None
-        return process.exit_code
+def check_signals(received: Sequence[int]) -> None:
+    """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
+    if received:
+        raise Stopped(received[0])
 
 
 @dataclass(frozen=True)
@@ -75,8 +53,13 @@ class Run:
         return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 
     def result(self) -> RunHistory | None:
-        """Return what the run recorded, or None if it has not finished."""
-        return read_finished(self.folder)
+        """Return what the run recorded; None: it was not scored after training, or a file is missing or damaged."""
+        try:
+            held_out = read_held_out(self.folder)
+            is_finished = last_step(self.folder) is not None and held_out is not None and held_out.after is not None
+            return read_run(self.folder) if is_finished else None
+        except (FileNotFoundError, ValueError):
+            return None
 
 
 def check_folder(run: Run) -> None:
@@ -104,17 +87,20 @@ def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     return "; ".join(f"{key} is {before.get(key)!r}, wanted {after.get(key)!r}" for key in keys)
 
 
-def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
-    """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether all succeeded."""
+def train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
+    """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether all succeeded.
+
+    Raises `Stopped` after a signal in `received`. Their guards end the runs if this process ends.
+    """
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
     progress = Progress("training", len(runs), unit="runs", leave=False)
 
     def train(number: int, run: Run) -> bool:
-        runner.check()
+        check_signals(received)
         result, how = run.result(), "finished before"
         if result is None:
-            result, how = _train(run, runner, env)
+            result, how = _train(run, received, env)
         passed = "" if result is None else f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
         print(f"[{number}/{len(runs)}] {run.name}: {passed}{how}", flush=True)
         progress.advance()
@@ -128,12 +114,20 @@ def train_all(runs: Sequence[Run], runner: ProcessRunner, jobs: int) -> bool:
             pool.shutdown(cancel_futures=True)
 
 
-def _train(run: Run, runner: ProcessRunner, env: dict[str, str]) -> tuple[RunHistory | None, str]:
+def _train(run: Run, received: Sequence[int], env: dict[str, str]) -> tuple[RunHistory | None, str]:
     """Train a run. Return its result, if it has one, and how long it took or how it ended."""
     write_compared(run.folder, run.settings)
     log, start = run.folder / "log.txt", time.monotonic()
-    code = runner.run(run.command, log, env)
+    process = GuardedProcess("run", run.command, env, log, live=False, grace=_GRACE_SECONDS)
+    process.start()
+    try:
+        while process.is_running and not received:
+            time.sleep(0.1)
+    finally:
+        process.end()
+    check_signals(received)
     result = run.result()
-    if code or result is None:
-        return None, f"ended {how_it_ended(code) if code else 'without a result'}, see {log}"
+    if process.exit_code or result is None:
+        how = how_it_ended(process.exit_code) if process.exit_code else "without a result"
+        return None, f"ended {how}, see {log}"
     return result, duration(time.monotonic() - start)

@@ -1,7 +1,7 @@
 """The pictures of a report: what each shows, how to read it, and which setting makes a run record it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..runs.history import RunHistory
 from ..runs.prompt_ledger import KINDS
@@ -14,8 +14,7 @@ UNSCORABLE = "groups/unscorable"
 class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
-    A rare one is left out where the metric is always 0 or not recorded. `target` is a metric whose last value is drawn
-    as a dotted line, and `ticks` are labels of the horizontal axis at 0, 1, 2, ..."""
+    A rare one is left out where the metric is always 0 or not recorded. `ticks` label the horizontal axis."""
 
     key: str
     title: str
@@ -23,7 +22,6 @@ class Panel:
     share: bool = False
     log: bool = False
     rare: bool = False
-    target: str = ""
     ticks: tuple[str, ...] = ()
 
 
@@ -39,6 +37,7 @@ class Chart:
     recorded_by: str = "logging_steps (at most the number of steps)"
 
 
+_OF_PROMPTS, _OF_ROLLOUTS, _SIGNAL = "share of prompts", "share of rollouts", "sum of |advantage| over tokens"
 REWARD = Chart(
     "reward",
     "Training reward",
@@ -50,11 +49,11 @@ PROMPT_KINDS = Chart(
     "prompt_kinds",
     "Kinds of prompt",
     (
-        Panel("groups/ph", "All right (PH)", "share of prompts", share=True),
-        Panel("groups/he", "Mixed (HE)", "share of prompts", share=True),
-        Panel("groups/nh", "All wrong (NH)", "share of prompts", share=True),
-        Panel(UNSCORABLE, "Unscorable", "share of prompts", share=True, rare=True),
-        Panel("groups/gated", "Gated", "share of prompts", share=True, rare=True),
+        Panel("groups/ph", "All right (PH)", _OF_PROMPTS, share=True),
+        Panel("groups/he", "Mixed (HE)", _OF_PROMPTS, share=True),
+        Panel("groups/nh", "All wrong (NH)", _OF_PROMPTS, share=True),
+        Panel(UNSCORABLE, "Unscorable", _OF_PROMPTS, share=True, rare=True),
+        Panel("groups/gated", "Gated", _OF_PROMPTS, share=True, rare=True),
     ),
     "PH: all G rollouts of the prompt are right; GRPO gives them no advantage, MINER does. HE: some are right and "
     "some wrong; GRPO gives these an advantage. NH: all are wrong; neither gives them one. Unscorable: the verifier "
@@ -65,9 +64,9 @@ ROLLOUTS = Chart(
     "rollouts",
     "Rollouts with a gradient",
     (
-        Panel("rollouts/grpo", "Under GRPO", "share of rollouts", share=True),
-        Panel("rollouts/recovered", "Recovered from PH", "share of rollouts", share=True),
-        Panel("rollouts/used", "Used in this run", "share of rollouts", share=True),
+        Panel("rollouts/grpo", "Under GRPO", _OF_ROLLOUTS, share=True),
+        Panel("rollouts/recovered", "Recovered from PH", _OF_ROLLOUTS, share=True),
+        Panel("rollouts/used", "Used in this run", _OF_ROLLOUTS, share=True),
     ),
     "Rollouts with an advantage other than 0. Left: those that GRPO would have had on the same batch. Middle: those "
     "of PH prompts, which GRPO leaves unused. Right: all that the run used.",
@@ -76,8 +75,8 @@ CALIBRATION = Chart(
     "calibration",
     "MINER's cap",
     (
-        Panel("miner/tau_pos", "Signal from PH prompts, tau_pos", "sum of |advantage| over tokens", log=True),
-        Panel("miner/tau_ref", "Signal from HE prompts, tau_ref", "sum of |advantage| over tokens", log=True),
+        Panel("miner/tau_pos", "Signal from PH prompts, tau_pos", _SIGNAL, log=True),
+        Panel("miner/tau_ref", "Signal from HE prompts, tau_ref", _SIGNAL, log=True),
         Panel("miner/scale", "Factor on the PH advantages", "factor", share=True),
         Panel("miner/cap_binds", "Steps at which the cap binds", "share of steps", share=True),
     ),
@@ -85,23 +84,28 @@ CALIBRATION = Chart(
     "and the PH signal passes whole.",
     recorded_by="advantage_estimator: miner",
 )
+_NORM = "share: norm of these / (these + others)"
 DOSE = Chart(
     "dose",
     "Dose of the methods of all-right and all-wrong prompts",
     (
         Panel("l1_share", "All-right against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
-        Panel(
-            "dose/share",
-            "Share of the gradient",
-            "share: norm of these / (these + others)",
-            rare=True,
-            target="dose/target",
-        ),
+        Panel("dose/share", "Share of the gradient", _NORM, rare=True),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose_share measured. Dotted: what was asked for.",
+    "|advantage|, which MINER's cap limits, or in what dose_share measured.",
     recorded_by="all_right: miner; or dose_share",
+)
+UPDATE = Chart(
+    "update",
+    "PH prompts in the gradient",
+    (
+        Panel("miner/ph_gradient_share", "Share of the gradient", "norm of PH / (PH + others)", log=True),
+        Panel("miner/gradient_cosine", "Direction", "cosine between both parts"),
+    ),
+    "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
+    recorded_by="log_gradient_share: 10",
 )
 ENTROPY = Chart(
     "entropy",
@@ -128,7 +132,7 @@ LENGTH = Chart(
     "Length of the completions",
     (
         Panel("completions/mean_length", "Mean length", "tokens"),
-        Panel("completions/clipped_ratio", "Cut off at the limit", "share of rollouts", share=True),
+        Panel("completions/clipped_ratio", "Cut off at the limit", _OF_ROLLOUTS, share=True),
     ),
     "Right: rollouts that reached max_completion_length without an end. Many of them: the limit decides, not the "
     "model.",
@@ -141,27 +145,9 @@ OVERHEAD = Chart(
     "of the whole step with generation and training.",
     recorded_by="advantage_estimator: miner",
 )
-UPDATE = Chart(
-    "update",
-    "PH prompts in the gradient",
-    (
-        Panel("miner/ph_gradient_share", "Share of the gradient", "norm of PH / (PH + others)", log=True),
-        Panel("miner/gradient_cosine", "Direction", "cosine between both parts"),
-    ),
-    "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
-    recorded_by="log_gradient_share: 10",
-)
 CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
 
 
-_HELD_OUT = Chart(
-    HELD_OUT,
-    "Scores on held-out problems",
-    (),
-    "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at least "
-    "one of k samples is right.",
-    recorded_by="held_out (and score_steps for scores along the way)",
-)
 PASS_AT_K = Chart(
     "pass_at_k",
     "Pass@K against K",
@@ -212,17 +198,23 @@ PROMPTS = Chart(
 OTHERS = (PASS_AT_K, MAJ_AT_K, LEVELS, BY_K, AGAINST, PROMPTS)  # not of the logs
 
 
-def held_out_chart(runs: Sequence[RunHistory]) -> Chart:
+def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
+    """Return the charts of training by name, in the order of a report."""
+    return {chart.name: chart for chart in (*CHARTS, _held_out(runs))}
+
+
+def _held_out(runs: Sequence[RunHistory]) -> Chart:
     """Return the chart of the runs' scores on held-out problems: a panel for the smallest and the largest k."""
     scored = [list(run.scores.values()) for run in runs]
     names = {name for scores in scored for one in scores for name in one if name.startswith("pass@")}
     # more samples after training than along the way make a larger k, which is no curve
     names = {name for name in names if any(sum(name in one for one in scores) > 1 for scores in scored)} or names
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
-    panels = tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "share of problems") for k in dict.fromkeys((ks[0], ks[-1])))
-    return replace(_HELD_OUT, panels=panels)
-
-
-def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
-    """Return the charts of training by name, in the order of a report."""
-    return {chart.name: chart for chart in (*CHARTS, held_out_chart(runs))}
+    return Chart(
+        HELD_OUT,
+        "Scores on held-out problems",
+        tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "share of problems") for k in dict.fromkeys((ks[0], ks[-1]))),
+        "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at "
+        "least one of k samples is right.",
+        recorded_by="held_out (and score_steps for scores along the way)",
+    )

@@ -16,7 +16,8 @@ TEST = "two-way random effects of seeds and problems, t with Satterthwaite's deg
 
 @dataclass(frozen=True)
 class Effect:
-    """The first method's mean minus the second's, with its 95 % interval and p (NaN: one seed and one problem)."""
+    """The first method's mean minus the second's, with its 95 % interval and p: infinite and 1 where nothing is known
+    of the noise, with one seed and one problem."""
 
     difference: float
     low: float
@@ -38,16 +39,12 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
     was raised to 0, because its estimate was just as uncertain.
 
     With no difference, p is below 0.05 in 3 to 7 % of simulated studies of 5 seeds, and in 3 to 8 % of 3 seeds: the
-    more, the more of the noise is the seeds'. With 2 seeds it is up to 10 %.
-
-    With one seed the interval is over problems alone, with one problem over seeds alone.
+    more, the more of the noise is the seeds'. With 2 seeds it is up to 10 %. With one seed the interval is over
+    problems alone, with one problem over seeds alone.
 
     Args:
         first_SP: Scores of the first method, seeds by problems, such as Pass@K of each problem.
         second_SP: Of the second, with the same seeds and problems in the same order.
-
-    Returns:
-        The difference in the unit of the scores.
 
     Source: Searle, Casella, McCulloch, Variance Components (1992), chapter 4; Satterthwaite, Biometrics Bulletin 2
     (1946). For the two-way random table with binary or bounded scores, Owen, Annals of Applied Statistics 1 (2007).
@@ -67,13 +64,7 @@ def crossed_difference(first_SP: Any, second_SP: Any) -> Effect:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p for the number of comparisons: below 0.05 in the whole family with a chance of at most 5 %.
-
-    Args:
-        p_values: Of one family of comparisons, in any order.
-
-    Returns:
-        As many, in the same order: the largest (m - i) * p_(i) up to each rank i = 0, 1, ... of m, at most 1.
+    """Adjust the p of a family of comparisons: below 0.05 somewhere in it with a chance of at most 5 %.
 
     Source: Holm, Scandinavian Journal of Statistics 6 (1979).
     """
@@ -89,10 +80,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _variance_of_mean(difference_SP: Any) -> tuple[float, float]:
     """Return the variance of the mean of a table of differences, and its degrees of freedom; NaN: unknown."""
     num_seeds, num_problems = difference_SP.shape
+    if num_seeds * num_problems == 1:
+        return math.nan, math.nan
     if num_seeds == 1 or num_problems == 1:
         values = difference_SP.ravel()
-        if values.size == 1:
-            return float("nan"), float("nan")
         return float(values.var(ddof=1) / values.size), float(values.size - 1)
     of_seeds, of_problems = num_seeds - 1, num_problems - 1
     mean, seed_S, problem_P = difference_SP.mean(), difference_SP.mean(1), difference_SP.mean(0)
@@ -111,7 +102,7 @@ def _student(mean: float, variance: float, degrees: float) -> tuple[float, float
     from scipy import stats
 
     if math.isnan(variance):
-        return variance, variance, variance
+        return -math.inf, math.inf, 1.0
     if variance == 0:
         return mean, mean, 1.0 if mean == 0 else 0.0
     error = math.sqrt(variance)

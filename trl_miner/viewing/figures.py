@@ -1,4 +1,4 @@
-"""The figure of every picture: panels, lines with bands, one legend; written whole as PNG and SVG.
+"""The figure of every picture: panels in one style, one legend; written whole as PNG and SVG.
 
 matplotlib's object interface: no display, no pyplot, no state that outlives a call.
 """
@@ -9,65 +9,22 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ..runs.files import write_whole
 from .charts import Panel
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 INK, PAPER, GRID = "#1b1f24", "#ffffff", "#c9ced6"
 # Okabe-Ito, distinguishable for color-blind readers
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", INK)
 _DASHES = ("-", "--", "-.", ":")
-_FEW = 12  # a line of at most so many points has a marker at each
-COLUMNS = 300  # of a line at most, which a panel can show
-_COLUMNS_OF_ALL = 2500  # of all lines of a figure together: some 200 kB as SVG
 _WIDTHS = {1: 6.6, 2: 10.0, 3: 13.0}  # inches, by panels in a row
-_LEGEND_COLUMNS = {1: 3, 2: 4}  # by panels in a row
+_LEGEND_COLUMNS = {1: 3, 2: 4, 3: 6}  # by panels in a row
 
 
 def style(index: int) -> tuple[str, str]:
     """Return color and dash of a line: with 7 colors and 4 dashes, 28 lines differ."""
     return COLORS[index % 7], _DASHES[index % 4]
-
-
-def mean_line(rows: "DataFrame", smooth: int = 1, lines: int = 1) -> "DataFrame":
-    """Return the mean over the runs of a method by step, with the smallest and the largest value.
-
-    Args:
-        rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
-        smooth: Logs of a trailing mean over each run; 1: none.
-        lines: Lines of the figure, which share its points: neighbouring steps are put together where there are many.
-
-    Returns:
-        Columns "mean", "low" and "high" by ascending step; NaN is a gap.
-    """
-    if smooth > 1:
-        means = rows.groupby("run", observed=True)["value"].transform(lambda own: own.rolling(smooth, 1).mean())
-        rows = rows.assign(value=means.where(rows["value"].notna()))
-    edges = {"low": "low", "high": "high"} if "low" in rows else {"low": "value", "high": "value"}
-    line = rows.groupby("step").agg(mean=("value", "mean"), low=(edges["low"], "min"), high=(edges["high"], "max"))
-    columns = max(12, min(COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
-    if len(line) > 2 * columns:
-        first, last = line.index[0], line.index[-1]
-        column = ((line.index - first) * columns // (last - first)).astype(int)
-        parts = line.assign(step=line.index).groupby(column)
-        line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index("step")
-    return line
-
-
-def marked_points(y: Any) -> list[int]:
-    """Return all points where they are few, else those between gaps, which no line makes visible."""
-    is_known = np.isfinite(y)
-    if is_known.sum() > _FEW:
-        padded = np.concatenate([[False], is_known, [False]])
-        is_known &= ~padded[:-2] & ~padded[2:]
-    places: list[int] = np.flatnonzero(is_known).tolist()
-    return places
 
 
 def new_figure(
@@ -86,8 +43,8 @@ def new_figure(
 
     columns = columns or (2 if panels == 4 else min(panels, 3))
     rows = math.ceil(panels / columns)
-    legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS.get(columns, 6)) if legend_entries > 1 else 0
-    size = size or (_WIDTHS.get(columns, 13.0), 3.3 * rows + 0.24 * legend_rows)
+    legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS[columns]) if legend_entries > 1 else 0
+    size = size or (_WIDTHS[columns], 3.3 * rows + 0.24 * legend_rows)
     figure: Any = Figure(figsize=size, layout="constrained", facecolor=PAPER)
     figure._repr_png_ = lambda: as_png(figure)  # for Jupyter, without pyplot
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
@@ -134,8 +91,9 @@ def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) ->
         axes.set(xticks=[], yticks=[])
 
 
-def scale_by_two(axes: Any, largest: int) -> None:
-    """Make the x-axis logarithmic, base 2, with its powers up to `largest`, and that where there is room."""
+def scale_by_two(axes: Any) -> None:
+    """Make the x-axis logarithmic, base 2, with its powers, and the largest value where there is room."""
+    largest = int(axes.dataLim.x1)
     ticks = [2**power for power in range(largest.bit_length())]
     ticks += [largest] if largest > 1.3 * ticks[-1] else []
     axes.set_xscale("log", base=2)
@@ -145,16 +103,13 @@ def scale_by_two(axes: Any, largest: int) -> None:
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
     """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
-    entries: dict[tuple[str, int], Any] = {}
+    entries: dict[str, Any] = {}
     for axes in panels:
-        seen: list[str] = []
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault((label, seen.count(label)), handle)  # two long names may be cut to the same
-            seen.append(label)
+        entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(entries) > 1:
         figure.legend(
             list(entries.values()),
-            [label for label, _ in entries],
+            list(entries),
             loc="outside lower center",
             ncols=_LEGEND_COLUMNS.get(len(panels), 6),
             handlelength=3.4,
@@ -177,22 +132,16 @@ def save(figure: Any, path: str | Path | None) -> Any:
 
 def as_png(figure: Any) -> bytes:
     """Return the figure at 130 dots per inch."""
-    target = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
-        figure.savefig(target, format="png", dpi=130, metadata={"Software": None})
-    return target.getvalue()
+    return _rendered(figure, format="png", dpi=130, metadata={"Software": None})
 
 
 def as_svg(figure: Any, name: str) -> str:
     """Return the figure with its text as text, and ids that begin with `name`; equal figures give equal files."""
     import matplotlib
 
-    target = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
-    text = re.sub(r'\b(?:d|points)="[^"]*"', _with_two_decimals, target.getvalue())
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        text = _rendered(figure, format="svg", metadata={"Date": None, "Creator": None}).decode()
+    text = re.sub(r'\b(?:d|points)="[^"]*"', _with_two_decimals, text)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
 
@@ -201,10 +150,19 @@ def view_boxes(figure: Any) -> list[str]:
     """Return the view box of each panel and of the legend in the SVG of a figure that was drawn, with a margin."""
     height, scale, boxes = 72 * figure.get_figheight(), 72 / figure.dpi, []
     for part in (*figure.axes, *figure.legends):
-        box = part.get_tightbbox()
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in `_rendered`
+            box = part.get_tightbbox()
         x, y = scale * box.x0 - 4, height - scale * box.y1 - 4
         boxes.append(f"{x:.1f} {y:.1f} {scale * box.width + 8:.1f} {scale * box.height + 8:.1f}")
     return boxes
+
+
+def _rendered(figure: Any, **options: Any) -> bytes:
+    target = io.BytesIO()
+    # a name may be in a script that the font lacks
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        figure.savefig(target, **options)
+    return target.getvalue()
 
 
 def _with_two_decimals(path: re.Match[str]) -> str:

@@ -2,7 +2,7 @@
 
 A row is the value of a metric of a run at a step:
 
-    metric  a key of the log; "eval:pass@1", a score on held-out problems; or one of `_DERIVED`
+    metric  a key of the log; "eval:pass@1", a score on held-out problems; "overhead"; or "l1_share"
     method  the label of the method
     run     the name of the run, unique among those given
     seed    the seed, NaN where it was not recorded
@@ -19,28 +19,22 @@ import numpy as np
 
 from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
-from .cells import NOT_AVAILABLE
+from .charts import Chart
+from .inputs import NOT_AVAILABLE, Method
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .grouping import Method
-
 BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
-COLUMNS = ("metric", "method", "run", "seed", "step", "value")
+_KEYS = ("metric", "method", "run", "seed")
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of some methods, whose runs have names that differ.
+    """Metrics of some methods, whose runs have names that differ, as tidy rows. `axis` says what their steps are:
+    `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K."""
 
-    Attributes:
-        methods: The methods.
-        rows: The tidy frame.
-        axis: What its steps are: `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K.
-    """
-
-    methods: Sequence["Method"]
+    methods: Sequence[Method]
     rows: "DataFrame"
     axis: str
 
@@ -54,9 +48,14 @@ class Metrics:
         values = self.rows.groupby(["metric", "run"], observed=True, sort=False)["value"]
         return values.agg(["count", "first", "last", "mean", "min", "max"]).dropna().to_dict("index")
 
-    def has(self, metric: str, run: RunHistory) -> bool:
-        """Return whether a run has a known value of a metric."""
-        return (metric, run.name) in self.summary
+    @functools.cached_property
+    def known(self) -> set[str]:
+        """The metrics of which some run has a value."""
+        return {metric for metric, _ in self.summary}
+
+    def has_any(self, chart: Chart) -> bool:
+        """Return whether some run has anything of a chart."""
+        return not self.known.isdisjoint(panel.key for panel in chart.panels)
 
     def occurs(self, metric: str) -> bool:
         """Return whether a metric is a number other than 0 somewhere."""
@@ -70,8 +69,8 @@ class Metrics:
         return " → ".join(form.format(known[what]) for what in (whats[-1:] if known["count"] == 1 else whats))
 
 
-def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics:
-    """Return metrics of runs by their keys; for keys that are none of the log see this module's description."""
+def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
+    """Return metrics of runs by their keys: see this module's description."""
     every = [(method.label, run) for method in methods for run in method.runs]
     are_batches = bool(every) and all(run.per_step for _, run in every)
     empty = Metrics(methods, as_rows([], []), BATCHES if are_batches else STEPS)
@@ -86,23 +85,23 @@ def read_metrics(methods: Sequence["Method"], metrics: Iterable[str]) -> Metrics
 def as_rows(
     keys: Sequence[tuple[str, str, str, int | None]],
     points: Sequence[np.ndarray],
-    columns: Sequence[str] = COLUMNS[4:],
+    columns: Sequence[str] = ("step", "value"),
 ) -> "DataFrame":
     """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
     import pandas as pd
 
-    table = pd.DataFrame(keys, columns=list(COLUMNS[:4])).astype({"seed": float})
-    table = table.astype(dict.fromkeys(COLUMNS[:3], "category"))
+    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float} | dict.fromkeys(_KEYS[:3], "category"))
     rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
-    for name, values in zip(columns, np.concatenate([np.empty((0, len(columns))), *points]).T, strict=True):
-        rows[name] = values
-    return rows
+    values = np.concatenate([np.empty((0, len(columns))), *points])
+    return rows.assign(**dict(zip(columns, values.T, strict=True)))
 
 
 def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
-    if metric in _DERIVED:
-        return _DERIVED[metric](run)
+    if metric == "overhead":
+        return _overhead(run)
+    if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
+        return _pairs(l1_shares(run))
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
         return _pairs((step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores)
@@ -120,11 +119,3 @@ def _overhead(run: RunHistory) -> np.ndarray:
     steps, at, to = np.intersect1d(seconds[:, 0], totals[:, 0], return_indices=True)
     # the first is of a generation batch, the second of an optimizer step
     return np.stack([steps, seconds[at, 1] / totals[to, 1] / (run.per_step or 1.0)], axis=1)
-
-
-def _l1_share(run: RunHistory) -> np.ndarray:
-    """Return the dose of all-right prompts against mixed ones in sums of |advantage|."""
-    return _pairs(l1_shares(run))
-
-
-_DERIVED = {"overhead": _overhead, "l1_share": _l1_share}

@@ -1,25 +1,25 @@
-"""Pass@K on held-out problems, problem by problem: each method, and its difference from GRPO."""
+"""Pass@K on held-out problems, problem by problem: each method, its difference from GRPO, and the verdict on it."""
 
-import math
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..evaluation.metrics import pass_at_k, powers_of_two
-from ..runs.held_out import BEFORE, HeldOut, Moment
+from ..evaluation.metrics import effect_text, interval_text, pass_at_k, powers_of_two
+from ..runs.held_out import AFTER, BEFORE, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
 from ..text import for_picture
-from .cells import NOT_AVAILABLE, spread_text
 from .charts import AGAINST, BY_K, Panel
-from .drawing import plan_chart
+from .drawing import picture_of
 from .effects import TEST, Effect, crossed_difference, holm
 from .figures import INK, finish_axes, new_figure, style
 from .frame import SAMPLES, Metrics, as_rows
-from .grouping import Method, baseline_of, methods_with
-from .pages import Plan
+from .inputs import Method, baseline_of, methods_with
+from .pages import Picture
+from .tables import counted, spread_text
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _UNTRAINED = "(before training)"
 _SIGNIFICANT = 0.05
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
+_MOST = 3  # methods with a sentence each in the verdict, where none of them is called miner
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,20 @@ class ComparableRuns:
     left_out: Sequence[str]
     num_unscored: int
 
+    @functools.cached_property
+    def rows(self) -> "DataFrame":
+        """Tidy rows of Pass@K after training, and of all runs before it: by range of levels and K."""
+        every = [(method.label, run) for method in self.methods for run in method.runs]
+        parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _before(run))]
+        parts += [(label, run, _after(run)) for label, run in every]
+        keys, points = [], []
+        for name, places in self.ranges.items():
+            for label, run, moment in parts:
+                ks = powers_of_two(min(moment.num_samples, self.largest_k))
+                keys.append((name, label, run.name, run.seed))
+                points.append(np.array([(k, _pass_at(moment, k, places).mean()) for k in ks]))
+        return as_rows(keys, points)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -51,12 +66,14 @@ class Comparison:
     problems: str
     k: int
     effect: Effect
-    adjusted: float | None
+    adjusted: float
 
-    @property
-    def of_one_seed(self) -> bool:
-        """Whether interval and p cover problems alone: they say nothing of other seeds of these methods."""
-        return self.effect.num_seeds == 1
+    def in_words(self) -> str:
+        """Return the difference, and what it shows."""
+        interval = self.effect.difference, self.effect.low, self.effect.high
+        if self.effect.num_seeds == 1:
+            return f"{interval_text(*interval)} of problems: no verdict from one seed"
+        return effect_text(*interval, self.adjusted)
 
 
 def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
@@ -70,7 +87,8 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     alike = [run for run in finished if _problems(run) == _problems(reference)]
     moments = [moment for run in alike for moment in (_before(run), _after(run)) if moment]
     whole = set.intersection(*(moment.whole for moment in moments))
-    ranges = {name: [place for place in own if place in whole] for name, own in _counts(reference).ranges().items()}
+    counts: Any = reference.held_out
+    ranges = {name: [place for place in own if place in whole] for name, own in counts.ranges().items()}
     return ComparableRuns(
         methods=methods_with(having, {str(run.folder) for run in alike}),
         baseline=baseline,
@@ -81,28 +99,78 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     )
 
 
-def comparisons(scored: ComparableRuns) -> list[Comparison]:
+def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
     """Compare with GRPO each method that shares a seed with it, by range of levels and K: 1 and the largest."""
-    reference = next((method for method in scored.methods if method.label == scored.baseline), None)
-    if reference is None:
+    reference = (
+        next((method for method in scored.methods if method.label == scored.baseline), None) if scored else None
+    )
+    if scored is None or reference is None:
         return []
-    pairs = {method.label: _paired_runs(method, reference) for method in scored.methods if method is not reference}
-    others = [method for method in scored.methods if pairs.get(method.label)]
+    pairs = [(method, _paired_runs(method, reference)) for method in scored.methods if method is not reference]
+    pairs = [(method, own) for method, own in pairs if own]
     found = []
     for name, places in scored.ranges.items():
         for k in sorted({1, scored.largest_k}):
-            effects = []
-            for method in others:
-                tables = [
-                    [_pass_at(_after(run), k, places) for run in own] for own in zip(*pairs[method.label], strict=True)
-                ]
-                effects.append(crossed_difference(*tables))
-            known = [effect.p_value for effect in effects if not math.isnan(effect.p_value)]
-            adjusted = iter(holm(known))
-            for method, effect in zip(others, effects, strict=True):
-                p = None if math.isnan(effect.p_value) else next(adjusted)
+            scores = [[[_pass_at(_after(run), k, places) for run in pair] for pair in own] for _, own in pairs]
+            effects = [crossed_difference(*map(np.array, zip(*one, strict=True))) for one in scores]
+            adjusted = holm([effect.p_value for effect in effects])
+            for (method, _), effect, p in zip(pairs, effects, adjusted, strict=True):
                 found.append(Comparison(method, name, k, effect, p))
     return found
+
+
+# The verdict
+
+
+def verdicts(
+    methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison], num_results: int
+) -> list[str]:
+    """Return MINER's differences from GRPO, then which other methods differ; of one method what training changed."""
+    if scored is not None and compared:
+        return _against(scored.baseline, compared)
+    if len(methods) == 1:
+        return _before_and_after(methods[0])
+    if not methods:
+        return ["For a verdict, problem by problem: trl-miner score FIRST SECOND."] if num_results > 1 else []
+    if scored is None:
+        return ["No verdict: no finished run counted its right answers to held-out problems. Set held_out."]
+    if scored.baseline is None:
+        return ["No verdict: none of these runs is plain GRPO. Add some, with the same seeds."]
+    pair = f"no other run shares its seed and its held-out problems with one of {scored.baseline}"
+    return [f"No verdict: {pair}. Train such a pair."]
+
+
+def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
+    labels = list(dict.fromkeys(one.method.label for one in compared))
+    chosen = ["miner"] if "miner" in labels else labels[:_MOST]
+    sentences, differing = [], []
+    for one in compared:
+        label, of, said = one.method.label, f"Pass@{one.k} on {one.problems}", one.in_words()
+        if label in chosen:
+            seeds = f" ({one.effect.num_seeds} seeds)" if one.effect.num_seeds > 1 else ""
+            sentences.append(f"{label} against {baseline}, {of}: {said}{seeds}.")
+        elif said.endswith(("better", "worse")):
+            differing.append(f"{label} {said.rpartition(' ')[2]} in {of}")
+    if len(labels) > len(chosen):
+        is_one_seed = all(one.effect.num_seeds == 1 for one in compared)
+        nothing = "no verdict from one seed" if is_one_seed else "no difference shown"
+        others = counted(len(labels) - len(chosen), "other method")
+        sentences.append(f"{others} against {baseline}: {'; '.join(differing) or nothing}.")
+    return sentences
+
+
+def _before_and_after(method: Method) -> list[str]:
+    ends = [(run.scores[min(run.scores)], run.scores[max(run.scores)]) for run in method.runs if len(run.scores) > 1]
+    names = [name for name in (ends[0][1] if ends else ()) if all(name in score for pair in ends for score in pair)]
+    sentences = []
+    for name in names:
+        first, last = (spread_text([100 * pair[at][name] for pair in ends], "{:.1f}") for at in (0, 1))
+        of = f"{method.label}, {name.capitalize()} on held-out problems"
+        sentences.append(f"{of}: {first} % before training, {last} % after.")
+    return sentences or ["No verdict: no run was scored on held-out problems before and after. Set held_out."]
+
+
+# Tables
 
 
 def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> list[Table]:
@@ -114,101 +182,21 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
         rows: dict[str, list[str]] = {}
         own = [one for one in compared if one.problems == name]
         for one in own:
-            cells = rows.setdefault(one.method.label, [one.method.label, str(one.effect.num_seeds)])
-            cells += _cells(one)
+            effect = one.effect
+            points = "{:+.2f} ({:+.2f} to {:+.2f})".format(
+                *(100 * x for x in (effect.difference, effect.low, effect.high))
+            )
+            ps = ["under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted)]
+            rows.setdefault(one.method.label, [one.method.label, str(effect.num_seeds)]).extend([points, *ps])
         notes = _against_notes(scored, [one.effect for one in own if one.k == ks[0]])
         tables.append(Table(f"Against {scored.baseline}, {name}", header, [*rows.values()], notes))
     return tables
 
 
-def pass_rows(scored: ComparableRuns) -> "DataFrame":
-    """Return tidy rows of Pass@K after training, and of all runs before it: by range of levels and K."""
-    every = [(method.label, run) for method in scored.methods for run in method.runs]
-    parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _before(run))]
-    parts += [(label, run, _after(run)) for label, run in every]
-    keys, points = [], []
-    for name, places in scored.ranges.items():
-        for label, run, moment in parts:
-            ks = powers_of_two(min(moment.num_samples, scored.largest_k))
-            keys.append((name, label, run.name, run.seed))
-            points.append(np.array([(k, _pass_at(moment, k, places).mean()) for k in ks]))
-    return as_rows(keys, points)
-
-
-def pass_tables(scored: ComparableRuns, rows: "DataFrame") -> list[Table]:
-    """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
-    ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
-    tables = []
-    for name, places in scored.ranges.items():
-        cells = []
-        for label, own in rows[rows["metric"] == name].groupby("method", observed=True, sort=False):
-            scores = [spread_text(100 * own.loc[own["step"] == k, "value"], "{:.1f}") for k in ks]
-            cells.append([label, str(own["run"].nunique()), *scores])
-        notes = [
-            f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
-            f"all samples of each problem. Where there were fewer samples before training, a larger K is n/a."
-        ]
-        if scored.num_unscored:
-            notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
-        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], cells, notes))
-    return tables
-
-
-def held_out_plans(scored: ComparableRuns, compared: Sequence[Comparison], rows: "DataFrame") -> list[Plan]:
-    """Return the pictures of a report that these runs have."""
-    plans = []
-    if scored.largest_k > 1 and scored.ranges:
-        panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
-        drawn = [*scored.methods, Method(_UNTRAINED, [], style_index=-1)]
-        plans.append(plan_chart(replace(BY_K, panels=panels), Metrics(drawn, rows, SAMPLES)))
-    if compared:
-        title, caption = (text.format(scored.baseline) for text in (AGAINST.title, AGAINST.caption))
-        plans.append(Plan(AGAINST.name, title, caption, lambda: draw_against(scored, compared)))
-    return plans
-
-
-def draw_against(scored: ComparableRuns, compared: Sequence[Comparison]) -> Any:
-    """Draw the differences from GRPO with their 95 % intervals, by range of levels and K."""
-    parts = dict.fromkeys((one.problems, one.k) for one in compared)
-    num_columns, num_methods = len({k for _, k in parts}), len(compared) // len(parts)
-    size = (6.6 if num_columns == 1 else 10.0, len(parts) / num_columns * (1.1 + 0.24 * max(3, num_methods)))
-    figure, panels = new_figure(len(parts), columns=num_columns, size=size)
-    for axes, (name, k) in zip(panels, parts, strict=True):
-        own = [one for one in compared if (one.problems, one.k) == (name, k)]
-        axes.axvline(0, color=INK, linewidth=1.0)
-        for at, one in enumerate(own):
-            _draw_interval(axes, at, one)
-        axes.set_yticks(range(len(own)), [for_picture(one.method.label, 30) for one in own], color=INK)
-        axes.set_ylim(len(own) - 0.5, -0.5)
-        panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
-        finish_axes(axes, panel, f"points above {for_picture(scored.baseline)}")
-    return figure
-
-
-def _draw_interval(axes: Any, at: int, one: Comparison) -> None:
-    color, _ = style(one.method.style_index)
-    middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
-    is_sure = one.adjusted is not None and one.adjusted < _SIGNIFICANT and not one.of_one_seed
-    if one.adjusted is not None:
-        axes.plot([low, high], [at, at], color=color, linewidth=1.6)
-    face = color if is_sure else "none"
-    axes.plot(middle, at, "o", color=color, markersize=6, markerfacecolor=face, markeredgewidth=1.4)
-
-
-def _cells(one: Comparison) -> list[str]:
-    effect = one.effect
-    shown = f"{100 * effect.difference:+.2f}"
-    if one.adjusted is None:
-        return [shown, NOT_AVAILABLE, NOT_AVAILABLE]
-    interval = f"{shown} ({100 * effect.low:+.2f} to {100 * effect.high:+.2f})"
-    return [interval, *("under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted))]
-
-
 def _against_notes(scored: ComparableRuns, effects: Sequence[Effect]) -> list[str]:
     notes = [
-        f"Percentage points after training: the method's Pass@K minus that of {scored.baseline}, paired by seed and "
-        f"problem; above 0 the method is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and "
-        f"the seeds that both have.",
+        f"Percentage points after training: Pass@K minus that of {scored.baseline}, paired by seed and problem; above "
+        f"0 is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and the seeds that both have.",
         f"p: {TEST}. p, Holm: adjusted for the {len(effects)} comparisons of its column, which are one family.",
     ]
     seeds = {effect.num_seeds for effect in effects}
@@ -221,6 +209,67 @@ def _against_notes(scored: ComparableRuns, effects: Sequence[Effect]) -> list[st
     return notes
 
 
+def pass_tables(scored: ComparableRuns) -> list[Table]:
+    """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
+    ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
+    tables = []
+    for name, places in scored.ranges.items():
+        cells = []
+        for label, own in scored.rows[scored.rows["metric"] == name].groupby("method", observed=True, sort=False):
+            scores = [spread_text(100 * own.loc[own["step"] == k, "value"], "{:.1f}") for k in ks]
+            cells.append([label, str(own["run"].nunique()), *scores])
+        notes = [
+            f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
+            f"all samples of each problem. Where there were fewer samples before training, a larger K is n/a."
+        ]
+        if scored.num_unscored:
+            notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
+        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], cells, notes))
+    return tables
+
+
+# Pictures
+
+
+def held_out_pictures(scored: ComparableRuns, compared: Sequence[Comparison]) -> list[Picture]:
+    """Return the pictures of a report that these runs have."""
+    pictures = []
+    if scored.largest_k > 1 and scored.ranges:
+        panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
+        drawn = [*scored.methods, Method(_UNTRAINED, [], style_index=-1)]
+        pictures.append(picture_of(replace(BY_K, panels=panels), Metrics(drawn, scored.rows, SAMPLES)))
+    if compared:
+        title, caption = (text.format(scored.baseline) for text in (AGAINST.title, AGAINST.caption))
+        pictures.append(Picture(AGAINST.name, title, caption, _draw_against(scored.baseline, compared)))
+    return pictures
+
+
+def _draw_against(baseline: str | None, compared: Sequence[Comparison]) -> Any:
+    """Draw the differences from GRPO with their 95 % intervals, by range of levels and K."""
+    parts = dict.fromkeys((one.problems, one.k) for one in compared)
+    num_columns, num_methods = len({k for _, k in parts}), len(compared) // len(parts)
+    size = (6.6 if num_columns == 1 else 10.0, len(parts) / num_columns * (1.1 + 0.24 * max(3, num_methods)))
+    figure, panels = new_figure(len(parts), columns=num_columns, size=size)
+    for axes, (name, k) in zip(panels, parts, strict=True):
+        own = [one for one in compared if (one.problems, one.k) == (name, k)]
+        axes.axvline(0, color=INK, linewidth=1.0)
+        for at, one in enumerate(own):
+            color, _ = style(one.method.style_index)
+            middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
+            is_sure = one.adjusted < _SIGNIFICANT and one.effect.num_seeds > 1
+            axes.plot([low, high], [at, at], color=color, linewidth=1.6)
+            looks = {"markerfacecolor": color if is_sure else "none", "markeredgewidth": 1.4}
+            axes.plot(middle, at, "o", color=color, markersize=6, **looks)
+        axes.set_yticks(range(len(own)), [for_picture(one.method.label, 30) for one in own], color=INK)
+        axes.set_ylim(len(own) - 0.5, -0.5)
+        panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
+        finish_axes(axes, panel, f"points above {for_picture(baseline)}")
+    return figure
+
+
+# One run
+
+
 def _paired_runs(first: Method, second: Method) -> list[tuple[RunHistory, RunHistory]]:
     """Return the runs of two methods by the seeds that both have, of each seed the first run."""
     one, other = (
@@ -229,24 +278,17 @@ def _paired_runs(first: Method, second: Method) -> list[tuple[RunHistory, RunHis
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _counts(run: RunHistory) -> HeldOut:
-    assert run.held_out is not None
-    return run.held_out
-
-
-def _after(run: RunHistory) -> Moment:
-    moment = _counts(run).after
-    assert moment is not None
-    return moment
+def _after(run: RunHistory) -> Any:
+    return run.held_out.moments[AFTER]  # type: ignore[union-attr]  # of a run that is scored alike
 
 
 def _before(run: RunHistory) -> Moment | None:
-    return _counts(run).moments.get(BEFORE)
+    return run.held_out.moments.get(BEFORE)  # type: ignore[union-attr]
 
 
 def _problems(run: RunHistory) -> Any:
-    counts = _counts(run)
-    return counts.fingerprint, counts.levels, len(_after(run).num_correct)
+    counts: Any = run.held_out
+    return counts.fingerprint, counts.levels, len(counts.after.num_correct)
 
 
 def _pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:

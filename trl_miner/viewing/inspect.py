@@ -39,8 +39,7 @@ def write_inspect_page(
     run: str | Path | Credit,
     path: str | Path | None = None,
     *,
-    max_rollouts: int | None = None,
-    max_tokens: int | None = MOST_TOKENS,
+    max_tokens: int = MOST_TOKENS,
     steps: Collection[int] | None = None,
     quiet: bool = True,
 ) -> Path:
@@ -50,39 +49,28 @@ def write_inspect_page(
 
     Args:
         run: Output folder of a training with `log_token_credit: 10`, or what `read_credit` made of it.
-        path: The HTML file. Default: `inspect.html` in the run folder.
-        max_rollouts: Show at most so many. None: no such limit.
-        max_tokens: Show prompts of at most so many tokens together, and at least one. None: no such limit.
+        path: The HTML file. Default: `inspect.html` in the run folder; records that were read before need one.
+        max_tokens: Show prompts of at most so many tokens together, and at least one.
         steps: Recorded steps to show. None: all.
         quiet: Show no progress.
 
     Returns:
         The path written.
-
-    Raises:
-        FileNotFoundError: The folder is no run, or holds no token records.
-        ValueError: See `read_credit`; or `path` is missing where there is no folder, `max_rollouts` is too few, or a
-            step was not recorded.
     """
-    credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
     if path is None:
         if isinstance(run, Credit):
             raise ValueError("path must be given with records that were read before: got None.")
         path = Path(run) / "inspect.html"
+    credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path} must lie in a folder that exists. Make {path.parent} first.")
-    shown = _cut(credit, max_rollouts, max_tokens, steps)
+    shown = _cut(credit, max_tokens, steps)
     write_whole(path, _page(credit, shown, quiet))
     return path
 
 
-def choose_prompts(
-    table: Any,
-    max_rollouts: int | None = None,
-    max_tokens: int | None = None,
-    steps: Collection[int] | None = None,
-) -> np.ndarray:
+def choose_prompts(table: Any, max_tokens: int = MOST_TOKENS, steps: Collection[int] | None = None) -> np.ndarray:
     """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come.
 
     Where not every step has room, the first and the last come before the others, which come in a random order.
@@ -95,8 +83,9 @@ def choose_prompts(
     prompts["tokens"] += characters // _CHARACTERS  # a prompt is recorded as text alone
     recorded = prompts["step"].unique()
     if unknown := sorted(set(steps or ()) - {*recorded.tolist()}):
-        raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {_listed(recorded)}.")
-    prompts = prompts[prompts["step"].isin(recorded if steps is None else [*steps])]
+        listed = ", ".join(map(str, recorded[:8])) + ", ..." * (len(recorded) > 8)
+        raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}.")
+    prompts = prompts[prompts["step"].isin([*steps] if steps else recorded)]
     if not len(prompts):
         return np.arange(0)
     shown = prompts["step"].unique()
@@ -107,25 +96,11 @@ def choose_prompts(
         place=prompts["step"].map(places),
         kind=prompts["kind"].map(KINDS.index),
     ).sort_values(["turn", "place", "kind", "first"])
-    has_room = pd.Series(True, index=order.index)
-    if max_tokens is not None:
-        has_room &= order["tokens"].cumsum() <= max(max_tokens, order["tokens"].iloc[0])
-    if max_rollouts is not None:
-        has_room &= order["size"].cumsum() <= max_rollouts
+    has_room = order["tokens"].cumsum() <= max(max_tokens, order["tokens"].iloc[0])
     chosen = order[has_room].sort_values("first")
-    if not len(chosen):
-        raise ValueError(
-            f"--max-rollouts must let one prompt in: got {max_rollouts}, and the first has {order['size'].iloc[0]}."
-        )
     return np.concatenate(
-        [np.arange(first, first + size) for first, size in zip(chosen["first"], chosen["size"], strict=True)]
+        [np.arange(one.first, one.first + one.size) for one in chosen[["first", "size"]].itertuples()]
     )
-
-
-def _listed(steps: np.ndarray) -> str:
-    """Return a few of many steps, or all."""
-    texts = [str(step) for step in steps.tolist()]
-    return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "...", *texts[-3:]]) or "none"
 
 
 def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
@@ -134,7 +109,8 @@ def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
     kinds = json.dumps({kind: kind.words.capitalize() for kind in PromptKind})
     data, *scripts = map(asset, _SCRIPTS)
     style, script = asset("inspect.css"), "\n".join([data, f"const KIND_NAMES = {kinds};", *scripts])
-    sources = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
+    hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
+    sources = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
     parts = template("inspect.html").generate(
         policy=Markup(f"{sources}; base-uri 'none'; form-action 'none'"),
         title=f"{credit.name} · trl-miner inspect",
@@ -143,11 +119,6 @@ def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
         blocks=((name, Markup(content)) for name, content in _blocks(credit, shown, quiet)),
     )
     return (part.encode() for part in parts)
-
-
-def _source(content: str) -> str:
-    """Return what a content security policy calls a style or a script: its hash."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _blocks(credit: Credit, shown: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
@@ -159,19 +130,17 @@ def _blocks(credit: Credit, shown: Credit, quiet: bool) -> Iterator[tuple[str, s
         yield f"piece-{index}", piece
 
 
-def _cut(credit: Credit, max_rollouts: int | None, max_tokens: int | None, steps: Collection[int] | None) -> Credit:
+def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Credit:
     """Return the rollouts to show, with a note where they are not all."""
     num_rows = credit.table.num_rows
-    rows = choose_prompts(credit.table, max_rollouts, max_tokens, steps)
+    rows = choose_prompts(credit.table, max_tokens, steps)
     if len(rows) == num_rows:
         return credit
-    limits = [f"--max-rollouts {max_rollouts}"] if max_rollouts is not None else []
-    limits += [f"--steps {' '.join(map(str, sorted(steps)))}"] if steps is not None else []
-    limits += [f"at most {max_tokens:,} tokens"] if max_tokens is not None else []
+    of_steps = f"--steps {' '.join(map(str, sorted(steps)))}, " if steps else ""
     note = (
         f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts spread over steps and kinds "
-        f"({', '.join(limits)}). The table of tokens is of all. To see others: "
-        f"trl-miner inspect RUN --steps STEP; to see all: --max-rollouts {num_rows}."
+        f"({of_steps}at most {max_tokens:,} tokens). The table of tokens is of all. To see others: trl-miner inspect "
+        f"RUN --steps STEP; to see more: --max-tokens N."
     )
     return replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
 

@@ -2,12 +2,11 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runs.files import write_whole
 from ..tables import Table
 from ..text import for_markdown, one_line
 from .figures import COLORS, GRID, INK, PAPER, as_svg, view_boxes
@@ -22,13 +21,22 @@ _VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if col
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that has been written as `figures/NAME.svg`, and how to read it."""
+    """A figure, which is written as `figures/NAME.svg`, and how to read it."""
 
     name: str
     title: str
     caption: str
-    svg: str
-    panels: Sequence[str] = ()  # the view boxes of its panels and of its legend
+    figure: Any
+
+    @functools.cached_property
+    def svg(self) -> str:
+        """The figure as SVG, drawn when it is asked for first."""
+        return as_svg(self.figure, self.name)
+
+    @functools.cached_property
+    def panels(self) -> list[str]:
+        """The view boxes of its panels and of its legend in the SVG; empty: it has one panel."""
+        return view_boxes(self.figure) if self.svg and len(self.figure.axes) > 1 else []
 
     def inline_svg(self) -> "Markup":
         """Return the SVG as elements of a page, in the page's colors: the whole, and for a phone panel by panel."""
@@ -38,33 +46,12 @@ class Picture:
         # in styles alone: a name may look like a color
         svg = re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg)
         whole = svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1)
-        views = (f'<svg class="panel" viewBox="{box}" aria-hidden="true">{self._use}</svg>' for box in self.panels)
+        use = f'<use href="#{self.name}-figure_1"/>'
+        views = (f'<svg class="panel" viewBox="{box}" aria-hidden="true">{use}</svg>' for box in self.panels)
         return Markup("\n".join([whole, *views]))
 
-    @property
-    def _use(self) -> str:
-        return f'<use href="#{self.name}-figure_1"/>'
 
-
-@dataclass(frozen=True)
-class Plan:
-    """A figure that is to be drawn."""
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[], Any]
-
-    def write(self, folder: Path) -> Picture:
-        """Draw it, and write it as SVG."""
-        figure = self.draw()
-        svg = as_svg(figure, self.name)
-        panels = view_boxes(figure) if len(figure.axes) > 1 else []
-        write_whole(folder / f"{self.name}.svg", svg)
-        return Picture(self.name, self.title, self.caption, svg, panels)
-
-
-Block = list[str] | Table | Plan | Picture | None  # a list is one of points; None is left out
+Block = list[str] | Table | Picture | None  # a list is one of points; None is left out
 
 
 @dataclass(frozen=True)
@@ -98,14 +85,13 @@ def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def _markdown_block(block: Block) -> str:
-    assert block is not None and not isinstance(block, Plan), "a picture is drawn before its page"
     if isinstance(block, Table):
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
         alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))  # a bracket could end it
         return f"### {title}\n\n![{alt}](figures/{block.name}.svg)\n\n{caption}\n"
-    return "".join(f"- {for_markdown(point)}\n" for point in block)
+    return "".join(f"- {for_markdown(point)}\n" for point in block or ())
 
 
 def _page_color(match: re.Match[str]) -> str:

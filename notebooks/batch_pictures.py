@@ -1,31 +1,22 @@
-"""Pictures of one batch: the tensors of the method, cell by cell, as the first notebook shows them.
+"""Pictures of one batch: the tensors of the method, cell by cell, for the first notebook.
 
 # N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..prompt_kinds import PromptKind
-from .figures import new_figure
+from trl_miner.prompt_kinds import PromptKind
+from trl_miner.viewing.figures import new_figure
 
 # Okabe-Ito colors, distinguishable for color-blind readers; the kind is written beside each group as well.
-KIND_COLORS: dict[str, str] = dict(
-    zip((kind.value for kind in PromptKind), ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True)
-)
+KIND_COLORS = dict(zip((kind.value for kind in PromptKind), ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True))
 
 
 def kind_names(kinds: Any) -> list[str]:
-    """Return the kind of each rollout's group, by name.
-
-    Args:
-        kinds: `GroupKinds`, such as `MinerAdvantages.kinds`.
-
-    Returns:
-        N times "PH", "HE", "NH" or "unscorable".
-    """
+    """Return "PH", "HE", "NH" or "unscorable" for each rollout, of `GroupKinds` such as `MinerAdvantages.kinds`."""
     flags = {name: getattr(kinds, f"is_{name.lower()}_N").tolist() for name in KIND_COLORS}
     return [next(name for name in KIND_COLORS if flags[name][row]) for row in range(len(flags["PH"]))]
 
@@ -40,9 +31,7 @@ def draw_tokens(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """Draw a number for every token: a cell with the token and its number, darker for larger ones.
-
-    Blue cells are positive, orange ones negative, as in `trl-miner inspect`. Padding is gray and empty.
+    """Draw a cell with each token and its number: blue where it is positive, orange where negative; padding is gray.
 
     Args:
         values_NT: (N, T), in any unit.
@@ -55,9 +44,6 @@ def draw_tokens(
 
     Returns:
         A matplotlib figure.
-
-    Raises:
-        ValueError: A number of token lists other than N.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -69,24 +55,31 @@ def draw_tokens(
     largest = np.abs(values[mask]).max(initial=0.0) or 1.0
     # No color at its darkest: black text stays readable on all of them.
     shades = LinearSegmentedColormap.from_list("credit", ["#F0A884", "#FFFFFF", "#86BBDD"])
-    shown = np.where(mask, values / largest, np.nan)
     axes.set_facecolor("#EEEEEE")
     axes.grid(visible=False)
+    shown = np.where(mask, values / largest, np.nan)
     axes.pcolormesh(shown, cmap=shades, vmin=-1, vmax=1, edgecolors="#DDDDDD", linewidth=0.5)
     for row, column in zip(*mask.nonzero(), strict=True):
-        text = tokens[row][column].strip() or "␣"
+        text, value = tokens[row][column].strip() or "␣", values[row, column]
         axes.text(column + 0.06, row + 0.55, text, va="center", fontsize=8, color="#555555", parse_math=False)
-        value = values[row, column]
         number, color = (form.format(value), "#000000") if value else ("0", "#555555")
         axes.text(column + 0.94, row + 0.55, number, va="center", ha="right", fontsize=9, color=color)
-    _mark_groups(axes, list(kinds), num_generations)
+    places = [(kind, *divmod(row, num_generations)) for row, kind in enumerate(kinds)]
+    labels = [f"prompt {prompt + 1}, {kind}   1" if at == 0 else str(at + 1) for kind, prompt, at in places]
+    axes.set_yticks([row + 0.5 for row in range(num_rows)], labels)
+    for label, kind in zip(axes.get_yticklabels(), kinds, strict=True):
+        label.set_color(KIND_COLORS[kind])
+    for row in range(num_generations, num_rows, num_generations):
+        axes.axhline(row, color="#333333", linewidth=1.2)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     axes.set(title=title, xlabel="token", xticks=np.arange(num_columns) + 0.5, xticklabels=range(1, num_columns + 1))
     axes.invert_yaxis()
     return figure
 
 
 def draw_by_rollout(
-    series: dict[str, Any],
+    series: Mapping[str, Any],
     *,
     kinds: Sequence[str],
     num_generations: int,
@@ -94,47 +87,27 @@ def draw_by_rollout(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """Draw numbers for every rollout: a bar each, groups side by side.
+    """Draw a bar for every rollout, groups side by side; the arguments are those of `draw_tokens` but for two.
 
     Args:
         series: By name, (N,) numbers in one unit; a panel each, one below the other. NaN: no bar.
-        kinds: The kind of each rollout, of `kind_names`.
-        num_generations: G, rollouts per prompt.
         ylabel: The unit.
-        title: Of the whole.
-        form: How a number is written over its bar.
 
     Returns:
         A matplotlib figure.
     """
-    names = list(kinds)
-    places = [row + row // num_generations for row in range(len(names))]
+    places = [row + row // num_generations for row in range(len(kinds))]
     figure, panels = new_figure(len(series), columns=1, size=(9.2, 1.7 * len(series) + 0.6), sharex=True)
     for axes, (name, values_N) in zip(panels, series.items(), strict=True):
         values = np.nan_to_num(np.asarray(values_N, dtype=float))
-        bars = axes.bar(places, values, color=[KIND_COLORS[kind] for kind in names], width=0.8)
+        bars = axes.bar(places, values, color=[KIND_COLORS[kind] for kind in kinds], width=0.8)
         axes.bar_label(bars, [form.format(value) if value else "0" for value in values], fontsize=8, padding=1)
         axes.axhline(0, color="#333333", linewidth=0.8)
         axes.margins(y=0.2)
         axes.set_ylabel(ylabel)
         axes.set_title(name, fontsize=10, loc="left")
-    starts = range(0, len(names), num_generations)
+    starts = range(0, len(kinds), num_generations)
     middles = [places[start] + (num_generations - 1) / 2 for start in starts]
-    panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {names[start]}" for start in starts])
+    panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {kinds[start]}" for start in starts])
     figure.suptitle(title)
     return figure
-
-
-def _mark_groups(axes: Any, names: list[str], num_generations: int) -> None:
-    """Number the rollouts within their prompt, name its kind, and draw a line between prompts."""
-    labels = []
-    for row, name in enumerate(names):
-        prompt, place = divmod(row, num_generations)
-        labels.append(f"prompt {prompt + 1}, {name}   1" if place == 0 else str(place + 1))
-    axes.set_yticks([row + 0.5 for row in range(len(names))], labels)
-    for label, name in zip(axes.get_yticklabels(), names, strict=True):
-        label.set_color(KIND_COLORS[name])
-    for row in range(num_generations, len(names), num_generations):
-        axes.axhline(row, color="#333333", linewidth=1.2)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)

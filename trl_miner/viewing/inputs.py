@@ -1,28 +1,97 @@
-"""Which runs belong to one method, and which method is the baseline."""
+"""What a report is given: runs, comparisons of runs, scored samples; and which of the runs are one method."""
 
 import os.path
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..runs.dose import NONE, methods_by_kind
-from ..runs.history import RunHistory
+from ..runs.eval_folder import SETTINGS, benchmark_folders, read_scores, read_settings
+from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
+from ..runs.runs_file import is_runs_file, read_runs
 from ..runs.settings import DEFAULTS
+from ..runs.training_record import run_folders
 
+NOT_AVAILABLE = "n/a"
 # Neither where a run is written nor what is logged of it makes it another method.
 _NOT_METHOD_SETTINGS = re.compile(
     r"seed|data_seed|output_dir|run_name|report_to|config|resume_.*|overwrite_output_dir|trackio_.*|"
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_PLAIN = {
-    "policy_loss": "clip",
-    "dynamic_sampling": "False",
-    "adaptive_sampling_rounds": "1",
-    "prompt_selection": "none",
-    "gate_on_correctness": "False",
-}
+_PLAIN = dict(  # the defaults
+    policy_loss="clip", dynamic_sampling="False", adaptive_sampling_rounds="1.0", prompt_selection="none",
+    gate_on_correctness="False",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """A scored result folder of `trl-miner eval`."""
+
+    folder: Path
+    name: str  # of its model
+    settings: Mapping[str, Any]
+    benchmarks: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the folders of a report hold together."""
+
+    runs: Sequence[RunHistory]
+    results: Sequence[EvalResult]
+    notes: Sequence[str] = ()
+
+
+def read_result(folder: str | Path) -> EvalResult:
+    """Read a scored result folder of `trl-miner eval`."""
+    folder = Path(folder)
+    benchmarks, settings = read_scores(folder), read_settings(folder)
+    model = settings.get("adapter") or settings.get("model")
+    name = "/".join(Path(str(model)).parts[-2:]) if model else folder.resolve().name
+    return EvalResult(folder, name, settings, benchmarks)
+
+
+def read_inputs(folders: Sequence[str | Path]) -> Inputs:
+    """Read runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of `trl-miner eval`.
+
+    The names of the runs differ. Raises FileNotFoundError for a folder that is none of these or lacks a file.
+    """
+    if not folders:
+        raise ValueError("A report needs at least one folder: got none. Give the output_dir of a training run.")
+    runs: list[RunHistory] = []
+    results, notes = [], []
+    for folder in dict.fromkeys(Path(folder) for folder in folders):  # twice the same is once
+        if is_runs_file(folder):
+            runs += read_runs(folder)
+        elif has_state(folder):
+            runs.append(read_run(folder))
+        elif compared := run_folders(folder):
+            missing = [path for path in compared if not has_state(path)]
+            notes += [f"{path} is left out: it has no {STATE} yet." for path in missing]
+            own = [read_run(path) for path in compared if path not in missing]
+            if not own:
+                raise FileNotFoundError(no_state(folder))
+            runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
+        elif (folder / SETTINGS).is_file() or benchmark_folders(folder):
+            results.append(read_result(folder))
+        else:
+            raise FileNotFoundError(no_state(folder))
+    return Inputs(tell_apart(runs), results, notes)
+
+
+def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
+    """Put folders in front of equal names, and number what is equal still."""
+    names = [run.name for run in runs]
+    for at, run in enumerate(runs):
+        if [other.name for other in runs].count(run.name) > 1:
+            names[at] = "/".join(run.folder.resolve().parts[-2 - run.name.count("/") :])
+    counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
+    names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -63,7 +132,7 @@ def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the tables."""
     if not run.settings and run.method is None:
         return False
-    is_plain = all(run.settings.get(name, DEFAULTS.get(name, "False")) == value for name, value in _PLAIN.items())
+    is_plain = all(run.settings.get(name, value) == value for name, value in _PLAIN.items())
     return is_plain and tuple(methods_by_kind(run.settings).values()) == ("grpo", NONE, NONE)
 
 
@@ -90,8 +159,8 @@ def _label(group: Sequence[RunHistory]) -> str:
         return group[0].method
     if len(group) == 1:
         return group[0].name
-    shared = os.path.commonprefix([run.name for run in group]).rstrip("0123456789")
-    shared = re.sub(r"[\W_]+(seed|s)?[\W_]*$|seed$", "", shared)  # runs/miner_s1 and runs/miner_s2 are miner
+    # runs/miner_s1 and runs/miner_s2 are miner
+    shared = re.sub(r"[\W_]*(seed|s)?[\W_\d]*$", "", os.path.commonprefix([run.name for run in group]))
     return shared if len(shared) > 2 else f"{group[0].name} and {len(group) - 1} more"
 
 
