@@ -1,8 +1,9 @@
-"""Pictures of one batch: the tensors of the method, cell by cell, for the first notebook.
+"""Pictures of one batch for the notebooks: the tensors of the method, cell by cell, and the tokens of an answer.
 
 # N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
 """
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,3 +112,20 @@ def draw_by_rollout(
     panels[-1].set_xticks(middles, [f"prompt {start // num_generations + 1}, {kinds[start]}" for start in starts])
     figure.suptitle(title)
     return figure
+
+
+def shaded(answer: Any, largest: float) -> Any:
+    """Return an answer for IPython to show: blue where a token's advantage is positive, orange where it is negative.
+
+    Args:
+        answer: Has `tokens` and their `advantages`, as a row of `read_credit(...).table` has.
+        largest: The absolute advantage that has the deepest color.
+    """
+    from IPython.display import HTML
+
+    spans = []
+    for token, advantage in zip(answer.tokens, answer.advantages, strict=True):
+        color, depth = "0,114,178" if advantage > 0 else "230,159,0", 0.6 * abs(advantage) / largest
+        style, title = f"background:rgba({color},{depth:.3f})", f"advantage {advantage:.4g}"
+        spans.append(f'<span style="{style}" title="{title}">{html.escape(token)}</span>')
+    return HTML(f'<div style="white-space:pre-wrap">{"".join(spans)}</div>')
