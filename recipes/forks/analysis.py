@@ -286,13 +286,14 @@ def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
 
 
 def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return what training did: over its last fifth, and all-right prompts' share of the gradient over all of it."""
+    """Return what training did: over its last fifth; the share of the gradient, and tokens, over all of it."""
     columns: dict[str, tuple[Callable[[RunHistory], float], int]] = {
         # half of the training prompts have ways; a rollout of another that begins alike counts, too
         "Sound way, %": (lambda run: 200 * late(run, "rewards/is_sound/mean"), 0),
         "Entropy, nats per token": (lambda run: late(run, "entropy"), 3),
         "Prompts all right, %": (lambda run: 100 * late(run, "groups/ph"), 0),
         "Their share of the gradient, %": (lambda run: 100 * gradient_share(run), 2),
+        "Tokens of a run, thousands": (lambda run: run.points("num_tokens")[-1, 1] / 1000, 0),  # generated and read
     }
     if not any(run.values("rewards/is_sound/mean") for runs in methods.values() for run in runs.values()):
         del columns["Sound way, %"]  # a task without ways
