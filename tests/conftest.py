@@ -47,14 +47,6 @@ def unchecked_sampler(monkeypatch):
     monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.trusts", lambda *_: True)
 
 
-@pytest.fixture
-def read_here(monkeypatch):
-    """`compare` reads recipes in this process, which has imported TRL, and not in a child."""
-    from harness import read_recipes_here
-
-    read_recipes_here(monkeypatch)
-
-
 @pytest.fixture(scope="session")
 def base_model_folder(tmp_path_factory):
     """Return a copy of the embedded world's base model: the package itself must stay as it is."""

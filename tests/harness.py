@@ -361,14 +361,6 @@ def serving(command, folder, env=None):
         server.wait()
 
 
-def read_recipes_here(patch):
-    """Let `compare` read recipes in this process, which has imported TRL, and not in a child."""
-    from trl_miner.compare.recipes import parse_recipe
-
-    read = lambda paths, steps, options: [parse_recipe(path, options, steps) for path in paths]  # noqa: E731
-    patch.setattr("trl_miner.compare.comparison.read_recipes", read)
-
-
 def wait_until(condition, process, seconds=180):
     """Wait until the condition holds and return its value. Fail if the process ends before."""
     end = time.monotonic() + seconds

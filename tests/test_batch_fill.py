@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from harness import GOLDEN
-from trl.rewards import get_soft_overlong_punishment
 from trl.trainer.utils import RepeatSampler
 
 from trl_miner.methods.groups import differs_in_correctness
@@ -27,15 +26,6 @@ def test_the_same_groups_are_kept_as_by_the_published_code(case):
     assert [f"p{i}" for i in kept.nonzero().flatten().tolist()] == [
         uid for uid in case["kept_uids"] if uid != "single"
     ]
-
-
-@pytest.mark.parametrize("case", helper_cases("overlong"))
-def test_trls_overlong_penalty_is_dapos_up_to_the_cutoff(case):
-    punish = get_soft_overlong_punishment(case["max_resp_len"], case["overlong_buffer_len"])
-    penalties = punish(completion_ids=[[0] * length for length in case["lengths"]])
-    for length, reward, penalty in zip(case["lengths"], case["rewards"], penalties, strict=True):
-        if length <= case["max_resp_len"]:  # nothing longer is ever generated
-            assert case["score"] + case["penalty_factor"] * penalty == pytest.approx(reward)
 
 
 @pytest.mark.parametrize(
@@ -75,37 +65,6 @@ def fill_batches(prompts, is_mixed, count, num_groups, **settings):
     return [[group.prompt for group in filled.groups] for filled, _ in found], [rounds for _, rounds in found]
 
 
-def test_prompts_drawn_kept_and_dropped_over_two_epochs():
-    # ten prompts, the even ones mixed, four to a batch
-    prompts = stream(10)
-    batches, rounds = fill_batches(prompts, lambda i: i % 2 == 0, 3, 4)
-    assert rounds == [
-        # 0 and 2 of 4 are kept: 2 missing / (2/4) = 4 more, of which 4 and 6 are
-        [[0, 1, 2, 3], [4, 5, 6, 7]],
-        # 8, and 0 of the second pass; 4 more: 2 and 4
-        [[8, 9, 0, 1], [2, 3, 4, 5]],
-        # 6 and 8; 0 (of the third pass) and 2
-        [[6, 7, 8, 9], [0, 1, 2, 3]],
-    ]
-    assert batches == [[0, 2, 4, 6], [8, 0, 2, 4], [6, 8, 0, 2]]
-    assert prompts.epoch == pytest.approx(2.4)
-
-
-@pytest.mark.parametrize(
-    ("mixed", "rounds"),
-    [
-        (
-            {0, 1, 2},
-            [[0, 1, 2, 3], [4, 5], [6, 7], [8, 9]],
-        ),  # 1 / (3/4) = 2, then / (3/6) = 2, / (3/8) = 3, 2 are left
-        ({9}, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),  # none of 4, nor of 8: never more than a batch; 2 are left
-        ({0, 1, 2, 5}, [[0, 1, 2, 3], [4, 5]]),
-    ],
-)
-def test_a_refill_draws_what_the_share_kept_so_far_asks_for(mixed, rounds):
-    assert fill(stream(10), 4, lambda i: i in mixed)[1] == rounds
-
-
 def test_no_prompt_is_lost_or_repeated_within_an_epoch():
     sampler = RepeatSampler(range(23), mini_repeat_count=1, batch_size=1, repeat_count=1, shuffle=True, seed=7)
     prompts = PromptStream(sampler, 23)
@@ -120,25 +79,10 @@ def test_no_prompt_is_lost_or_repeated_within_an_epoch():
     assert times.max() - times.min() <= 1
 
 
-def test_the_order_is_that_of_trls_sampler():
-    settings = dict(shuffle=True, seed=3)
-    trl_order = list(RepeatSampler(range(12), mini_repeat_count=2, batch_size=4, repeat_count=3, **settings))
-    expected = [trl_order[chunk * 24 + 2 * i] for chunk in range(3) for i in range(4)]
-    ours = PromptStream(RepeatSampler(range(12), mini_repeat_count=1, batch_size=1, **settings), 12)
-    assert [i for _ in range(3) for i in ours.draw(4, set())] == expected
-
-
 def test_after_the_last_round_the_batch_is_filled_with_what_came_first():
     filled, _ = fill(stream(100), 4, lambda i: i == 5, max_rounds=2)
     assert [(group.round, group.place) for group in filled.groups] == [(0, 0), (0, 1), (0, 2), (1, 1)]
     assert (filled.num_mixed, len(filled.generated), filled.dropped, filled.num_rounds) == (1, 8, [3, 4, 6, 7], 2)
-
-
-def test_a_prompt_too_many_comes_first_in_the_next_batch():
-    prompts = stream(20)
-    batches, rounds = fill_batches(prompts, lambda i: i != 0, 2, 4)
-    # one is missing after 0..3: 1 / (3/4) = 2 are drawn, the first is taken, the other waits
-    assert rounds[0] == [[0, 1, 2, 3], [4, 5]] and batches == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 def test_every_round_can_be_shared_out_evenly():

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import read_recipes_here, wait_until
+from harness import wait_until
 
 from trl_miner import cli
 from trl_miner.commands.compare import _seeds as seeds_of
-from trl_miner.compare import compare
-from trl_miner.compare.recipes import _score_steps, parse_recipe, read_recipes
-from trl_miner.compare.runs import Run, check_folder
+from trl_miner.compare import Run, check_folder, compare, read_facts
 from trl_miner.runs.locks import TRAINING_LOCK, lock_folder
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.runs.training_record import write_compared
@@ -65,8 +63,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 def run_here(*arguments):
     """Run the command in this process, which has imported TRL; the trainings are processes of their own."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        read_recipes_here(patch)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main(command(*arguments)[3:])
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
@@ -114,15 +111,6 @@ def test_sigterm_ends_the_run_and_all_that_it_started(stopped_and_finished):
     assert said.endswith("stopped by SIGTERM. Run the same command to continue.\n")
 
 
-def test_ctrl_c_while_recipes_are_read_leaves_no_child(recipe, tmp_path):
-    process = subprocess.Popen(command([recipe], tmp_path / "out"), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: descendants_of(process), process)  # the reader
-    started = descendants_of(process)
-    process.send_signal(signal.SIGINT)
-    assert "stopped by SIGINT" in process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and living(started) == []
-
-
 @pytest.mark.slow
 def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finished):
     _, output, _, done = stopped_and_finished
@@ -164,7 +152,7 @@ def test_no_file_and_no_line_of_a_comparison_shows_a_secret(stopped_and_finished
 
 
 @pytest.mark.slow
-def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished, read_here, capsys):
+def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished, capsys):
     (grpo, _, _), output, _, _ = stopped_and_finished
     words = command([grpo], output)[3:]
     assert cli.main(words) == 0
@@ -198,52 +186,47 @@ def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
     cases = [
         (write_recipe(tmp_path, "a", lerning_rate=1), [], "a.yaml: unknown key 'lerning_rate'. Did you mean"),
         (write_recipe(tmp_path, "b", max_steps="x"), [], "b.yaml: max_steps must be a whole number: got 'x'"),
-        (write_recipe(tmp_path, "c", miner_gamma=-1), [], "c.yaml: miner_gamma"),
-        (write_recipe(tmp_path, "d", reward_funcs=["math_rewards"]), [], "d.yaml: reward_funcs must name known"),
         (recipe, ["--held_out", "0"], "held_out must be at least 1 to compare: got 0"),
         (recipe, ["--max_stepz", "4"], "grpo.yaml: Unknown option --max_stepz. Did you mean '--max_steps'"),
         (recipe, ["stray"], "Unexpected argument 'stray'"),
     ]
     for path, options, named in cases:
         with pytest.raises(ValueError, match=named):
-            parse_recipe(path, options)
+            read_facts(path, options)
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), (" 7-7 ", [7])])
-def test_seeds_are_a_number_or_a_range(text, seeds):
-    assert [*seeds_of(text)] == seeds
-
-
-@pytest.mark.parametrize("text", ["0", "0-2", "5-4", "-1", "x", "1,2", ""])
-def test_other_seeds_are_refused(text):
-    with pytest.raises(ValueError, match="--seeds must be a number or a range, at least 1: got .*Write 5"):
-        seeds_of(text)
-
-
-def test_a_recipe_is_parsed_with_its_options_and_leaves_no_variables(tmp_path):
-    path = write_recipe(tmp_path, "long", max_steps=300, num_iterations=3, held_out=0, env={"TINY_MARK": "1"})
-    facts = parse_recipe(path, ["--advantage_estimator", "grpo"])
-    # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
-    assert facts["options"][:4] == ["--score_steps", "30", "--held_out", "200"]
-    assert "TINY_MARK" not in os.environ
-
-
-def test_a_number_of_steps_means_generations_for_every_recipe(tmp_path):
-    path = write_recipe(tmp_path, "cut", steps_per_generation=4, num_iterations=2)  # 4 slices, twice each
-    options = parse_recipe(path, [], steps=60)["options"]
-    assert (options[:2], options[-2:]) == (["--score_steps", "48"], ["--max_steps", "480"])
+def test_seeds_are_a_number_or_a_range():
+    assert ([*seeds_of("3")], [*seeds_of("4-5")]) == ([1, 2, 3], [4, 5])
+    for text in ("0", "5-4", "x"):
+        with pytest.raises(ValueError, match="--seeds must be a number or a range, at least 1: got .*Write 5"):
+            seeds_of(text)
 
 
 @pytest.mark.parametrize(
-    ("max_steps", "per_step", "between"),
-    # 40 generations; 10 of 16 optimizer steps; 400, 4 per optimizer step; epochs: every 20 generations
-    [(40, 1, 4), (2, 1, 1), (160, 16, 16), (100, 0.25, 10), (-1, 2, 40)],
+    ("settings", "steps", "first", "last"),
+    [
+        # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
+        (dict(max_steps=300, num_iterations=3, held_out=0), None, ["--score_steps", "30", "--held_out", "200"], []),
+        # 4 slices, twice each
+        (dict(steps_per_generation=4, num_iterations=2), 60, ["--score_steps", "48"], ["--max_steps", "480"]),
+        (dict(generation_batch_size=64, optimizer_batch_size=32, max_steps=200), None, ["--score_steps", "20"], []),
+        (
+            dict(gradient_accumulation_steps=4, steps_per_generation=1, max_steps=100),
+            None,
+            ["--score_steps", "10"],
+            [],
+        ),
+        (dict(max_steps=-1, num_iterations=2), None, ["--score_steps", "40"], []),  # epochs: every 20 generations
+        (dict(max_steps=2, score_steps=5), None, [], []),
+    ],
 )
-def test_scores_are_asked_for_about_ten_times(max_steps, per_step, between):
-    assert _score_steps(max_steps, per_step) == between
+def test_scores_are_asked_for_about_ten_times(tmp_path, settings, steps, first, last):
+    options = read_facts(write_recipe(tmp_path, "own", **settings), [], steps)["options"]
+    assert options[: len(first)] == first and options[len(options) - len(last) :] == last
+    assert len(options) == len(first) + len(last)
 
 
-def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_here):
+def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
     folder = tmp_path / "out" / "grpo" / "seed1"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
@@ -251,16 +234,10 @@ def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path, read_
         compare([recipe], seeds=1, output=tmp_path / "out")
 
 
-def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_path, read_here, monkeypatch):
+def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
     run = Run(tmp_path / "seed1", recipe, {"method": "grpo", "options": [], "seed": 1, "recipe": {}})
     write_compared(run.folder, run.settings)
     check_folder(run)
     with lock_folder(run.folder, TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
         check_folder(run)
-
-
-def test_a_reader_that_crashes_is_told(monkeypatch):
-    monkeypatch.setattr("trl_miner.compare.recipes._CHILD", "raise SystemExit(3)")
-    with pytest.raises(ValueError, match="could not be read: their reader ended with exit code 3"):
-        read_recipes([Path("a.yaml")], None, ["--hub_token", "hf_planted"])

@@ -59,11 +59,6 @@ def test_a_bad_value_is_named_with_what_would_do(tmp_path, change, named):
         config(tmp_path, **change)
 
 
-def test_an_unknown_setting_brings_the_nearest_to_mind(tmp_path):
-    with pytest.raises(TypeError, match="MinerGRPOConfig has no setting 'miner_gama'. Did you mean 'miner_gamma'?"):
-        config(tmp_path, miner_gama=1.0)
-
-
 def test_an_infinite_cap_is_no_cap(tmp_path):
     assert config(tmp_path, miner_lambda_max=float("inf")).miner_lambda_max is None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trl_miner.compare.runs import Run
+from trl_miner.compare import Run
 from trl_miner.runs import checkpoints, eval_folder, held_out, models, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.data.contamination import find_overlaps
-from trl_miner.data.paper_sets import build_deepscaler, build_medical, filtered_out, medmcqa_train_problems
 from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import PromptForm, build_prompt
-from trl_miner.data.training_set import Options, prompt_lengths
+from trl_miner.data.training_set import (
+    Options,
+    answered_right,
+    build_deepscaler,
+    build_medical,
+    medmcqa_train_problems,
+    prompt_lengths,
+)
 
 SMALL = Path(__file__).parent / "benchmarks"
 TEMPLATE = (
@@ -64,7 +70,7 @@ SHORT = "find the sum of the positive divisors of 28"  # 9 words: it overlaps on
         (r"find \( (\frac{1}{2})^2+3\cdot X \)", r"Find $\left(\dfrac{1}{2}\right)^{2} + 3 \times x$.", "exact"),
         ("What is $2-3$?", "What is $2+3$?", None),
         (r"Find the maximum of $\cos x$.", r"Find the maximum of $\sin x$.", None),
-        (f"Yesterday {' '.join(WORDS[2:15])} or so", LONG, "13-gram"),
+        (f"Yesterday {' '.join(WORDS[-13:])}", LONG, "13-gram"),
         (f"Yesterday {' '.join(WORDS[2:14])} or so", LONG, None),
         (SHORT, f"{SHORT.capitalize()}.", "exact"),
         (f"Please do the following. {SHORT}. Then tell us what you found.", f"{SHORT}.", None),
@@ -80,7 +86,7 @@ def test_a_question_overlaps_by_thirteen_words_or_as_a_whole(question, known, ki
     assert [(overlap.row, overlap.kind) for overlap in found] == ([(1, kind)] if kind else [])
 
 
-vocabulary = st.sampled_from([f"w{index}" for index in range(40)])
+vocabulary = st.sampled_from([f"w{index}" for index in range(6)])
 texts = st.lists(vocabulary, min_size=0, max_size=30)
 
 
@@ -124,6 +130,10 @@ def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25)
         "row": 2, "benchmark": "aime25", "problem": "aime25-0", "kind": "exact", "id": "deepscaler-4",
         "source": "deepscaler", "words": "find the sum of the positive divisors of 28",
     }  # fmt: skip
+    card = (tmp_path / "out" / "README.md").read_text()
+    source = hashlib.sha256((SMALL / "deepscaler.jsonl").read_bytes()).hexdigest()
+    for line in ("- deepscaler: 6 rows of", "repeated question: 1", "written: 3", source, "kept: aime25: 1 rows"):
+        assert line in card
 
 
 def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_path):
@@ -155,16 +165,6 @@ def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
         build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
 
 
-def test_the_card_counts_rows_and_names_the_source(tokenizer, tmp_path, aime25):
-    source = SMALL / "deepscaler.jsonl"
-    build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), benchmarks={"aime25": aime25}, source=source)
-    card = (tmp_path / "out" / "README.md").read_text()
-    source_sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    for line in ("- deepscaler: 6 rows of", "- dropped: repeated question: 1", "- written: 3", source_sha256,
-                 "- aime25: 1 rows"):  # fmt: skip
-        assert line in card
-
-
 @pytest.mark.parametrize(
     ("style", "row", "message"),
     [
@@ -192,18 +192,14 @@ def test_what_makes_no_training_set_is_named(tmp_path, style, row, message):
 # Medical
 
 
-def write_answers(root, texts, problems=None, temperature=0.0):
+def write_answers(root, texts):
     """A result folder of `trl-miner eval`; `texts` by id, in any order, with a broken last line."""
     folder = root / "medmcqa_train"
     folder.mkdir(parents=True, exist_ok=True)
-    problems = problems or medmcqa_train_problems(SMALL / "medmcqa_train.jsonl")
-    fields = ("id", "question", "solution", "options", "level")
-    rows = [{field: getattr(asked, field) for field in fields} for asked in problems]
-    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     rest = {"sample": 0, "seed": 0, "tokens": 5, "truncated": False}
     lines = [json.dumps({"problem": name, "text": text, **rest}) for name, text in texts]
     (folder / "samples.jsonl").write_text("\n".join([*lines, '{"problem": "train-1", "sam']))
-    (root / "settings.json").write_text(json.dumps({"model": "some/model", "temperature": temperature}))
+    (root / "settings.json").write_text('{"model": "some/model"}')
     return root
 
 
@@ -244,15 +240,9 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
     assert "some/model" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_answers_must_be_greedy_and_to_every_question(tmp_path):
+def test_every_question_needs_an_answer(tmp_path):
     problems = medmcqa_train_problems(SMALL / "medmcqa_train.jsonl")
-    others = [dataclasses.replace(problems[0], question="?"), *problems[1:]]
-    folders = {
-        r"1 of 3 have none in .* Run the same command again": write_answers(tmp_path / "missing", ANSWERS[:2]),
-        "1 of 3 have none": write_answers(tmp_path / "other", ANSWERS, others),
-        "were sampled at temperature 0.7": write_answers(tmp_path / "warm", ANSWERS, temperature=0.7),
-        "there is no such file": tmp_path / "nowhere",
-    }
-    for message, folder in folders.items():
-        with pytest.raises(ValueError, match=message):
-            filtered_out(folder, problems)
+    write_answers(tmp_path / "missing", ANSWERS[:2])
+    for folder, count in (("missing", 1), ("nowhere", 3)):
+        with pytest.raises(ValueError, match=f"{count} of 3 have none in .* Run `trl-miner data medical` again"):
+            answered_right(tmp_path / folder, problems)

@@ -45,7 +45,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
             asked.append(draw.key[0])
             yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False)
 
-    from trl_miner.data.paper_sets import medmcqa_train_problems
+    from trl_miner.data.training_set import medmcqa_train_problems
 
     problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
@@ -69,7 +69,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
     ("arguments", "message"),
     [
         (["deepscaler", "--check-against"], "--local deepscaler=PATH"),
-        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks, or be none: got 'aime'"),
+        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks: got 'aime'"),
         (["deepscaler", "--check-against", "aime24"], "--local aime24=PATH"),
         (["deepscaler", "--max-prompt-tokens", "0", "--check-against"], "prompt"),
     ],
@@ -86,43 +86,22 @@ def test_what_is_missing_is_named_with_its_flag(base_model_folder, tmp_path, arg
 def test_contamination_is_removed_on_request(base_model_folder, tmp_path, monkeypatch):
     """Of its 3 clean rows DeepScaleR's file shares one with AIME 2025."""
     monkeypatch.setitem(BENCHMARKS, "aime25", dataclasses.replace(BENCHMARKS["aime25"], problems=3))
+    arguments = ["data", "deepscaler", "--tokenizer", str(base_model_folder), "--check-against", "aime25"]
+    arguments += ["--local", f"aime25={FILES / 'aime25'}", f"deepscaler={FILES / 'deepscaler.jsonl'}"]
     for flag, left in (([], 3), (["--decontaminate"], 2)):
-        arguments = [
-            "data",
-            "deepscaler",
-            "--tokenizer",
-            str(base_model_folder),
-            "--output",
-            str(tmp_path / str(left)),
-            *flag,
-        ]
-        arguments += ["--check-against", "aime25", "--local", f"aime25={FILES / 'aime25'}"]
-        assert cli.main([*arguments, f"deepscaler={FILES / 'deepscaler.jsonl'}"]) == 0
+        assert cli.main([*arguments, "--output", str(tmp_path / str(left)), *flag]) == 0
         assert len(load_dataset(str(tmp_path / str(left)), split="train")) == left
 
 
 def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
-    """From files to a training step: the options reach the reward, and what cannot be judged is logged."""
-    from trl_miner.data.paper_sets import build_medical, medmcqa_train_problems
-    from trl_miner.data.training_set import Options
-    from trl_miner.evaluation import evaluate as run
-    from trl_miner.evaluation.evaluate import ModelOptions
+    """The options reach the reward, and what cannot be judged is logged."""
     from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 
-    source = FILES / "medmcqa_train.jsonl"
-    run.sample_filter(ModelOptions(str(base_model_folder), backend="transformers"), tmp_path / "greedy", source, None)
-    assert len(medmcqa_train_problems(source)) == 3
-    build_medical(
-        tmp_path / "medical",
-        Options(str(base_model_folder), "plain"),
-        samples_folder=tmp_path / "greedy",
-        benchmarks={},
-        medqa_source=FILES / "medqa_train.jsonl",
-        medmcqa_source=source,
-    )
+    row = {"prompt": "Which?", "solution": "B", "options": ["Ear", "Knee"]}
+    (tmp_path / "medical.jsonl").write_text(4 * (json.dumps(row) + "\n"))
     recipe = {
-        "model_name_or_path": str(base_model_folder), "dataset_name": str(tmp_path / "medical"), "bf16": False,
+        "model_name_or_path": str(base_model_folder), "dataset_name": str(tmp_path / "medical.jsonl"), "bf16": False,
         "output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "per_device_train_batch_size": 4,
         "num_generations": 4, "max_completion_length": 4, "reward_funcs": ["choice_reward"], "logging_steps": 1,
         "report_to": "none", "disable_tqdm": True,

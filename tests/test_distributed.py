@@ -1,10 +1,8 @@
 """The same global batch on 1, 2 and 4 real gloo processes, and a real trainer on 1 and 2."""
 
 import json
-import math
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,9 +20,8 @@ from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.runs.prompt_ledger import FILE, parse_ledger
-from trl_miner.trainer.dynamic_sampling import Group, join_rounds
+from trl_miner.trainer.dynamic_sampling import join_rounds
 from trl_miner.trainer.generation_batch import GeneratedRound, prompt_keys
-from trl_miner.trainer.micro_batches import plan_micro_batches
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -62,7 +59,6 @@ def worker(size: int, folder: Path) -> None:
         padded[:, :width] = found.advantages_NT
         results[name] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
     results |= run_token_losses(world, rewards, logps, mask, local, width)
-    results |= planned(world)
     results["sum"] = world.sum(torch.tensor(float(world.rank + 1)))
     broken = logps.clone()
     broken[21, 0], mask[21, 0] = float("nan"), 1  # the last process's row
@@ -91,20 +87,6 @@ def run_token_losses(world, rewards, logps, mask, local, width):
         numbers = [found.clip_low or 0, found.clip_high or 0, *found.metrics.values()]
         results[name] = (world.gather(padded), torch.tensor(numbers))
     return results
-
-
-def planned(world):
-    """The first process has four rows of 8 + 2 tokens, of which all teach; the others' are short, or do not teach."""
-    length, advantage = (8, 1.0) if world.rank == 0 else (2, float(world.rank == 1))
-    ids = torch.ones(2, 8, dtype=torch.long)
-    batch = {"prompt_ids": ids[:, :2], "prompt_mask": ids[:, :2], "completion_ids": ids}
-    batch |= {
-        "completion_mask": (torch.arange(8) < length).long().repeat(2, 1),
-        "advantages": torch.full((2,), advantage),
-    }
-    settings = dict(has_kl=False, loss_type="dapo", least=1)
-    plans = {most: plan_micro_batches([batch] * 2, max_tokens=most, world=world, **settings) for most in (None, 10)}
-    return {f"micro-batches of {most}": [len(rows) for rows in plan.parts] for most, plan in plans.items()}
 
 
 @pytest.fixture(scope="module")
@@ -150,18 +132,6 @@ def test_a_bad_row_of_one_process_stops_them_all(results, size):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_every_process_goes_through_as_budget_small(results, size):
-    """By rows two each, as there are two micro-batches. Of ten tokens at most, the first process needs four, a row in
-    each; the second's rows of 2 + 2 tokens would do with two, and the others' with none."""
-    parts = {
-        name: [result[name] for result in results[size]] for name in ("micro-batches of None", "micro-batches of 10")
-    }
-    idle = size - 2
-    assert parts["micro-batches of None"] == [[2, 2], [2, 2], *[[0, 0]] * idle]
-    assert parts["micro-batches of 10"] == [[1, 1, 1, 1], [1, 1, 1, 1], *[[0, 0, 0, 0]] * idle]
-
-
-@pytest.mark.parametrize("size", [2, 4])
 def test_sums_are_global(results, size):
     assert all(result["sum"] == sum(range(1, size + 1)) for result in results[size])  # 1 + 2, 1 + 2 + 3 + 4
 
@@ -171,100 +141,46 @@ def test_a_distributed_world_needs_a_group():
         DistributedWorld()
 
 
-G = 4  # rollouts of a prompt in the rounds below
-
-
 class Image:
     """Stands for what only pickling can send; tells who was sent from here."""
 
     sent = []
 
-    def __init__(self, place):
-        self.place = place
-
-    def __eq__(self, other):
-        return self.place == other.place
+    def __init__(self, name):
+        self.name = name
 
     def __getstate__(self):
-        self.sent.append(self.place)
+        self.sent.append(self.name)
         return self.__dict__
 
 
-def random_rounds(seed, size):
-    """Return the rounds of all processes, by process, and which groups of them are in the batch."""
-    random = Random(seed)
-    unit = size // math.gcd(size, G)  # prompts
-    counts = [unit * random.randint(1, 3) for _ in range(random.randint(2, 4))]  # prompts by round
-    by_rank = [[] for _ in range(size)]
-    for r, count in enumerate(counts):
-        rewards_NF = torch.rand(count * G, 2, generator=torch.Generator().manual_seed(seed + r))
-        for rank in range(size):
-            rows = [{"prompt": f"{r}/{rank}/{i}", "image": Image((r, rank, i))} for i in range(count * G // size)]
-            ids = [[random.randrange(70_000) for _ in range(random.randint(0, 5))] for _ in rows]
-            logps = [[random.choice([-random.random(), None]) for _ in one] for one in ids]
-            masks = [[random.randint(0, 1) for _ in one] for one in ids] if random.random() < 0.5 else None
-            texts = np.array([str(one) for one in ids])  # not a list, but one value for each row
-            if random.random() < 0.2:
-                ids = [torch.tensor(one) for one in ids]
-            extra = {name: [f"{name}{i}" for i in range(len(rows))] for name in "abc" if random.random() < 0.5}
-            generated = (ids, ids, masks, texts, logps, {}, None, [])
-            by_rank[rank].append(GeneratedRound(rows, generated, rewards_NF, extra))
-    places = [(r, place) for r, count in enumerate(counts) for place in range(count)]
-    groups = sorted(random.sample(places, len(places) // unit // 2 * unit or unit))
-    return by_rank, [Group(r, place, 0, True) for r, place in groups]
-
-
-def joined_by_hand(by_rank, groups, rank):
-    """Return what `join_rounds` must on that process, and the images that it must send."""
-    size = len(by_rank)
-    rows, values, sent = [], [], []
-    wanted = [(r, place * G + i) for r, place, *_ in groups for i in range(G)]
-    share = len(wanted) // size
-    for place, (r, row) in enumerate(wanted):
-        owner, i = divmod(row, len(by_rank[0][r].rows))
-        one = by_rank[owner][r]
-        if place // share == rank:
-            rows.append(one.rows[i])
-            columns = {k: one.generated[k][i] for k in range(5) if one.generated[k] is not None}
-            values.append({**columns, **{name: column[i] for name, column in one.extra.items()}})
-        elif owner == rank:
-            sent.append((r, rank, i))
-    every = [one for rounds in by_rank for one in rounds]
-    names = {k for one in every for k in range(5) if one.generated[k] is not None} | {
-        n for one in every for n in one.extra
-    }
-    found = {name: [value.get(name) for value in values] for name in names}
-    generated = (*(found.get(k) for k in range(5)), {}, None, [])
-    rewards_NF = torch.stack([by_rank[0][r].rewards_NF[row] for r, row in wanted])
-    return rows, generated, {name: found[name] for name in sorted(names - {*range(5)})}, rewards_NF, sent
-
-
-def assembling(size):
+def joining():
+    """Two rounds of two rows on each process; one has no masks, and one process alone has a column b."""
     PartialState._reset_state()  # the warm process had one of its own
     PartialState(cpu=True)
-    world = current_world()
-    for seed in range(40):
-        by_rank, groups = random_rounds(seed, size)
-        rows, generated, extra, rewards_NF, sent = joined_by_hand(by_rank, groups, world.rank)
-        generated = tuple(
-            [one.tolist() if isinstance(one, torch.Tensor) else one for one in part]
-            if isinstance(part, list)
-            else part
-            for part in generated
-        )
-        rounds, Image.sent = by_rank[world.rank], []
-        wanted = [(r, place * G + i) for r, place, *_ in groups for i in range(G)]
-        found = join_rounds(rounds, wanted, world)
-        assert (found.rows, found.generated, found.extra) == (rows, generated, extra), seed
-        assert [*found.extra] == [*extra]  # TRL gathers them in this order
-        assert torch.equal(found.rewards_NF, rewards_NF)
-        assert sorted(Image.sent) == sorted(sent) and not rounds, seed
+    world, rounds = current_world(), []
+    for r in range(2):
+        names = [f"{r}{world.rank}{i}" for i in range(2)]
+        ids = torch.tensor([[int(name)] for name in names])
+        masks = None if r else [[1], [0]]
+        extra = {"c": names} | ({"b": names} if world.rank else {})
+        generated = (ids, ids.tolist(), masks, np.array(names), None, {}, None, [])
+        rewards_NF = torch.arange(4.0).unsqueeze(1) + 10 * r
+        rounds.append(GeneratedRound([Image(name) for name in names], generated, rewards_NF, extra))
+    found = join_rounds(rounds, [(0, 0), (1, 3), (1, 0), (0, 3)], world)
+    names = [["000", "111"], ["100", "011"]][world.rank]
+    assert [row.name for row in found.rows] == found.extra["c"] == [*found.generated[3]] == names
+    assert found.generated[0] == found.generated[1] == [[int(name)] for name in names]
+    assert found.generated[2] == [[[1], None], [None, [0]]][world.rank] and found.generated[4:] == (None, {}, None, [])
+    assert found.extra["b"] == [[None, "111"], [None, "011"]][world.rank]
+    assert [*found.extra] == ["b", "c"]  # TRL gathers them in this order
+    assert found.rewards_NF.flatten().tolist() == [0, 13, 10, 3] and not rounds
+    assert Image.sent == [["100"], ["111"]][world.rank]
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_rounds_are_joined_in_the_order_of_the_batch_and_only_rows_that_move_are_sent(size):
-    call_on_ranks(size, assembling, size)
+def test_rounds_are_joined_in_the_order_of_the_batch_and_only_rows_that_move_are_sent():
+    call_on_ranks(2, joining)
 
 
 def train_on(num_processes: int, policy: str, folder: Path) -> dict:

@@ -68,7 +68,7 @@ def test_the_embedded_recipe_s_kind_passes_here_and_says_so(recipe, capsys):
     assert main(["doctor", str(recipe())]) == 0
     printed = capsys.readouterr().out
     assert (
-        "on this machine" in printed and "accepts 20 of 20 golds" in printed and "0 failed, 0 not checked" in printed
+        "on this machine" in printed and "accepts the first golds" in printed and "0 failed, 0 not checked" in printed
     )
     assert "together" in printed
 
@@ -219,7 +219,7 @@ def test_of_data_on_the_hub_the_first_rows_are_read(recipe, monkeypatch):
         asked.append((path, streaming))
         return {"train": Dataset.from_list([{"prompt": "1 + 1", "solution": "2"}] * 300).to_iterable_dataset()}
 
-    monkeypatch.setattr("trl_miner.training_data.load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     for settings in ({}, {"held_out": 0.1}, {"held_out": 5000}):
         result = found(recipe(dataset_name="org/numbers", **settings))
         assert asked.pop() == ("org/numbers", True) and not asked
@@ -250,7 +250,7 @@ def test_golds_of_two_tasks_are_each_fed_to_their_own_verifier(recipe, tmp_path)
     path = recipe(dataset_name=str(tmp_path / "set"), reward_funcs=["math_reward", "choice_reward"])
     findings, _ = examination.examine(path, [], machine.this_machine())
     texts = [finding.text for finding in findings if finding.about == "verifier"]
-    assert texts == ["math_reward accepts 1 of 1 golds.", "choice_reward accepts 2 of 2 golds."]
+    assert texts == ["math_reward accepts the first golds.", "choice_reward accepts the first golds."]
 
 
 def test_an_embedded_model_is_looked_at(recipe):

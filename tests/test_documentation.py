@@ -27,13 +27,13 @@ MODULES = sorted(
 
 
 def own_names(module):
-    """Public classes and functions of a module."""
+    """Public classes and functions of a module; the types of records, which a function makes, are not among them."""
     return {
         name: value
         for name, value in vars(module).items()
         if not name.startswith("_")
         and (inspect.isfunction(value) or inspect.isclass(value))
-        and value.__module__ == module.__name__
+        and (value.__module__, value.__name__) == (module.__name__, name)
         and name in getattr(module, "__all__", [name])
     }
 

@@ -80,16 +80,6 @@ def test_a_rounding_error_does_not_get_a_dose():
     assert state.scale == 1e5 and found.advantages_BT[0, 0].item() == pytest.approx(1e-13)
 
 
-def test_a_batch_without_all_right_prompts_stands_in_for_the_next():
-    _, mask, scores = batch()
-    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0] * 6)
-    kinds = group_kinds(rewards, 4)
-    advantages = run("miner", rewards, mask, scores, dose_share=0.1)
-    known = Rollouts(rewards, rewards, mask, kinds, 4, score=None)
-    _, state = give_dose(Estimate(advantages, advantages.mean(dim=1)), known, kinds.is_ph_N, DoseState(0.0))
-    assert state.other_mass == pytest.approx(advantages.square().sum().sqrt().item())
-
-
 def test_one_measured_share_gives_the_odds():
     # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
     first = steer_share(start_dose(0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
@@ -168,21 +158,8 @@ def test_what_is_logged_does_not_change_the_dose(policy, tmp_path):
     both = trained(policy, tmp_path / "both", log_gradient_share=2, **settings)
     assert all(torch.equal(weights(both)[name], weight) for name, weight in weights(alone).items())
     assert RunState.of(both).dose == RunState.of(alone).dose != {}
-
-
-def test_a_resumed_run_goes_on_with_its_dose(policy, tmp_path):
-    """The checkpoint lies between the two steps of a generation."""
-    halves = dict(per_device_train_batch_size=6, steps_per_generation=2, save_strategy="steps", save_steps=3)
-    halves |= dict(dose_share=0.01)
-    whole = trained(policy, tmp_path, max_steps=5, **halves)
-    args = config(tmp_path, max_steps=5, **halves)
-    resumed = type(whole)(policy, whole.reward_funcs[0], args, whole.train_dataset)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert RunState.of(resumed).dose == RunState.of(whole).dose != {}
-    assert RunState.of(resumed).dose["state"]["measurements"] > 0
-    resumed.args.dose_share = 0.5  # what was steered to another target is of no use
-    assert resumed._gradient_share._state == start_dose(0.5)
-    assert all(torch.equal(weights(resumed)[name], weight) for name, weight in weights(whole).items())
+    both.args.dose_share = 0.5  # what was steered to another target is of no use
+    assert both._gradient_share._state == start_dose(0.5)
 
 
 def test_a_share_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
@@ -198,16 +175,12 @@ SHARE = dict(dose_share=0.05)
     ("settings", "message"),
     [
         (dict(dose_share=0.0), "above 0 and below 1.*got 0.0.*grpo alone"),
-        (dict(dose_share=1), "above 0 and below 1.*got 1"),
-        (dict(dose_share=-0.1), "above 0 and below 1.*got -0.1"),
         (dict(dose_share=math.nan), "above 0 and below 1.*got nan"),
         (dict(dose_share=True), "dose_share must be .*got True"),
-        (dict(dose_share="gradient"), "dose_share must be .*got 'gradient'"),
         (dict(SHARE, miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose_share.*0.001"),
         (dict(SHARE, advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
         (dict(SHARE, advantage_estimator="ucas"), "beside another method of mixed ones: got"),
         (dict(SHARE, advantage_estimator="grpo", all_right="none"), "all_right='none', which has none"),
-        (dict(SHARE, advantage_estimator="ngrpo", all_right="none"), "all_right='none', which has none"),
         (
             dict(SHARE, advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
             "all_right: reinforce_pp_baseline, which leaves it nothing but the batch's offset",

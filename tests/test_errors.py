@@ -62,8 +62,8 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
     assert len(names) > 250
     for name in names:
         parser.recipe = {name: datetime.date(2026, 1, 1)}
-        with pytest.raises(ValueError, match=f"r.yaml: {name} must be .*: got ") as told:
-            check_recipe(parser, "r.yaml")
+        with pytest.raises(ValueError, match=f"^{name} must be .*: got ") as told:
+            check_recipe(parser)
         assert "\n" not in str(told.value)
 
 
@@ -110,11 +110,6 @@ def test_what_only_the_training_can_find_out(change, told, policy, tmp_path, cap
 
 def test_python_gets_the_same_texts(policy):
     settings = dict(use_cpu=True, bf16=False, report_to="none", output_dir="unused")
-    assert MinerGRPOConfig(miner_gamma="2", **settings).miner_gamma == 2.0  # as in a recipe
-    with pytest.raises(ValueError, match=r"miner_gamma must be a number: got 'two'\. The default is"):
-        MinerGRPOConfig(miner_gamma="two", **settings)
-    with pytest.raises(ValueError, match="learning_rate must be a number: got 'x'"):
-        MinerGRPOConfig(learning_rate="x", **settings)
     config = MinerGRPOConfig(per_device_train_batch_size=4, num_generations=4, **settings)
     rows = Dataset.from_list([{"question": "1+1", "solution": "2"}])
     with pytest.raises(ValueError, match="must have a column prompt: got question, solution. Rename"):

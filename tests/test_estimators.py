@@ -1,6 +1,7 @@
 """The methods that MINER is compared with, against the numbers of their own code."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -26,38 +27,43 @@ def tensors(case, *names):
     return [torch.tensor(case[name]) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("case", "subtracts"),
-    [
-        pytest.param(*golden_cases("reinforce_plus_plus")[0].values, False, id="reinforce_pp"),
-        pytest.param(*golden_cases("reinforce_plus_plus_baseline")[0].values, True, id="reinforce_pp_baseline"),
-    ],
-)
-def test_reinforce_pp_agrees_with_the_published_code(case, subtracts):
+def reinforce_pp(case, subtracts=False):
     rewards, mask = tensors(case, "rewards", "mask")
-    advantages = reinforce_pp_advantages(rewards, mask.sum(dim=1), case["G"], subtract_group_mean=subtracts)
-    assert_matches_golden(advantages.unsqueeze(1) * mask, case)
+    return reinforce_pp_advantages(rewards, mask.sum(dim=1), case["G"], subtract_group_mean=subtracts)[:, None] * mask
 
 
-@pytest.mark.parametrize("case", golden_cases("entropy_adv"))
-def test_entropy_adv_agrees_with_the_published_code(case):
+def entropy_adv(case):
     rewards, entropies, mask = tensors(case, "rewards", "entropies", "mask")
-    grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
-    assert_matches_golden(entropy_advantages(grpo, entropies, mask, **case["hyper"]), case)
+    return entropy_advantages(
+        group_relative_advantages(rewards, case["G"], std_eps=1e-6), entropies, mask, **case["hyper"]
+    )
 
 
-@pytest.mark.parametrize("case", golden_cases("ucas_upstream"))
-def test_ucas_agrees_with_upstream(case):
+def ucas(case):
     rewards, logits, certainty, mask = tensors(case, "rewards", "token_logits", "self_certainty", "mask")
     grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
-    found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"])
-    assert_matches_golden(found, case)
+    return ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"])
 
 
-@pytest.mark.parametrize("case", golden_cases("passk"))
-def test_passk_agrees_with_the_published_code(case):
+def passk(case):
     rewards, mask = tensors(case, "rewards", "mask")
-    assert_matches_golden(passk_advantages(rewards, case["G"]).unsqueeze(1) * mask, case)
+    return passk_advantages(rewards, case["G"])[:, None] * mask
+
+
+PUBLISHED = {
+    "reinforce_plus_plus": reinforce_pp,
+    "reinforce_plus_plus_baseline": partial(reinforce_pp, subtracts=True),
+    "entropy_adv": entropy_adv,
+    "ucas_upstream": ucas,
+    "passk": passk,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case.values[0]) for name in PUBLISHED for case in golden_cases(name)]
+)
+def test_a_method_agrees_with_the_published_code(name, case):
+    assert_matches_golden(PUBLISHED[name](case), case)
 
 
 def test_passk_leaves_out_what_could_not_be_scored():
@@ -91,12 +97,6 @@ def test_certainty_credits_the_surest_rollouts_of_an_all_right_prompt():
     assert found.tolist() == pytest.approx([2**-0.5, 0.0, 2**-0.5, -(2**-0.5)])
 
 
-def test_reinforce_pp_by_hand():
-    # rewards 1 and 0 on 3 and 1 tokens: mean .75, squares 3 * .0625 + .5625 = .75, / (4 - 1) = .25
-    found = reinforce_pp_advantages(torch.tensor([1.0, 0.0]), torch.tensor([3, 1]), 2)
-    assert found.tolist() == pytest.approx([0.25 / 0.5, -0.75 / 0.5])
-
-
 @pytest.mark.parametrize("subtracts", [False, True])
 def test_an_unscorable_rollout_is_left_out_of_the_whitening(subtracts):
     rewards, tokens = torch.tensor([1.0, 0.0, NAN, NAN]), torch.tensor([3, 1, 9, 9])
@@ -108,29 +108,6 @@ def test_an_unscorable_rollout_is_left_out_of_the_whitening(subtracts):
 @pytest.mark.parametrize("tokens", [[0, 0], [1, 0]])
 def test_a_batch_without_two_tokens_gives_finite_advantages(tokens):
     assert reinforce_pp_advantages(torch.tensor([1.0, 0.0]), torch.tensor(tokens), 2).isfinite().all()
-
-
-def test_entropy_adv_by_hand():
-    # A 1.5: .4 * 1 = .4 below the limit .75, .4 * 5 = 2 above it; A -.5: limit .25; A 0: no bonus
-    advantages, entropies = torch.tensor([1.5, -0.5, 0.0]), torch.tensor([[1.0, 5.0], [1.0, 0.5], [9.0, 9.0]])
-    found = entropy_advantages(advantages, entropies, torch.tensor([[1, 1], [1, 1], [1, 0]]))
-    assert found.flatten().tolist() == pytest.approx([1.9, 2.25, -0.25, -0.3, 0.0, 0.0])
-
-
-def test_ucas_taxes_a_homogeneous_group_by_its_tokens_alone():
-    # logits 0, 1, 3 over the batch: tax .05 * (0, 1/3, 1)
-    rewards, logits = torch.ones(2), torch.tensor([[0.0, 1.0], [3.0, 99.0]])
-    mask, certainty = torch.tensor([[1, 1], [1, 0]]), torch.tensor([[2.0, 4.0], [1.0, 1.0]])
-    found = ucas_advantages(rewards, torch.zeros(2), logits, certainty, mask, num_generations=2)
-    assert found.flatten().tolist() == pytest.approx([0.0, -0.05 / 3, -0.05, 0.0])
-
-
-def test_ucas_rewards_the_unsure_right_answer_more():
-    rewards, certainty = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([[1.0], [3.0], [1.0], [3.0]])
-    grpo = group_relative_advantages(rewards, G)
-    found = ucas_advantages(rewards, grpo, torch.zeros(4, 1), certainty, torch.ones(4, 1), num_generations=G)
-    unsure_right, sure_right, unsure_wrong, sure_wrong = found.flatten().tolist()
-    assert unsure_right > grpo[0] > sure_right > 0 > unsure_wrong > grpo[2] > sure_wrong
 
 
 def test_ucas_never_taxes_a_right_answer_below_zero():
@@ -297,10 +274,7 @@ def test_without_a_mixed_prompt_the_other_method_does_not_pay_all_right_ones_eit
     ("form", "words"),
     [
         ("minor", "got 'minor'"),
-        ("", "must be one of"),
-        ([], "must be one of"),
         ("ucas+miner", "must be one of"),
-        (["ucas", "miner"], "must be one of"),
         ("none", "got 'none'"),
     ],
 )
@@ -359,15 +333,8 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
             "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
             "advantage_estimator: grpo with all_right: ucas",
         ),
-        (dict(all_right="none"), "Write advantage_estimator: grpo with all_right: none"),
         (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
-        (dict(all_wrong="miner"), "acts on all-wrong prompts: got 'miner', which gives them nothing"),
         (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
-        (dict(all_wrong="own_estimators.by"), "all_wrong: 'own_estimators.by' could not be imported"),
-        (
-            dict(advantage_estimator="grpo", all_wrong="ucas", dynamic_sampling=True),
-            "drops the all-wrong prompts that UCAS learns from: got advantage_estimator='grpo', all_wrong='ucas'",
-        ),
         (
             dict(advantage_estimator="ucas", dynamic_sampling=True),
             "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
@@ -383,11 +350,3 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
 def test_a_contradiction_says_what_to_write(settings, words):
     with pytest.raises(ValueError, match=words):
         MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings)
-
-
-def test_dynamic_sampling_may_drop_prompts_that_get_nothing():
-    for own in (
-        dict(advantage_estimator="ucas", all_right="none", all_wrong="none"),
-        dict(advantage_estimator="entropy_adv"),
-    ):
-        assert MinerGRPOConfig("unused", use_cpu=True, bf16=False, dynamic_sampling=True, **own).dynamic_sampling

@@ -165,9 +165,11 @@ def test_verdicts_agree_with_the_table_on_a_third_of_it():
         (r"\text{Tue}", r"\text{Tuesday}", True),
         (r"3:45\text{ AM}", r"3:45\text{ PM}", False),
         (r"3:45\text{ p.m.}", r"3:45\text{ PM}", True),
+        ("x y", "x - y", False),  # a hyphen stands between words, a minus between variables
+        (r"\text{St. John-Smith}", r"\text{St John Smith}", True),
     ],
 )
-def test_dates_and_halves_of_the_day(answer, gold, verdict):
+def test_dates_halves_of_the_day_and_hyphens(answer, gold, verdict):
     assert math_answers.is_correct((answer,), "", gold) is verdict
 
 

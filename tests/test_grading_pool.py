@@ -29,8 +29,8 @@ def job(content, gold="17"):
     return Job((content,), "", gold, False)
 
 
-def scores(outcomes):
-    return [outcome.result.is_correct if outcome.result else outcome.reason for outcome in outcomes]
+def scores(results):
+    return [result.reason or result.is_correct for result in results]
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,25 @@ def kinds_of(rewards, num_generations=2, **kwargs):
     return "".join("PHNU"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist())
 
 
-def test_kinds_follow_correctness():
-    assert kinds_of([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]) == "PHN"
-
-
-def test_rewards_of_minus_one_are_wrong_not_a_homogeneous_success():
+NAN = float("nan")
+KINDS = {
+    "correctness decides": ("PHN", [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], {}),
     # the published code asks "std 0 and mean not 0", which takes -1, -1 for a success
-    assert kinds_of([-1.0, -1.0, 1.0, 1.0, -1.0, 1.0]) == "NPH"
+    "-1 is wrong": ("NPH", [-1.0, -1.0, 1.0, 1.0, -1.0, 1.0], {}),
+    "a second reward that differs": ("HP", [1.1, 1.0, 1.1, 1.1], dict(verifier_rewards_N=[1.0] * 4)),
+    "a constant second reward": ("NP", [1.0, 1.0, 2.0, 2.0], dict(verifier_rewards_N=[0.0, 0.0, 1.0, 1.0])),
+    "advantages that differ": ("HP", [1.0] * 4, dict(advantages_N=[0.5, -0.5, 0.0, 0.0])),
+    "unscorable": ("UUU", [1.0, NAN, 0.0, NAN, NAN, NAN], {}),
+    "a format reward says not what the verifier did not": ("U", [1.0, 1.0], dict(verifier_rewards_N=[NAN, NAN])),
+    "mixed, whatever the third is": ("H", [1.0, NAN, 0.0], dict(num_generations=3)),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_groups(name):
+    letters, rewards, given = KINDS[name]
+    given = {key: torch.tensor(value) if isinstance(value, list) else value for key, value in given.items()}
+    assert kinds_of(rewards, **given) == letters
 
 
 def test_equal_rewards_are_homogeneous_even_where_their_float_std_is_not_zero():
@@ -31,37 +43,13 @@ def test_equal_rewards_are_homogeneous_even_where_their_float_std_is_not_zero():
     assert kinds_of([0.3] * 6, 6, correct_threshold=0.3) == "P"
 
 
-def test_a_second_reward_that_still_differs_leaves_the_group_to_grpo():
-    verifier = torch.tensor([1.0, 1.0, 1.0, 1.0])
-    assert kinds_of([1.1, 1.0, 1.1, 1.1], verifier_rewards_N=verifier) == "HP"
-
-
-def test_a_constant_second_reward_does_not_make_wrong_answers_right():
-    verifier = torch.tensor([0.0, 0.0, 1.0, 1.0])
-    assert kinds_of([1.0, 1.0, 2.0, 2.0], verifier_rewards_N=verifier) == "NP"
-
-
-def test_equal_totals_with_different_advantages_are_heterogeneous():
-    advantages = torch.tensor([0.5, -0.5, 0.0, 0.0])
-    assert kinds_of([1.0, 1.0, 1.0, 1.0], advantages_N=advantages) == "HP"
-
-
-def test_an_unscorable_rollout_makes_its_group_neither_all_right_nor_all_wrong():
-    nan = float("nan")
-    assert kinds_of([1.0, nan, 0.0, nan, nan, nan]) == "UUU"
-    assert kinds_of([1.0, nan, 0.0], 3) == "H"  # whatever the third is
-    # a format reward cannot say what the verifier did not
-    assert kinds_of([1.0, 1.0], verifier_rewards_N=torch.tensor([nan, nan])) == "U"
-
-
 def test_behind_the_gate_only_correctness_tells_rollouts_apart():
-    nan = float("nan")
-    verifier = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, nan, 1.0, 1.0, 0.0, 0.0])
-    totals = torch.tensor([1.25, 1.75, 0.0, 0.5, 1.5, 0.5, 1.0, 0.5, 0.3, 0.3, 0.5, nan])
+    verifier = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, NAN, 1.0, 1.0, 0.0, 0.0])
+    totals = torch.tensor([1.25, 1.75, 0.0, 0.5, 1.5, 0.5, 1.0, 0.5, 0.3, 0.3, 0.5, NAN])
     advantages = torch.tensor([-0.7, 0.7, -0.7, 0.7, 0.7, -0.7, 0.7, -0.7, 1e-4, 1e-4, 0.0, 0.0])
     found = gate_on_correctness(totals, advantages, 2, verifier_rewards_N=verifier)
     # all right: (1.25 + 1.75) / 2; all wrong: (0 + .5) / 2; mixed stays; unscorable: (1 + .5) / 2; equal ones stay
-    expected = torch.tensor([1.5, 1.5, 0.25, 0.25, 1.5, 0.5, 0.75, 0.75, 0.3, 0.3, 0.5, nan])
+    expected = torch.tensor([1.5, 1.5, 0.25, 0.25, 1.5, 0.5, 0.75, 0.75, 0.3, 0.3, 0.5, NAN])
     assert torch.equal(found.rewards_N.nan_to_num(-1), expected.nan_to_num(-1))
     assert found.is_gated_N.tolist() == [True] * 4 + [False] * 2 + [True] * 2 + [False] * 4
     assert torch.equal(found.advantages_N, advantages.masked_fill(found.is_gated_N, 0.0))
@@ -75,9 +63,8 @@ def test_the_gate_stops_advantages_that_differ_where_total_rewards_do_not():
 
 
 def test_group_mean_leaves_nan_out():
-    nan = float("nan")
     # (1 + 3) / 2 = 2; a whole group of NaN has no mean
-    mean = group_mean(torch.tensor([1.0, 3.0, nan, nan, nan, nan]), 3)
+    mean = group_mean(torch.tensor([1.0, 3.0, NAN, NAN, NAN, NAN]), 3)
     assert mean[:3].tolist() == [2.0, 2.0, 2.0] and mean[3:].isnan().all()
 
 

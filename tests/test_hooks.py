@@ -6,9 +6,7 @@ from functools import partial
 import pytest
 import torch
 from harness import (
-    call_on_ranks,
     config,
-    leave,
     metrics_of,
     mixed_reward,
     never_all_right,
@@ -18,9 +16,8 @@ from harness import (
 )
 from trl import GRPOConfig, GRPOTrainer
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
-from trl_miner.trainer.hooks import MICRO_BATCH_HOOKS, overridden
 
 FOUR_PARTS = dict(per_device_train_batch_size=6, gradient_accumulation_steps=4, max_steps=2)
 FORWARD = "_get_per_token_logps_and_entropies"
@@ -116,30 +113,20 @@ def build(how, name, effect, base, *args):
     return override(base, name, effect)(*args)
 
 
-def in_parts(reward, **settings):
-    """Return what `build` takes to make a trainer of ours and one of TRL's, both of GRPO."""
-
-    def arguments(base, policy, folder):
-        own = (
-            dict(cls=MinerGRPOConfig, advantage_estimator="grpo") if base is MinerGRPOTrainer else {"cls": GRPOConfig}
-        )
-        return policy, reward, config(folder, **own, optim="sgd", **{**FOUR_PARTS, **settings}), problems()
-
-    return arguments
-
-
 def half(completions, **kwargs):
     return [0.5 * (len(text) % 2) for text in completions]
 
 
+# Reward functions and settings
 LAYOUTS = {
-    "micro-batches": in_parts(mixed_reward),
-    "two functions": in_parts([mixed_reward, half], reward_weights=[1.0, 0.3]),
-    "two iterations": in_parts(mixed_reward, num_iterations=2),
-    "off-policy": in_parts(mixed_reward, steps_per_generation=8, learning_rate=0.1),
-    "KL": in_parts(mixed_reward, beta=0.1, num_iterations=2, learning_rate=0.1),
-    "bnpo": in_parts(mixed_reward, loss_type="bnpo"),
+    "micro-batches": (mixed_reward, {}),
+    "two functions": ([mixed_reward, half], dict(reward_weights=[1.0, 0.3])),
+    "two iterations": (mixed_reward, dict(num_iterations=2)),
+    "off-policy": (mixed_reward, dict(steps_per_generation=8, learning_rate=0.1)),
+    "KL": (mixed_reward, dict(beta=0.1, num_iterations=2, learning_rate=0.1)),
+    "bnpo": (mixed_reward, dict(loss_type="bnpo")),
 }
+CONFIGS = {MinerGRPOTrainer: dict(advantage_estimator="grpo"), GRPOTrainer: dict(cls=GRPOConfig)}
 
 
 @pytest.mark.parametrize("seed", range(11))
@@ -148,10 +135,10 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
     name, effect = EFFECTS[seed % len(EFFECTS)]
     how, layout = draw.choice(["subclass", "instance", "mixin"]), draw.choice(sorted(LAYOUTS))
     print(f"{name}: {effect.__name__}, {how}, {layout}")
-    trained, started = [], []
-    for base in (MinerGRPOTrainer, GRPOTrainer):
-        arguments = LAYOUTS[layout](base, policy, tmp_path / base.__name__)
-        trainer = build(how, name, effect, base, *arguments)
+    (reward, settings), trained, started = LAYOUTS[layout], [], []
+    for base, own in CONFIGS.items():
+        args = config(tmp_path / base.__name__, optim="sgd", **{**FOUR_PARTS, **settings, **own})
+        trainer = build(how, name, effect, base, policy, reward, args, problems())
         started.append(weights(trainer))
         trainer.train()
         trained.append(trainer)
@@ -163,11 +150,6 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
     assert torch.allclose(*moved, rtol=1e-4, atol=1e-4 * moved[1].abs().max())
     for found, expected in zip(*map(trl_metrics, trained), strict=True):
         assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
-
-
-def test_trls_own_trainer_is_nobodys_override(policy, tmp_path):
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
-    assert overridden(trainer, MICRO_BATCH_HOOKS) == []
 
 
 def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
@@ -198,8 +180,10 @@ def kinds_and_ledger(trainer):
     return kinds, [batch.correct for batch in read_ledger(trainer.args.output_dir).batches]
 
 
-@pytest.mark.parametrize("how", ["subclass", "instance", "mixin"])
-@pytest.mark.parametrize("settings", [{}, dict(dynamic_sampling=True, advantage_estimator="grpo")], ids=str)
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [("subclass", {}), ("instance", dict(dynamic_sampling=True, advantage_estimator="grpo")), ("mixin", {})],
+)
 def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tmp_path):
     """As if the reward function had returned them."""
 
@@ -256,25 +240,3 @@ def test_rollouts_that_are_changed_are_changed_once_with_dynamic_sampling(policy
         trainer.train()
         lengths[cls] = [int(b["completion_mask"].sum()) for b in trainer._buffered_inputs]
     assert lengths[Mine] == [n + 12 for n in lengths[MinerGRPOTrainer]]  # 12 rollouts
-
-
-@pytest.mark.slow
-def test_rewards_that_are_changed_on_two_processes_are_those_of_one(policy, tmp_path):
-    train_flipped(policy, tmp_path / "one", 12)
-    call_on_ranks(2, train_flipped, policy, tmp_path / "two", 6)
-    one, two = (torch.load(tmp_path / name / "found", weights_only=False) for name in ("one", "two"))
-    assert one == two
-
-
-def train_flipped(policy, folder, batch_size):
-    args = config(folder, max_steps=2, per_device_train_batch_size=batch_size, learning_rate=0.0)
-    from harness import rollouts_by_place
-
-    trainer = override(MinerGRPOTrainer, "_calculate_rewards", flip)(
-        policy, mixed_reward, args, problems(), rollout_func=rollouts_by_place
-    )
-    trainer.train()
-    if trainer.is_world_process_zero():
-        torch.save(kinds_and_ledger(trainer), folder / "found")
-    if batch_size == 6:
-        leave()

@@ -129,6 +129,7 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
     )
     for words, error in (
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
+        ([str(run), "--max-tokens", "0"], "--max-tokens must be at least 1: got 0"),
         ([str(run / "nowhere")], "trained with log_token_credit: 10"),
         ([str(run), "--output", str(run / "no" / "page.html")], "must lie in a folder that exists"),
     ):

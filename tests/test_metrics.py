@@ -37,12 +37,6 @@ def test_pass_at_k_by_hand_and_over_problems():
     assert pass_at_k(512, 1, 1).item() == pytest.approx(1 / 512, rel=1e-9) and pass_at_k(512, 1, 512).item() == 1.0
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 1), (4, -1, 1), (4, float("nan"), 1)])
-def test_counts_out_of_range_are_errors(n, c, k):
-    with pytest.raises(ValueError, match="must be between"):
-        pass_at_k(n, c, k)
-
-
 def winner(drawn):
     """Of answers in the order of a draw: the most frequent, the first of equals, None without any."""
     votes = Counter(answer for answer in drawn if answer >= 0)  # keeps the order in which they were seen
@@ -68,27 +62,6 @@ def test_maj_at_k_agrees_with_counting_the_same_draws(num_problems, n, data):
     assert (found == maj_at_k(renamed, correct, k, repeats=3, seed=seed)).all()
 
 
-def test_maj_at_k_by_hand():
-    answers = torch.tensor([[7, 7, 7, 2, 2], [2, 2, 2, 7, 7], [-1, -1, -1, 7, -1], [-1] * 5])
-    # all five drawn: 7 wins 3:2; 2 wins 3:2; four do not vote, so that the one answer wins; nobody answers
-    assert maj_at_k(answers, answers == 7, 5, repeats=2).tolist() == [[1, 0, 1, 0]] * 2
-
-
-@pytest.mark.parametrize(
-    ("answers", "correct", "options", "message"),
-    [
-        ([[0, 1]], [[True, False]], {"k": 3}, "k must be between"),
-        ([[0, 1]], [[True, False]], {"k": 0}, "k must be between"),
-        ([[0, 1]], [[True]], {"k": 1}, "must both be"),
-        ([[0, -1]], [[True, True]], {"k": 1}, "must have an answer"),
-        ([[0, 1]], [[True, False]], {"k": 1, "repeats": 0}, "repeats must be"),
-    ],
-)
-def test_votes_that_cannot_be_counted_are_errors(answers, correct, options, message):
-    with pytest.raises(ValueError, match=message):
-        maj_at_k(torch.tensor(answers), torch.tensor(correct), **options)
-
-
 @pytest.mark.parametrize(("shape", "resamples"), [((2,), 10_000), ((30,), 500), ((30, 3), 500), ((3000, 2), 1000)])
 def test_the_interval_is_that_of_scipy(shape, resamples):
     """All metrics share the resamples; 3,000 problems are resampled in two batches."""
@@ -99,20 +72,35 @@ def test_the_interval_is_that_of_scipy(shape, resamples):
     assert high == pytest.approx(expected.confidence_interval.high) and (values.mean(0) <= high).all()
 
 
-def test_the_interval_by_hand():
-    # means of two draws from {0, 1}: 0 and 1 a quarter each, so that 95 % reach over all and 40 % over the middle
-    assert [bound.item() for bound in bootstrap_interval(torch.tensor([0.0, 1.0]))] == [0, 1]
-    assert [bound.item() for bound in bootstrap_interval(torch.tensor([0.0, 1.0]), level=0.4)] == [0.5, 0.5]
+def test_the_interval_of_one_problem_is_its_value():
     assert bootstrap_interval([0.25]) == (0.25, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("values", "options"),
-    [([], {}), ([float("nan")], {}), ([1.0], {"level": 1.0}), ([1.0], {"level": 0}), ([1.0], {"resamples": 0})],
-)
-def test_intervals_of_nothing_are_errors(values, options):
-    with pytest.raises(ValueError, match="must"):
-        bootstrap_interval(torch.tensor(values), **options)
+VOTES = torch.tensor([[0, 1]]), torch.tensor([[True, False]])
+NO_NUMBERS = [
+    (pass_at_k, (4, 5, 1), {}, "must be between"),
+    (pass_at_k, (4, -1, 1), {}, "must be between"),
+    (pass_at_k, (4, float("nan"), 1), {}, "must be between"),
+    (pass_at_k, (4, 1, 5), {}, "must be between"),
+    (pass_at_k, (4, 1, 0), {}, "must be between"),
+    (maj_at_k, VOTES, {"k": 3}, "k must be between"),
+    (maj_at_k, VOTES, {"k": 0}, "k must be between"),
+    (maj_at_k, (VOTES[0], torch.tensor([[True]])), {"k": 1}, "must both be"),
+    (maj_at_k, (torch.tensor([[0, -1]]), torch.tensor([[True, True]])), {"k": 1}, "must have an answer"),
+    (maj_at_k, VOTES, {"k": 1, "repeats": 0}, "repeats must be"),
+    (bootstrap_interval, ([],), {}, "must"),
+    (bootstrap_interval, ([float("nan")],), {}, "must"),
+    (bootstrap_interval, ([1.0],), {"level": 1.0}, "must"),
+    (bootstrap_interval, ([1.0],), {"level": 0}, "must"),
+    (bootstrap_interval, ([1.0],), {"resamples": 0}, "must"),
+    (paired_difference, (torch.zeros(3), torch.zeros(4)), {}, "same problems"),
+]
+
+
+@pytest.mark.parametrize(("function", "given", "options", "message"), NO_NUMBERS)
+def test_what_cannot_be_counted_is_an_error(function, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        function(*given, **options)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +130,3 @@ def test_p_of_many_problems_agrees_with_the_binomial():
     assert mirrored.p_value == pytest.approx(expected, abs=0.008) and mirrored.difference == -found.difference
     # (1 + 0) / (1 + 99): never 0
     assert paired_difference(torch.zeros(60), torch.ones(60), resamples=99).p_value == 0.01
-
-
-def test_only_the_same_problems_can_be_paired():
-    with pytest.raises(ValueError, match="same problems"):
-        paired_difference(torch.zeros(3), torch.zeros(4))

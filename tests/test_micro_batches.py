@@ -93,12 +93,6 @@ def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, more):
             partition(lengths, fewest - 1, max_tokens=budget)
 
 
-def test_rows_by_the_thousand_are_cut_at_once():
-    lengths = np.stack([np.full(4096, 100), np.arange(4096)], axis=1)
-    parts = partition(lengths, 512, max_rows=8)
-    assert parts[0] == list(range(4095, 4087, -1)) and len(parts) == 512  # forced: 512 x 8 = 4096
-
-
 def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():
     batch = batch_of([(1, 2), (1, 2), (1, 2), (1, 0)], num_completion=4, advantages=[0.5, 0.0, -1.0, 1.0])
     assert rows_with_effect(batch, has_kl=False).tolist() == [True, False, True, False]
@@ -166,14 +160,6 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
     steps = [plan.of_micro_step(step) for step in range(len(batches))]
     assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
     assert plan.row_counts() == (len(expected), sum(len(rows) for rows in used))
-
-
-def test_a_micro_batch_without_rows_counts_nowhere():
-    sparse = plan_of([batch_of([(2, 3)]), batch_of([(1, 4)], advantages=[0.0])], least=2)
-    assert [len(rows) for rows in sparse.parts] == [1, 0]
-    blank, _ = sparse.build(1)
-    assert blank["completion_ids"].shape == (1, 2) and loss_mask(blank).sum() == 0
-    assert blank["prompt_mask"].tolist() == [[1]] and blank["advantages"].tolist() == [0.0]
 
 
 def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():

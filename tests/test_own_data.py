@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from contextlib import nullcontext
 
 import pytest
 from datasets import Dataset
@@ -36,32 +37,27 @@ def load(name, model="", mixture=None, **keys):
     return load_data(args, mixture or DatasetMixtureConfig(), ModelConfig(model_name_or_path=model or None))
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_gsm8k_needs_three_keys(tmp_path, suffix):
-    path = tmp_path / f"train.{suffix}"
-    Dataset.from_list(GSM8K).to_parquet(path) if suffix == "parquet" else write_rows(path, GSM8K)
-    rows = load(str(path), **KEYS)["train"]
-    assert rows["solution"][:] == ["5", "2,400"]
-    assert rows[0]["prompt"] == build_prompt("math", GSM8K[0]["question"])
-    check = check_first_golds("math_reward", rows, ["math_reward"])
-    assert (check.accepted, check.graded) == (2, 2)
-
-
-def test_a_csv_file_has_options_and_numbers(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text('question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n')
-    rows = load(str(path), dataset_prompt_column="question", dataset_solution_column="answer")["train"]
-    assert rows["solution"][:] == ["4.0", "0.5"]  # a column of numbers has one type
-    assert check_first_golds("math_reward", rows, ["math_reward"]).accepted == 2
-
-
-@pytest.mark.parametrize("mark", ";\t")
-def test_what_separates_columns_is_read_from_the_header(tmp_path, mark):
-    path = tmp_path / "train.csv"
-    path.write_text(f"question{mark}answer\nWhat is half of 5?{mark}2,5\n", encoding="utf-8-sig")
-    rows = load(str(path), dataset_prompt_column="question", dataset_solution_column="answer")["train"]
-    assert rows["solution"][:] == ["2,5"]
-    assert read_file(path) == [{"question": "What is half of 5?", "answer": "2,5"}]
+@pytest.mark.parametrize(
+    ("name", "content", "golds"),
+    [
+        ("a.jsonl", None, ["5", "2,400"]),
+        ("a.parquet", None, ["5", "2,400"]),
+        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4.0", "0.5"]),
+        ("a.csv", "question;answer\nWhat is half of 5?;2,5\n", ["2,5"]),
+        ("a.csv", "\ufeffquestion\tanswer\nWhat is half of 5?\t2,5\n", ["2,5"]),
+    ],
+)
+def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
+    """A CSV column of numbers has one type; what separates columns is read from the header."""
+    path = tmp_path / name
+    if content:
+        path.write_text(content, encoding="utf-8")
+    else:
+        Dataset.from_list(GSM8K).to_parquet(path) if path.suffix == ".parquet" else write_rows(path, GSM8K)
+    rows = load(str(path), **KEYS if content is None else {**KEYS, "answer_pattern": None})["train"]
+    assert rows["solution"][:] == golds and not check_first_golds("math_reward", rows, ["math_reward"])
+    first = read_file(path)[0]
+    assert rows[0]["prompt"] == build_prompt("math", first["question"]) and first.keys() == {"question", "answer"}
 
 
 UNREADABLE = {
@@ -98,7 +94,7 @@ def test_questions_with_options_become_prompts_of_choice():
     data = Dataset.from_list([{"q": "Which is even?", "choices": ["1", "2"], "solution": "B"}])
     (row,) = arrange(data, Layout(prompt="q", options="choices"), ["choice_reward"])
     assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"])
-    assert row["options"] == ["1", "2"] and check_first_golds("choice_reward", [row], ["choice_reward"]).accepted == 1
+    assert row["options"] == ["1", "2"] and not check_first_golds("choice_reward", [row], ["choice_reward"])
 
 
 @pytest.mark.parametrize(
@@ -162,9 +158,9 @@ def test_messages_are_no_questions():
 def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
     """Of 4 golds: 1 bad one is a warning, 3 are an error."""
     rows = [{"solution": "no\n#### 5"}] * bad + [{"solution": "5"}] * (4 - bad)
-    check = check_first_golds("math_reward", rows, ["math_reward"])
-    assert (check.accepted, check.graded, check.is_bad) == (4 - bad, 4, is_bad)
-    assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in check.rejected
+    with pytest.raises(ValueError) if is_bad else nullcontext() as error:
+        said = check_first_golds("math_reward", rows, ["math_reward"])
+    assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in (str(error.value) if is_bad else said)
 
 
 def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path, monkeypatch):

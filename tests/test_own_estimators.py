@@ -104,11 +104,7 @@ def test_a_bad_result_is_refused(name, words):
         ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
         (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be a number: got 'much'"),
-        (BY_LENGTH, {"bonus": True}, "bonus must be a number: got True"),
-        (BY_LENGTH, {"bonus": None}, "bonus must be a number: got None"),
-        (BY_LENGTH, {"side": 3}, "side must be a text: got 3"),
         (BY_LENGTH, {"cap": "x"}, "cap must be a number or None: got 'x'"),
-        (BY_LENGTH, [1], "must be a mapping of knobs: got .1."),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
         ("own_estimators.BY_ENTROPY", {"weight": -1}, "advantage_estimator_kwargs.weight must be at least 0: got -1"),
         ("ucas", {"beta_pos": 1}, "sets the knobs of an estimator of your own: got .*'beta_pos': 1"),
@@ -139,44 +135,24 @@ def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
     assert args.knobs(BY_LENGTH) == {"bonus": 2, "cap": 0.5, "side": "short"}
 
 
-def test_the_trainer_trains_with_it_and_the_record_and_the_card_name_it(policy, tmp_path):
-    settings = dict(
-        advantage_estimator="own_estimators.by_token", all_right="miner", advantage_estimator_kwargs={"bonus": 0.5}
-    )
-    trainer = trained(policy, tmp_path, max_steps=2, **settings)
+def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp_path):
+    settings = dict(advantage_estimator="own_estimators.by_token", advantage_estimator_kwargs={"bonus": 0.5})
+    trainer = trained(policy, tmp_path, max_steps=1, **settings)
+    log = next(log for log in trainer.state.log_history if "reward" in log)
+    assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
+    texts = list(trainer._logs["completion"])
+    assert own_estimators.by_token.texts == texts
+    mask = trainer.batches[0]["completion_mask"]
+    grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts)), 4)
+    expected = (grpo.unsqueeze(1) + 0.5 * (torch.arange(mask.shape[1]) > 0)) * mask
+    assert torch.allclose(next(trainer.token_advantages), expected, atol=1e-6)
     write_run_record(trainer)
     record = read_run_record(tmp_path)
-    assert record["methods"] == ["own_estimators.by_token", "miner"]
+    assert record["methods"] == ["own_estimators.by_token"]
     assert [*record["papers"]["own_estimators.by_token"]] == ["own_estimators.by_token", None]
     assert record["settings"]["advantage_estimator_kwargs"] == "{'bonus': 0.5}"
     trainer.create_model_card(model_name="m")
     assert "own_estimators.by_token" in (tmp_path / "README.md").read_text()
-
-
-def test_its_metrics_and_its_time_are_logged(policy, tmp_path):
-    trainer = trained(policy, tmp_path, max_steps=1, advantage_estimator="own_estimators.by_token")
-    log = next(log for log in trainer.state.log_history if "reward" in log)
-    assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
-    assert own_estimators.by_token.texts == texts(trainer)
-    found = next(trainer.token_advantages)
-    mask = trainer.batches[0]["completion_mask"]
-    grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts(trainer))), 4)
-    expected = (grpo.unsqueeze(1) + (torch.arange(mask.shape[1]) > 0)) * mask
-    assert torch.allclose(found, expected, atol=1e-6)
-
-
-def texts(trainer):
-    return list(trainer._logs["completion"])
-
-
-def test_a_module_in_the_working_folder_is_found(tmp_path, monkeypatch):
-    (tmp_path / "lib_of_this_folder.py").write_text(
-        "def halved(rollouts):\n    return rollouts.to_tokens(rollouts.advantages_N) / 2\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # which the search changes
-    args = config(tmp_path, advantage_estimator="lib_of_this_folder.halved")
-    assert [method.name for method in args.methods] == ["lib_of_this_folder.halved"]
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):

@@ -103,21 +103,11 @@ def any_reward(completions, **kwargs):
 def train_by_recipe(folder, model, *options):
     """Train one step on the problems; twelve prompts of two rollouts."""
     settings = dict(
-        model_name_or_path=model,
-        dataset_name=write(folder, PROBLEMS),
-        dataset_prompt_column="problem",
-        dataset_solution_column="answer",
-        output_dir=folder / "runs" / "Qwen3-4B-Base" / "miner",
-        max_steps=1,
-        num_generations=2,
-        per_device_train_batch_size=24,
-        max_completion_length=2,
-        save_steps=1,
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-    )
+        model_name_or_path=model, dataset_name=write(folder, PROBLEMS), dataset_prompt_column="problem",
+        dataset_solution_column="answer", output_dir=folder / "runs" / "Qwen3-4B-Base" / "miner", max_steps=1,
+        num_generations=2, per_device_train_batch_size=24, max_completion_length=2, save_steps=1, report_to="none",
+        use_cpu=True, bf16=False, gradient_checkpointing=False,
+    )  # fmt: skip
     main([word for name, value in settings.items() for word in (f"--{name}", str(value))] + list(options))
     return settings["output_dir"]
 
@@ -287,13 +277,6 @@ def test_a_finished_run_on_a_stream_that_is_started_again_keeps_its_form(base, t
         assert (read_form(folder).style, read_form(folder).system) == ("chat", "Be brief.")
 
 
-def test_words_of_the_first_part_of_a_data_set_are_not_those_of_all():
-    """200 prompts in one form, then 40 in another, as of two data sets one after the other."""
-    rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
-    assert form_of_rows(Dataset.from_list(rows[:200])).is_known
-    assert not form_of_rows(Dataset.from_list(rows)).is_known
-
-
 def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)
@@ -307,3 +290,7 @@ def test_the_words_of_prompts_are_found_or_said_not_to_be():
     several = [{"role": role, "content": "1 + 1"} for role in ("user", "assistant", "user")]
     assert not form_of_rows([{"prompt": several}] * 3).is_known
     assert form_of_rows([{"question": "1 + 1"}]) is None
+    # 200 prompts in one form, then 40 in another, as of two data sets one after the other
+    rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
+    assert form_of_rows(Dataset.from_list(rows[:200])).is_known
+    assert not form_of_rows(Dataset.from_list(rows)).is_known

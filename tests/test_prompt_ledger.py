@@ -91,13 +91,10 @@ def test_rollouts_without_a_reward_are_not_scored(policy, tmp_path):
 # Resuming
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_ones(
-    policy, tmp_path, dynamic, caplog
-):
+def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_ones(policy, tmp_path, caplog):
     """Two steps to a cycle: checkpoint 3 lies inside the second, and the run has gone on to step 6."""
     settings = dict(max_steps=6, save_strategy="steps", save_steps=3, steps_per_generation=2)
-    settings |= dict(per_device_train_batch_size=6, dynamic_sampling=dynamic, advantage_estimator="grpo")
+    settings |= dict(per_device_train_batch_size=6)
 
     def train(folder, resume=None, rows=None, **changed):
         trainer = MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings | changed), rows or problems())
@@ -111,8 +108,6 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     with open(tmp_path / "a" / FILE, "ab") as file:
         file.write(b'{"step": 9, "rol')  # killed while it wrote
     assert train(tmp_path / "a", str(checkpoint)) == whole
-    if dynamic:
-        return
     # With other data, a damaged line or none of the file, it begins anew, and says so; then it goes on.
     others = problems(51).select(range(3, 51))
     found = parse_ledger(train(tmp_path / "c", str(checkpoint), others, resume_with_changes=True))

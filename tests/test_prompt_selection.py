@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import IterableDataset
 from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, rollouts_by_place
 from torch.distributed import destroy_process_group
 
@@ -204,14 +203,6 @@ def test_the_boundary_gate_is_shut_at_prompts_that_were_answered_before(runs):
     assert found == pytest.approx(expected) and found[0] == 0 < found[-1]
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_resumed_inside_a_cycle_the_same_prompts_come(policy, runs, tmp_path, name):
-    trainer, ledger = runs[name]
-    resumed = train(policy, tmp_path, f"{trainer.args.output_dir}/checkpoint-3", **READERS[name])
-    assert list(read_ledger(tmp_path).batches) == list(ledger.batches)
-    assert metrics_of(resumed)[3:10] == metrics_of(trainer)[3:10]
-
-
 def test_two_processes_choose_as_one(policy, runs, tmp_path):
     call_on_ranks(2, train_on_a_rank, policy, tmp_path)
     for name, (_, ledger) in runs.items():
@@ -240,20 +231,25 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
             train(policy, tmp_path / f"gate{place}", str(copy), **READERS["gate"], resume_with_changes=True)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(prompt_selection="greso"),
+        dict(dynamic_sampling=True, advantage_estimator="grpo"),
+        dict(adaptive_sampling_rounds=2),
+    ],
+    ids=str,
+)
+def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path, settings):
+    args = config(tmp_path, **settings)
+    with pytest.raises(ValueError, match="draws prompts by their index: got a streaming"):
+        MinerGRPOTrainer(policy, mixed_reward, args, problems(9).to_iterable_dataset())
+    with pytest.raises(ValueError, match="at least two batches: got 5 prompts for batches of 3"):
+        MinerGRPOTrainer(policy, mixed_reward, args, problems(5))
+
+
 def test_where_selection_leaves_less_than_a_batch_those_passed_over_come_back(policy, tmp_path):
     args = config(tmp_path, max_steps=12, prompt_selection="greso", advantage_estimator="grpo", learning_rate=0.0)
     trainer = MinerGRPOTrainer(policy, lambda prompts, **kwargs: [1.0] * len(prompts), args, problems(6))
     trainer.train()
     assert all(len({*batch.prompts}) == 3 for batch in read_ledger(tmp_path).batches)
-
-
-# Settings
-
-
-def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path):
-    args = config(tmp_path, prompt_selection="greso")
-    stream = IterableDataset.from_generator(lambda: iter(problems(9)))
-    with pytest.raises(ValueError, match="prompt_selection: greso draws prompts by their index: got a streaming"):
-        MinerGRPOTrainer(policy, mixed_reward, args, stream)
-    with pytest.raises(ValueError, match="at least two batches: got 5 prompts for batches of 3"):
-        MinerGRPOTrainer(policy, mixed_reward, args, problems(5))

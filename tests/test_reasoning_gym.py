@@ -10,8 +10,7 @@ from reasoning_gym.factory import DATASETS
 
 from trl_miner import cli
 from trl_miner.data.benchmarks import find_benchmark, load_with_record
-from trl_miner.data.golds import accepts_gold
-from trl_miner.data.problems import read_problems
+from trl_miner.data.problems import accepts_gold, read_problems
 from trl_miner.data.reasoning_gym import Part, benchmark_name, benchmark_parts, draw_rows, make_rows, read_parts
 from trl_miner.grading import configure, grade
 from trl_miner.grading.tasks import find_answer, score
@@ -108,8 +107,11 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dataset_name": "reasoning_gym"}, "needs `tasks`"),
-        ({"dataset_name": "reasoning_gym/chain_sum", "tasks": [{"name": "gcd"}]}, "tasks is for a mixture"),
+        ({"dataset_name": "reasoning_gym"}, "which needs tasks.*got reasoning_gym with"),
+        (
+            {"dataset_name": "reasoning_gym/chain_sum", "tasks": [{"name": "gcd"}]},
+            "FAMILY, .* which takes task_config; .*got reasoning_gym/chain_sum",
+        ),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
         (
             {"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]},

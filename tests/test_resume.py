@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import checkpoints
 from trl_miner.runs.checkpoints import find_fault
+from trl_miner.runs.prompt_ledger import read_ledger
 
 
 class Keeping(MinerGRPOTrainer):
@@ -65,40 +66,57 @@ def assert_went_on(resumed, uninterrupted):
         assert torch.equal(found, expected)
 
 
-# A checkpoint that lies inside a generation cycle.
+# Of a checkpoint inside a generation cycle or a pass, whatever the run is made of.
 
-CYCLES = {
-    "mini-batches": dict(per_device_train_batch_size=3, steps_per_generation=4),
+CYCLE = dict(per_device_train_batch_size=3, steps_per_generation=4)
+DYNAMIC = CYCLE | dict(dynamic_sampling=True, advantage_estimator="grpo")
+RUNS = {
+    "a pass": {},
+    "mini-batches": CYCLE,
     "iterations": dict(num_iterations=3),
     "accumulation": dict(per_device_train_batch_size=3, steps_per_generation=8, gradient_accumulation_steps=2),
-    "bapo": dict(
-        per_device_train_batch_size=3, steps_per_generation=4, num_iterations=2, policy_loss="bapo", loss_type="dapo"
-    ),
-    "dynamic sampling": dict(
-        per_device_train_batch_size=3, steps_per_generation=4, dynamic_sampling=True, advantage_estimator="grpo"
-    ),
+    "moving reference": dict(beta=0.5, sync_ref_model=True, ref_model_sync_steps=1),
+    "bapo": CYCLE | dict(num_iterations=2, policy_loss="bapo", loss_type="dapo"),
+    "clip_cov": dict(CYCLE, policy_loss="clip_cov", clip_cov_ratio=0.1, clip_cov_low=0.01, learning_rate=3e-2),
+    "dose": CYCLE | dict(dose_share=0.01),
+    "dynamic sampling": DYNAMIC,
+    "callbacks made anew": DYNAMIC | dict(restore_callback_states_from_checkpoint=True),
+    "greso": dict(prompt_selection="greso", **DYNAMIC),
+    "boundary gate": CYCLE | dict(advantage_estimator="boundary_gate"),
+    "rounds and thompson": CYCLE
+    | dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"),
 }
 
 
-@pytest.mark.parametrize("name", CYCLES)
-@pytest.mark.parametrize("saved", [2, 5])
-def test_a_run_goes_on_inside_a_generation_cycle(policy, tmp_path, name, saved):
-    """Steps 1 to 8 at once, and the same from the checkpoint of a step whose rollouts are not used up."""
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_path, name, caplog):
+    """The prompts come in a random order, about four steps a pass."""
 
-    def train(folder, resume=None):
-        args = config(folder, max_steps=8, save_strategy="steps", save_steps=saved, **CYCLES[name])
-        trainer = Keeping(policy, mixed_reward, args, problems())
+    def train(resume=None):  # with what leaves rollouts alone changed
+        args = config(
+            tmp_path,
+            max_steps=8,
+            save_strategy="steps",
+            save_steps=1,
+            shuffle_dataset=True,
+            log_completions=bool(resume),
+            num_completions_to_print=0,
+            **RUNS[name],
+        )
+        trainer = Keeping(policy, mixed_reward, args, problems(13))
         trainer.train(resume_from_checkpoint=resume)
-        return trainer
+        return trainer, read_ledger(tmp_path).batches
 
-    whole = train(tmp_path)
-    checkpoint = tmp_path / f"checkpoint-{saved}"
-    assert (checkpoint / "rollouts_0.pt").is_file()
-    resumed = train(tmp_path, str(checkpoint))
-    assert metrics_of(resumed)[:8] == metrics_of(whole)[:8]
-    assert len(resumed.advantages) < len(whole.advantages)
-    for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(found, expected)
+    whole, ledger = train()
+    is_inside = whole.args.steps_per_generation > 1 or whole.args.num_iterations > 1
+    for saved in (2, 5):
+        assert (tmp_path / f"checkpoint-{saved}" / "rollouts_0.pt").is_file() == is_inside
+        resumed, same_ledger = train(str(tmp_path / f"checkpoint-{saved}"))
+        assert metrics_of(resumed)[:8] == metrics_of(whole)[:8] and same_ledger == ledger
+        assert len(resumed.advantages) < len(whole.advantages)
+        for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(found, expected)
+    assert "differ" not in caplog.text and "generated again" not in caplog.text
 
 
 # A run that has done all its steps.
@@ -205,7 +223,8 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
 
 def test_a_checkpoint_of_the_model_alone_is_resumed_where_that_is_asked_for(policy, tmp_path, caplog):
     def go_on(max_steps, only_model):
-        args = config(tmp_path, max_steps=max_steps, save_strategy="steps", save_steps=2, save_only_model=only_model)
+        settings = dict(save_strategy="steps", save_steps=2, beta=0.5, sync_ref_model=True, ref_model_sync_steps=1)
+        args = config(tmp_path, max_steps=max_steps, save_only_model=only_model, **settings)
         trainer = Keeping(policy, mixed_reward, args, problems())
         trainer.train(resume_from_checkpoint="latest")
         return trainer.state.global_step
@@ -215,18 +234,7 @@ def test_a_checkpoint_of_the_model_alone_is_resumed_where_that_is_asked_for(poli
         go_on(3, False)
     assert go_on(3, True) == 3
     assert "checkpoint-2 is resumed without optimizer and random states" in caplog.text
-
-
-def test_random_states_of_other_processes_are_said(damaged, caplog):
-    last = damaged / "checkpoint-6"
-    checkpoints._warn_of_losses(last)
-    assert caplog.text == ""
-    for rank in (0, 1):
-        shutil.copy(last / "rng_state.pth", last / f"rng_state_{rank}.pth")
-    (last / "rng_state.pth").unlink()
-    checkpoints.finish(last)
-    checkpoints._warn_of_losses(last)
-    assert "was made by 2 process(es), and there are 1" in caplog.text
+    assert "does not hold the reference model" in caplog.text
 
 
 def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):

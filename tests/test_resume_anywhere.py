@@ -31,27 +31,6 @@ def assert_same_end(found, expected):
         assert torch.equal(weight, wanted)
 
 
-# Seven prompts in threes are two steps a pass.
-@pytest.mark.parametrize("saved", [2, 3])
-def test_a_run_goes_on_in_the_order_of_its_pass(policy, tmp_path, saved):
-    whole = train(policy, tmp_path / "whole", max_steps=6, shuffle_dataset=True)
-    train(policy, tmp_path / "cut", max_steps=6, shuffle_dataset=True, callbacks=[At(saved, stop_training)])
-    resumed = train(policy, tmp_path / "cut", max_steps=6, shuffle_dataset=True, resume="latest")
-    assert_same_end(resumed, whole)
-
-
-def test_a_reference_that_moves_goes_on_from_where_it_was(policy, tmp_path, caplog):
-    moving = dict(beta=0.5, sync_ref_model=True, ref_model_sync_steps=1, max_steps=4)
-    whole = train(policy, tmp_path / "whole", **moving)
-    train(policy, tmp_path / "cut", **moving, callbacks=[At(2, stop_training)])
-    assert_same_end(train(policy, tmp_path / "cut", **moving, resume="latest"), whole)
-    assert "reference" not in caplog.text
-    only_model = moving | dict(save_only_model=True)
-    train(policy, tmp_path / "bare", **only_model, callbacks=[At(2, stop_training)])
-    train(policy, tmp_path / "bare", **only_model, resume="latest")
-    assert "does not hold the reference model" in caplog.text
-
-
 def test_a_stream_goes_on_within_its_first_pass_and_says_that_it_cannot_later(policy, tmp_path, caplog):
     """Seven prompts in threes: two steps a pass."""
 
@@ -82,14 +61,6 @@ def test_rollouts_of_other_settings_are_generated_again(policy, tmp_path, change
     resumed = train(policy, tmp_path, 12, resume="latest", resume_with_changes=True, **{**HALVES, **changed})
     assert resumed.state.global_step == 6
     assert "generated again" in caplog.text
-
-
-def test_settings_that_leave_rollouts_alone_keep_them(policy, tmp_path, caplog):
-    whole = train(policy, tmp_path / "whole", 12, **HALVES)
-    train(policy, tmp_path / "cut", 12, **HALVES, callbacks=[At(2, stop_training)])
-    harmless = dict(log_completions=True, save_total_limit=2, logging_steps=2)
-    assert_same_end(train(policy, tmp_path / "cut", 12, resume="latest", **HALVES, **harmless), whole)
-    assert "generated again" not in caplog.text
 
 
 # A run of random features, killed at a random moment.

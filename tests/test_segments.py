@@ -116,12 +116,12 @@ def test_a_checkpoint_that_does_not_say_its_settings_is_told(policy, run):
         trainer(policy, run, max_steps=4).train(resume_from_checkpoint="latest")
 
 
-def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy, tmp_path):
+def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy, tmp_path, caplog):
     settings = dict(per_device_train_batch_size=6, optimizer_batch_size=12, num_generations=2, **SAVED)
     call_on_ranks(2, on_a_rank, policy, str(tmp_path), settings)
     again = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 4}), problems())
     again.train(resume_from_checkpoint="latest")
-    assert again.state.global_step == 4
+    assert again.state.global_step == 4 and "was made by 2 process(es), and there are 1" in caplog.text
     del settings["optimizer_batch_size"]
     with pytest.raises(ValueError, match="rollouts per optimizer step .*: 12 -> 6"):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 6}), problems()).train(

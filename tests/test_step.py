@@ -101,30 +101,23 @@ def test_a_step_that_leaves_out_padding_and_idle_rows_is_the_same_step(policy, t
 OFF_POLICY = dict(steps_per_generation=16, gradient_accumulation_steps=8)
 SETTINGS = {
     "off-policy": OFF_POLICY,
-    "two iterations": dict(num_iterations=2),
     "windows across iterations": dict(
         num_iterations=2, steps_per_generation=6, gradient_accumulation_steps=4, per_device_train_batch_size=4
     ),
     "several generations a step": dict(steps_per_generation=2, per_device_train_batch_size=4),
-    "kl": dict(beta=0.1),
     "kl, corrected": dict(beta=0.1, use_bias_correction_kl=True, **OFF_POLICY),
-    "lora": dict(lora=True, learning_rate=0.05),
     "lora, kl": dict(lora=True, beta=0.1, learning_rate=0.05),
-    "budget": dict(max_tokens_per_micro_batch=60),
     "one piece": dict(max_tokens_per_micro_batch=5000),
     "budget, off-policy": dict(max_tokens_per_micro_batch=60, **OFF_POLICY),
     "budget, one micro-batch": dict(
         max_tokens_per_micro_batch=90, per_device_train_batch_size=24, gradient_accumulation_steps=1
     ),
     "opsm": dict(off_policy_mask_threshold=0.1, **OFF_POLICY),
-    "bapo": dict(policy_loss="bapo", advantage_estimator="grpo", **OFF_POLICY),
     "bapo, budget": dict(
         policy_loss="bapo", advantage_estimator="grpo", max_tokens_per_micro_batch=90, num_iterations=2,
         per_device_train_batch_size=24, gradient_accumulation_steps=1,
     ),
     "ucas": dict(advantage_estimator="ucas", all_right="miner"),
-    "entropy_adv": dict(advantage_estimator="entropy_adv"),
-    "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
     "checkpointing": dict(gradient_checkpointing=True),
     "truncated rows masked": dict(mask_truncated_completions=True, beta=0.1),
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
 
 import itertools
-import logging
 import math
 from contextlib import nullcontext
+from pathlib import Path
 from unittest.mock import patch
 
 import pandas as pd
@@ -11,7 +11,6 @@ import pytest
 import torch
 from harness import (
     AS_TRL,
-    Recording,
     assert_same_run,
     config,
     crc,
@@ -24,7 +23,8 @@ from harness import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOConfig, GRPOTrainer
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, miner_advantages
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
 from trl_miner.trainer.scoring import select_rows
 
 
@@ -38,7 +38,16 @@ def miner(policy, tmp_path_factory):
     return trained(policy, tmp_path_factory.mktemp("miner"))
 
 
-@pytest.mark.parametrize("knobs", [dict(advantage_estimator="grpo"), dict(miner_lambda_max=0.0)])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        dict(advantage_estimator="grpo"),
+        dict(miner_lambda_max=0.0),
+        dict(advantage_estimator="entropy_adv", entropy_adv_alpha=0.0),
+        dict(advantage_estimator="grpo", policy_loss="bapo", bapo_low_max=0.5, bapo_high_max=1.5),
+    ],
+    ids=str,
+)
 def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
     assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
 
@@ -85,31 +94,15 @@ def test_only_all_right_rows_are_forwarded_when_trl_has_no_log_probs(miner):
     assert miner.forwarded == expected and expected
 
 
-def test_no_forward_of_its_own_when_trl_has_log_probs(policy, tmp_path):
-    trainer = trained(policy, tmp_path, num_iterations=2, max_steps=4)
-    assert all("old_per_token_logps" in batch for batch in trainer.batches)
+@pytest.mark.parametrize("estimator", ["miner", "ucas", "entropy_adv", "ucas+miner"])
+def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, estimator):
+    """Advantages differ from token to token, which they could not without scores."""
+    name, _, on_top = estimator.partition("+")
+    settings = dict(advantage_estimator=name, all_right=on_top or None, num_iterations=2, max_steps=4)
+    trainer = trained(policy, tmp_path, entropy_adv_alpha=0.01, **settings)  # below the bound of entropy_adv
     assert trainer.forwarded == [12, 12]  # TRL's own, one for each generation
-    assert trainer.has_credit
-
-
-def test_the_forward_over_ph_rows_gives_what_the_whole_batch_would(policy, tmp_path):
-    """Log-probs computed here over every row, with the model as it was when the batch was made."""
-    trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1, learning_rate=0.0), problems())
-    trainer.train()
-    (batch,) = trainer.batches
-    with torch.no_grad():
-        logps, *_ = trainer._get_per_token_logps_and_entropies(
-            trainer.model,
-            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            batch["completion_ids"].shape[1],
-        )
-    decode = trainer.processing_class.batch_decode
-    prompts = decode(batch["prompt_ids"], skip_special_tokens=True)
-    rewards = mixed_reward(prompts, decode(batch["completion_ids"], skip_special_tokens=True))
-    expected = miner_advantages(torch.tensor(rewards), logps, batch["completion_mask"], num_generations=4)
-    assert expected.scale * expected.tau_pos > 0
-    assert torch.allclose(next(trainer.token_advantages), expected.advantages_NT, rtol=1e-5, atol=1e-9)
+    sizes = [advantages.abs() for advantages in trainer.token_advantages]
+    assert any(((size != 0) & (size != size.amax(dim=1, keepdim=True))).any() for size in sizes)
 
 
 def test_the_statistics_say_what_happened(miner):
@@ -132,43 +125,28 @@ def test_the_logged_share_keeps_the_cap_when_a_log_is_of_several_batches(policy,
     assert 0 < log["miner/l1_share"] <= 0.02 * (1 + 1e-6)
 
 
-LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSSES)
-def test_every_loss_of_trl_takes_token_advantages(policy, tmp_path, caplog, loss_type, level):
-    with caplog.at_level(logging.WARNING, logger="trl_miner.trainer"):
-        trainer = trained(policy, tmp_path, loss_type=loss_type, importance_sampling_level=level, max_steps=2)
-    assert trainer.has_credit
-    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
-    assert losses and all(math.isfinite(loss) for loss in losses)
+@pytest.mark.parametrize("loss_type", sorted(SUMMED | ROW_MEAN | {"bnpo"}))
+def test_a_loss_that_averages_token_advantages_is_warned_of(tmp_path, caplog, loss_type, level):
+    config(tmp_path, loss_type=loss_type, importance_sampling_level=level)
     averages = level == "sequence" and loss_type not in ("cispo", "vespo")
-    assert sum("averages the advantage" in record.message for record in caplog.records) == int(averages)
+    assert caplog.text.count("averages the advantage") == averages
 
 
 @pytest.mark.parametrize(
     "knobs",
     [
-        dict(scale_rewards="batch"),
-        dict(scale_rewards="none"),
-        dict(mask_truncated_completions=True),
+        dict(scale_rewards="batch", loss_type="bnpo", miner_lambda_max=None, pad_to_multiple_of=8),
+        dict(scale_rewards="none", miner_credit="uniform", importance_sampling_level="sequence"),
+        dict(mask_truncated_completions=True, beta=0.04, multi_objective_aggregation="normalize_then_sum"),
         dict(gradient_accumulation_steps=2, per_device_train_batch_size=6),  # a group lies in two micro-batches
-        dict(steps_per_generation=4, gradient_accumulation_steps=2),
-        dict(steps_per_generation=1, gradient_accumulation_steps=2),
-        dict(num_iterations=2, steps_per_generation=2),
-        dict(beta=0.04),
-        dict(top_entropy_quantile=0.5),
-        dict(off_policy_mask_threshold=0.5),
-        dict(entropy_coef=0.01),
+        dict(steps_per_generation=4, gradient_accumulation_steps=2, off_policy_mask_threshold=0.5),
+        dict(steps_per_generation=1, gradient_accumulation_steps=2, entropy_coef=0.01),
+        dict(num_iterations=2, steps_per_generation=2, top_entropy_quantile=0.5),
         dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}),
-        dict(pad_to_multiple_of=8),
-        dict(multi_objective_aggregation="normalize_then_sum"),
-        dict(miner_credit="uniform"),
         dict(miner_intrinsic="constant", miner_lambda_max=None),
-        dict(miner_lambda_max=None),
     ],
-    ids=lambda knobs: ",".join(f"{k}={v}" for k, v in knobs.items()),
+    ids=str,
 )
 def test_works_with_trls_settings(policy, tmp_path, knobs):
     trainer = trained(policy, tmp_path, max_steps=4, **knobs)
@@ -177,8 +155,7 @@ def test_works_with_trls_settings(policy, tmp_path, knobs):
     assert all(math.isfinite(log["loss"]) for log in logs)
     if not knobs.get("mask_truncated_completions"):  # an untrained policy hardly ever ends within 10 tokens
         assert any(log["rollouts/recovered"] > 0 for log in logs)
-    for batch in trainer.batches:
-        assert batch["advantages"].isfinite().all()
+    assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
 
 
 def length_reward(completions, **kwargs):
@@ -262,51 +239,27 @@ def test_a_masked_truncated_completion_does_not_count_in_its_group(policy, tmp_p
 
 
 @pytest.mark.parametrize("unknown", [float("nan"), -float("inf")])  # newer TRL makes vLLM's None a NaN
-def test_tokens_that_the_sampler_could_not_score_are_left_out_and_counted(
-    policy, tmp_path, unchecked_sampler, unknown
-):
-    def with_nan(prompts, trainer):
-        rollouts = fixed_rollouts(prompts, trainer)
-        for logprobs in rollouts["logprobs"]:
-            logprobs[0] = unknown
-        return rollouts
+def test_tokens_without_a_log_prob_or_from_the_environment_get_no_credit(policy, tmp_path, unchecked_sampler, unknown):
+    """Each rollout's first token has none, and its second is the environment's."""
 
-    trainer = trained(policy, tmp_path, extra={"rollout_func": with_nan}, max_steps=2)
-    for batch, log in zip(trainer.batches, trainer.state.log_history, strict=False):
-        assert log["miner/unscored_tokens"] == 12
-        advantages = batch["advantages"]
-        assert advantages.isfinite().all()
-        is_mined = (advantages > 0).any(dim=1) & (advantages[:, 0] == 0)
-        assert is_mined.any()  # paid, but not at its unscored first token
-        assert (advantages[:, 0] != 0).any()  # mixed groups keep theirs: GRPO needs no log-prob
-
-
-def test_tokens_from_the_environment_get_no_credit_and_are_not_counted_as_generated(
-    policy, tmp_path, unchecked_sampler
-):
-    def with_environment(prompts, trainer):
+    def with_holes(prompts, trainer):
         rollouts = fixed_rollouts(prompts, trainer)
         rollouts["env_mask"] = [[1, 0] + [1] * (len(ids) - 2) for ids in rollouts["completion_ids"]]
         for logprobs in rollouts["logprobs"]:
-            logprobs[1] = -50.0  # must not count in the NLL either
+            logprobs[:2] = unknown, -50.0  # must not count in the NLL either
         return rollouts
 
-    trainer = trained(policy, tmp_path, extra={"rollout_func": with_environment}, max_steps=1)
-    (batch,) = trainer.batches
-    assert (batch["tool_mask"][:, 1] == 0).all()
-    log = trainer.state.log_history[0]
-    assert log["miner/intrinsic_reward"] == pytest.approx(2.5)
+    trainer = trained(policy, tmp_path, extra={"rollout_func": with_holes}, max_steps=1)
+    (batch,), log = trainer.batches, trainer.state.log_history[0]
+    advantages = next(trainer.token_advantages)
+    assert advantages.isfinite().all() and (batch["tool_mask"][:, 1] == 0).all()
+    is_mined = (advantages > 0).any(dim=1) & (advantages[:, 0] == 0)
+    assert is_mined.any()  # paid, but not at its unscored first token
+    assert (advantages[:, 0] != 0).any()  # mixed groups keep theirs: GRPO needs no log-prob
+    assert (log["miner/unscored_tokens"], log["miner/intrinsic_reward"]) == (12, pytest.approx(2.5))
     assert log["rollouts/tokens_total"] == batch["completion_mask"].sum() - 12  # one of each rollout
-    paid = next(trainer.token_advantages).abs().sum().item()
-    assert paid == pytest.approx(log["miner/tau_ref"] + log["miner/scale"] * log["miner/tau_pos"], rel=1e-5)
-
-
-def test_lora_with_a_reference_model(policy, tmp_path):
-    from peft import LoraConfig
-
-    peft_config = LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
-    trainer = trained(policy, tmp_path, extra={"peft_config": peft_config}, beta=0.01, max_steps=3)
-    assert any(log.get("rollouts/recovered", 0) > 0 for log in trainer.state.log_history)
+    total = log["miner/tau_ref"] + log["miner/scale"] * log["miner/tau_pos"]
+    assert advantages.abs().sum().item() == pytest.approx(total, rel=1e-5)
 
 
 def test_evaluation_is_plain_grpo_and_leaves_no_trace_in_the_training_log(policy, tmp_path):
@@ -368,33 +321,36 @@ def test_without_a_config_it_has_miners_defaults(policy, tmp_path, monkeypatch):
     assert isinstance(args, MinerGRPOConfig) and args.output_dir.endswith("-MINER")
 
 
-def test_a_missing_reward_column_is_named_before_training(policy, tmp_path):
-    def judged(completions, answer_key, **kwargs):
-        return [1.0] * len(completions)
-
-    with pytest.raises(ValueError, match="'judged' needs the column.*answer_key.*prompt, solution, level"):
-        MinerGRPOTrainer(policy, judged, config(tmp_path), problems())
+def judged(completions, answer_key, **kwargs):
+    return [1.0] * len(completions)
 
 
-def test_the_gate_must_know_what_decides_on_correctness(policy, tmp_path):
-    with pytest.raises(
-        ValueError, match="got mixed_reward, length_reward, of which none is a known verifier. Set corr"
-    ):
-        MinerGRPOTrainer(policy, [mixed_reward, length_reward], config(tmp_path, gate_on_correctness=True), problems())
+@pytest.mark.parametrize(
+    ("rewards", "settings", "words"),
+    [
+        (judged, {}, "'judged' needs the column.*answer_key.*prompt, solution, level"),
+        (
+            [mixed_reward, length_reward],
+            dict(gate_on_correctness=True),
+            "got mixed_reward, length_reward, of which none is a known verifier. Set corr",
+        ),
+        (mixed_reward, dict(correct_reward_func="accuracy"), "got 'accuracy', there are mixed_reward"),
+    ],
+)
+def test_rewards_that_lack_something_are_refused_before_training(policy, tmp_path, rewards, settings, words):
+    with pytest.raises(ValueError, match=words):
+        MinerGRPOTrainer(policy, rewards, config(tmp_path, **settings), problems())
 
 
-def test_an_unknown_correct_reward_func_is_named(policy, tmp_path):
-    with pytest.raises(ValueError, match="got 'accuracy', there are mixed_reward"):
-        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, correct_reward_func="accuracy"), problems())
-
-
-def test_the_model_card_names_the_method_and_its_settings(miner):
-    from pathlib import Path
-
+def test_the_model_card_names_the_method_that_trained(policy, tmp_path, miner):
     miner.create_model_card(model_name="tiny")
-    card = (Path(miner.args.output_dir) / "README.md").read_text()
+    card = Path(miner.args.output_dir, "README.md").read_text()
     assert "huggingface.co/papers/2601.04731" in card and "`miner_lambda_max` | `0.0015`" in card
     assert "[None]" not in card and '"None"' not in card
+    other = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, advantage_estimator="ucas"), problems())
+    other.create_model_card(model_name="m")
+    card = (tmp_path / "README.md").read_text()
+    assert "2601.04731" not in card and "`ucas`" in card
 
 
 def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn):

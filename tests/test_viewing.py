@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from studies import counts_of
 
-from trl_miner.compare.runs import Run
+from trl_miner.compare import Run
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.viewing.curves import draw_training

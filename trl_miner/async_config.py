@@ -2,12 +2,11 @@
 
 import os
 from dataclasses import dataclass, field
-from functools import partial
 
 import trl.experimental.async_grpo.packing  # noqa: F401 (of TRL 1.16: an earlier one is refused here)
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
-from .config import MinerGRPOConfig, SharedSettings, with_hints
+from .config import MinerGRPOConfig, SharedSettings
 from .methods import ESTIMATORS
 from .methods.fields import add_method_fields
 from .rules import DERIVED, check
@@ -48,7 +47,6 @@ def _as_synchronous(cls: type) -> type:
     return cls
 
 
-@partial(with_hints, refused=REFUSED)
 @dataclass(repr=False)
 @add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()}, headings={})
 @_as_synchronous

@@ -1,28 +1,22 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` with the settings of the trainer and the knobs of the methods."""
 
 import copy
-import functools
-import inspect
 import json
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trl import GRPOConfig
 
-from .importing import did_you_mean
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import redact
-from .rules import BATCH, DERIVED, DEVICE, SETTINGS, check
+from .rules import DERIVED, SETTINGS, batches_come_out_even, check, device_has_bf16
 from .setting import convert_fields
-
-C = TypeVar("C")
 
 # By the name of a field, what it and the next ones have in common.
 HEADINGS = {
@@ -38,41 +32,10 @@ HEADINGS = {
 }
 
 
-def with_hints(cls: type[C], refused: Mapping[str, str] | None = None) -> type[C]:
-    """Have the error for an unknown setting name the most similar one.
-
-    Args:
-        cls: A configuration class.
-        refused: By the name of a setting of another class, what to do instead.
-
-    Returns:
-        The class.
-    """
-    init = cls.__init__
-    known = inspect.signature(init).parameters
-
-    @functools.wraps(init)
-    def __init__(self: C, *args: Any, **settings: Any) -> None:
-        for name in settings.keys() - known.keys():
-            if advice := (refused or {}).get(name):
-                raise ValueError(f"{name} has no effect in a {cls.__name__}: got {settings[name]!r}. {advice}.")
-            raise TypeError(f"{cls.__name__} has no setting {name!r}.{did_you_mean(name, known)}")
-        init(self, *args, **settings)
-
-    cls.__init__ = __init__  # type: ignore[method-assign, assignment]
-    return cls
-
-
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
     """Return the `gradient_accumulation_steps` that make up an optimizer batch.
 
-    Args:
-        optimizer_batch_size: Rollouts per optimizer step, over all processes.
-        per_device_train_batch_size: Rollouts of a micro-batch of one process.
-        num_processes: Launched processes.
-
-    Raises:
-        ValueError: The batch is no multiple of what the processes take at once.
+    Raises ValueError if it is no multiple of what the processes take at once.
     """
     together = per_device_train_batch_size * num_processes
     if optimizer_batch_size < 1 or optimizer_batch_size % together:
@@ -105,9 +68,6 @@ class SharedSettings:
     def estimators(self) -> tuple[AdvantageEstimator, ...]:
         """The records of all advantage estimators that have a part in the run."""
         return self.composition.methods
-
-    def _own_estimators(self) -> list[AdvantageEstimator]:
-        return [method for method in self.estimators if method.name not in METHODS]
 
     @property
     def num_processes(self) -> int:
@@ -152,10 +112,14 @@ class SharedSettings:
             methods.append(SELECTIONS[self.prompt_selection])
         return tuple(methods)
 
+    def _own_knobs(self) -> dict[str, dict[str, Any]]:
+        own = [method for method in self.estimators if method.name not in METHODS]
+        return own_knobs(own, self.advantage_estimator_kwargs)
+
     def knobs(self, method: str) -> dict[str, Any]:
         """Return the settings of one method, given its name or import path, by the names that its function takes."""
         if method not in METHODS:
-            return own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)[method]
+            return self._own_knobs()[method]
         settings = self.method_settings(method)
         return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
 
@@ -203,11 +167,9 @@ class SharedSettings:
             try:
                 self.advantage_estimator_kwargs = json.loads(self.advantage_estimator_kwargs)
             except ValueError as error:
-                raise ValueError(
-                    f"advantage_estimator_kwargs must be JSON: got {self.advantage_estimator_kwargs!r} ({error}). "
-                    f"Write '{{\"my_knob\": 1.0}}'."
-                ) from error
-        own_knobs(self._own_estimators(), self.advantage_estimator_kwargs)
+                text = self.advantage_estimator_kwargs
+                raise ValueError(f"advantage_estimator_kwargs must be JSON: got {text!r} ({error}).") from error
+        self._own_knobs()
         for method in METHODS.values():
             for name, knob in method.knobs.items():
                 if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
@@ -216,7 +178,6 @@ class SharedSettings:
         check(SETTINGS, self)
 
 
-@with_hints
 @dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
 @add_method_fields(
     after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
@@ -367,11 +328,11 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         self._take_derived_batch()
         if self.optimizer_batch_size is not None:
             self._set_accumulation(self.num_processes)
-        check(BATCH, self, self.num_processes)
+        batches_come_out_even(self, self.num_processes)
         try:
             super().__post_init__()  # which may still choose the device
         except ValueError:
-            check(DEVICE, self)
+            device_has_bf16(self)
             raise
         check(DERIVED, self)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from .data.reading import BUILDERS
+from .data.reading import BUILDERS, load_data_set
+from .data.reasoning_gym import is_task
 from .data.worlds import WORLDS
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole
@@ -61,8 +62,6 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
 
 def is_data(name: str) -> bool:
     """Return whether a word names a data set rather than a recipe: a data file, a task, or OWNER/NAME on the Hub."""
-    from .data.reasoning_gym import is_task
-
     if Path(name).suffix.lower() in BUILDERS or name in WORLDS or is_task(name):
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
@@ -74,8 +73,7 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a recipe for a data set; those that are given stay."""
     import torch
 
-    from .data.guess import guess_settings
-    from .data.reasoning_gym import is_task
+    from .data.own import guess_settings
 
     given = dict(given)
     recipe = {"output_dir": given.pop("output_dir", None) or f"runs/{Path(name.rstrip('/')).stem}"}
@@ -88,29 +86,15 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     run = SCORED | QUICK | (ON_A_CPU if not torch.accelerator.is_available() else {})
     if name in WORLDS or is_task(name):
         return recipe | run | given
-    data = read_data_set(name, given)
-    train = data[given.get("dataset_train_split", "train")]
+    data = load_data_set(name, given.get("dataset_config"), given.get("dataset_revision"))
+    split = given.get("dataset_train_split", "train")
+    if split not in data:
+        raise ValueError(f"{name} has no split {split!r}, but {', '.join(data)}. Name one with --dataset_train_split.")
+    train = data[split]
     if given.get("dataset_test_split", "test") not in data:
         run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
     settings = guess_settings(name, train.column_names, [*train.take(ROWS)], given)
     return recipe | settings | {key: value for key, value in run.items() if key not in settings}
-
-
-def read_data_set(name: str, given: dict[str, Any]) -> Any:
-    """Return a data set by split. Raise ValueError if it cannot be read, or has nothing to train on."""
-    from datasets import load_dataset
-
-    from .data.own import file_arguments, reading
-
-    if Path(name).suffix.lower() in BUILDERS and not Path(name).is_file():
-        raise ValueError(f"There is no file {name}. Check the name; a data set of the Hub is OWNER/NAME.")
-    config, revision = given.get("dataset_config"), given.get("dataset_revision")
-    split = given.get("dataset_train_split", "train")
-    with reading(name):
-        data = load_dataset(**file_arguments(name), name=config, revision=revision)
-    if split not in data:
-        raise ValueError(f"{name} has no split {split!r}, but {', '.join(data)}. Name one with --dataset_train_split.")
-    return data
 
 
 def _parser() -> argparse.ArgumentParser:

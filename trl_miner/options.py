@@ -1,9 +1,7 @@
 """The command line of `trl-miner train`: settings of the training, and options of accelerate's launcher."""
 
 import argparse
-import textwrap
 from collections.abc import Sequence
-from typing import NoReturn
 
 from accelerate.commands.launch import launch_command_parser
 
@@ -11,19 +9,10 @@ from .config import MinerGRPOConfig
 from .recipe import MinerScriptArguments, make_parser, parse_words, refuse_unknown
 from .recipe_files import with_recipe_file
 
-# The settings that a user sets first, with what TRL's long texts say.
-FIRST = {
-    "model_name_or_path": "The model: a Hub id, a folder, or trl_miner/arithmetic for a tiny one. With DATA: --model.",
-    "dataset_name": "The data set: a Hub id, a file, a folder, reasoning_gym/FAMILY, or trl_miner/arithmetic.",
-    "advantage_estimator": "The method: miner, grpo, or another of `trl-miner train --help methods`.",
-    "learning_rate": "The learning rate.",
-    "per_device_train_batch_size": "Rollouts in a micro-batch on each device.",
-    "num_generations": "Rollouts of each prompt.",
-    "max_completion_length": "Tokens of a rollout at most.",
-    "max_steps": "Optimizer steps; -1: as many as num_train_epochs has.",
-    "output_dir": "The folder of the run.",
-    "seed": "Decides the order of prompts and the rollouts.",
-}
+FIRST = (  # the settings that a user sets first
+    *("model_name_or_path", "dataset_name", "advantage_estimator", "learning_rate", "per_device_train_batch_size"),
+    *("num_generations", "max_completion_length", "max_steps", "output_dir", "seed"),
+)
 _USAGE = """\
 usage: trl-miner train RECIPE [options]
        trl-miner train DATA --model MODEL [options]
@@ -47,13 +36,13 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
         ValueError: A word belongs to no option, an option is unknown, or its value is missing or of a wrong type.
     """
     words = with_recipe_file(words)
-    settings, rest = parse_words(words)
-    parser = launch_command_parser()
-    parser.error = _refuse
-    launch, unknown = parser.parse_known_args([*rest, _SCRIPT])
-    refuse_unknown(unknown, parser._option_string_actions)
+    settings, rest, parser = parse_words(words)
+    launcher = launch_command_parser()
+    launcher.error = parser.error
+    launch, unknown = launcher.parse_known_args([*rest, _SCRIPT])
+    refuse_unknown(unknown, parser, launcher._option_string_actions)
     if launch.training_script != _SCRIPT:
-        refuse_unknown([launch.training_script])
+        refuse_unknown([launch.training_script], parser)
     flags = {word for word in rest if word.startswith("-")}
     own: list[str] = []
     is_own = True
@@ -64,39 +53,22 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
     return settings, own, rest
 
 
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
-
-
 def help_text(which: str = "") -> str:
     """Return the help of `trl-miner train`: the settings that a user sets first, with MINER's.
 
     `which` is "methods" for all settings of ours, or "all" for TRL's and accelerate's too.
     """
-    known = {action.dest: action for action in reversed(make_parser()._actions)}  # the option itself, not --no_NAME
+    parser = make_parser()
+    known = {action.dest: action for action in reversed(parser._actions)}  # the option itself, not --no_NAME
     del known["help"]
     own = [name for kind in (MinerScriptArguments, MinerGRPOConfig) for name in kind.__annotations__]
     if which not in ("methods", "all"):
-        shown = [_entry(known[name], text) for name, text in FIRST.items()]
-        return "\n".join([_USAGE, *shown, *(_entry(known[name]) for name in own if name.startswith("miner_"))])
-    shown = [_entry(known.pop(name)) for name in own]
+        own = [*FIRST, *(name for name in own if name.startswith("miner_"))]
+    shown = [known.pop(name) for name in own]
     if which == "all":
-        launcher = [action for action in launch_command_parser()._actions if action.option_strings]
-        shown += [_entry(action) for action in (*known.values(), *launcher)]
-    return "\n".join([_USAGE, *shown])
-
-
-def _entry(action: argparse.Action, text: str | None = None) -> str:
-    """Return the lines of the help on a setting."""
-    flag = max(action.option_strings, key=lambda flag: flag.count("_"))
-    kind = "|".join(map(str, action.choices or ())) or getattr(action.type, "__name__", "").replace("string_to_", "")
-    default = "" if action.default in (None, argparse.SUPPRESS) else f" (default: {action.default})"
-    text = f"{text or (action.help or '') % {'default': action.default}}{default}"
-    indent = " " * 8
-    return (
-        f"  {flag} {kind}".rstrip()
-        + "\n"
-        + textwrap.fill(
-            text, 106, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    )
+        shown += [*known.values(), *(one for one in launch_command_parser()._actions if one.option_strings)]
+    formatter = parser._get_formatter()
+    formatter.start_section("settings")
+    formatter.add_arguments(shown)
+    formatter.end_section()
+    return f"{_USAGE}\n{formatter.format_help()}"

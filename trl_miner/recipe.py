@@ -28,7 +28,7 @@ from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import Setting, check_settings
+from .setting import convert
 from .tools import TOOL_SECONDS
 
 
@@ -239,16 +239,17 @@ class _Parser(TrlParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
-    def refuse(self, name: str, value: Any) -> NoReturn:
+    def refuse_other(self, name: str, value: Any) -> None:
         """Raise ValueError for a setting of the other trainer."""
-        raise ValueError(f"{name} has no effect with asynchronous: true: got {value!r}. {self.refused[name]}.")
+        if name in self.refused:
+            raise ValueError(f"{name} has no effect with asynchronous: true: got {value!r}. {self.refused[name]}.")
 
-
-class _Refused(argparse.Action):
-    """An option of the other trainer."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        parser.refuse(self.dest, values)
+    def recipe_types(self) -> dict[str, Any]:
+        """Return the type of each key that a recipe may have."""
+        hints = {name: hint for cls in self.dataclass_types for name, hint in get_type_hints(cls).items()}
+        known = {action.dest for action in self._actions}
+        hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
+        return {name: hint for name, hint in hints.items() if name in known} | {"env": dict}
 
 
 def make_parser(words: Sequence[str] = ()) -> _Parser:
@@ -273,9 +274,16 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
         parser = _asynchronous_parser()
     else:
-        parser = _Parser(PARSED_TYPES, prog="trl-miner train")
+        parser = _Parser(PARSED_TYPES, prog="trl-miner train", allow_abbrev=False)
     parser.recipe = recipe
-    check_recipe(parser, path)
+    for word, value in zip(words, [*words[1:], ""], strict=False):
+        if word.startswith("--"):
+            name, _, own = word[2:].partition("=")
+            parser.refuse_other(name.replace("-", "_"), own or value)
+    try:
+        check_recipe(parser)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return parser
 
 
@@ -287,30 +295,29 @@ def _asynchronous_parser() -> _Parser:
             f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}). Run pip install 'trl>=1.16,<1.17'."
         ) from error
     kinds = [RecipeConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
-    parser = _Parser(kinds, prog="trl-miner train")
+    parser = _Parser(kinds, prog="trl-miner train", allow_abbrev=False)
     parser.refused = REFUSED
-    for name in REFUSED:
-        parser.add_argument(f"--{name}", action=_Refused, nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 
 
-def check_recipe(parser: _Parser, path: Any) -> None:
+def check_recipe(parser: _Parser) -> None:
     """Raise ValueError if the recipe of a parser has an unknown key, or a value of the wrong type."""
-    hints = {name: hint for cls in parser.dataclass_types for name, hint in get_type_hints(cls).items()}
-    hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
-    known = {
-        action.dest: Setting(action.dest, hints[action.dest], action.default, list(action.choices or ()))
-        for action in reversed(parser._actions)  # the option itself after --no_NAME
-        if action.dest in hints
-    }
-    for name in parser.recipe.keys() & parser.refused.keys():
-        parser.refuse(name, parser.recipe[name])
-    check_settings(parser.recipe, known | {"env": Setting("env", dict)}, path)
+    types = parser.recipe_types()
+    actions = {action.dest: action for action in reversed(parser._actions)}  # the option itself after --no_NAME
+    for name, value in parser.recipe.items():
+        parser.refuse_other(name, value)
+        if name not in types:
+            hint = did_you_mean(str(name), types) or " Settings of accelerate go on the command line."
+            raise ValueError(f"unknown key '{name}'.{hint}")
+        action = actions.get(name)
+        default = action.default if action else None
+        if value is not None or default is not None:
+            convert(name, value, types[name], default, action.choices or () if action else ())
 
 
-def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the settings of a training's command line by name, its recipe's and defaults included, and the words that
-    belong to none of them.
+def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _Parser]:
+    """Return the settings of a training's command line by name, its recipe's and defaults included, the words that
+    belong to none of them, and the parser.
 
     Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
     GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None.
@@ -326,7 +333,7 @@ def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         settings.use_vllm = not settings.use_cpu
         budget = settings.vllm_max_model_length if settings.token_budget is None else settings.token_budget
         settings.max_tokens_per_micro_batch = budget if budget and budget > 0 else None
-    return settings, rest
+    return settings, rest, parser
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Namespace:
@@ -334,19 +341,19 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
 
     `overrides` are settings as on a command line: `["--learning_rate", "1e-6"]`.
     """
-    settings, unknown = parse_words(["--config", str(path), *overrides])
-    refuse_unknown(unknown)
+    settings, unknown, parser = parse_words(["--config", str(path), *overrides])
+    refuse_unknown(unknown, parser)
     return settings
 
 
-def refuse_unknown(words: Sequence[str], others: Collection[str] = ()) -> None:
+def refuse_unknown(words: Sequence[str], parser: _Parser, others: Collection[str] = ()) -> None:
     """Raise ValueError for words of a command line that belong to no option of the training, nor to `others`."""
     if not words:
         return
     word = words[0].partition("=")[0]
     if not word.startswith("-"):
         raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
-    hint = did_you_mean(word, [*make_parser()._option_string_actions, *others]) or " See trl-miner train --help all."
+    hint = did_you_mean(word, [*parser._option_string_actions, *others]) or " See trl-miner train --help all."
     raise ValueError(f"Unknown option {word}.{hint}")
 
 
@@ -376,20 +383,16 @@ def layout_of(args: Any, form: PromptForm) -> Layout:
 
 
 def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptForm:
-    """Return the form of the prompts that are built for a model."""
-    return PromptForm(find_style(args.prompt_style, model_args, trusts), args.system_prompt, args.prompt_template)
-
-
-def find_style(prompt_style: str, model_args: Any, trusts: bool) -> Style:
-    """Return the style of the prompts that are built for a model; `model_args` are as in TRL's `ModelConfig`.
+    """Return the form of the prompts that are built for a model, as TRL's `ModelConfig` names it.
 
     With `trusts`, code of the model's repository may run.
     """
-    model = model_args.model_name_or_path
-    if prompt_style != "auto" or not model or model in WORLDS:  # no model: an error that is told later
-        return "chat" if prompt_style == "chat" else "plain"
-    tokenizer = AutoTokenizer.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
-    return style_of(model, tokenizer, model_args.model_revision)
+    model, revision = model_args.model_name_or_path, model_args.model_revision
+    style: Style = "chat" if args.prompt_style == "chat" else "plain"
+    if args.prompt_style == "auto" and model and model not in WORLDS:  # no model: an error that is told later
+        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts)
+        style = style_of(model, tokenizer, revision)
+    return PromptForm(style, args.system_prompt, args.prompt_template)
 
 
 def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:

@@ -50,19 +50,15 @@ def is_recipe(name: str | Path) -> bool:
 def find_recipe(name: str | Path) -> Path:
     """Return the recipe of a name: a file, NAME.yaml or recipes/NAME.yaml in the current folder, else a shipped one.
 
-    Raises:
-        ValueError: There is none. The message suggests similar names.
+    Raises ValueError with similar names if there is none.
     """
-    for path in (Path(name), Path(f"{name}.yaml"), Path(HOME, f"{name}.yaml")):
+    known = {key: path for key, path in shipped().items() if is_recipe(key)}
+    for path in (Path(name), Path(f"{name}.yaml"), Path(HOME, f"{name}.yaml"), known.get(_key(name), Path())):
         if path.is_file():
             return path
-    known = {key: path for key, path in shipped().items() if is_recipe(key)}
-    key = _key(name)
-    if key in known:
-        return known[key]
     raise ValueError(
         f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, no such file."
-        f"{_suggestion(key, known) or ' Try arithmetic/miner.'}"
+        f"{_suggestion(_key(name), known) or ' Try arithmetic/miner.'}"
     )
 
 
@@ -71,10 +67,7 @@ def with_recipe_file(arguments: Sequence[str], *, say: bool = False) -> list[str
 
     It becomes a word of its own behind `--config=`, too. With `say` the user is told which file it is.
     """
-    words = list(arguments)
-    for place, word in enumerate(words):
-        if word.startswith("--config="):
-            words[place : place + 1] = ["--config", word.removeprefix("--config=")]
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     if "--config" in words[:-1]:
         place = words.index("--config") + 1
         if say:
@@ -135,27 +128,24 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     Raises:
         ValueError: A file there has other contents. Then nothing is written.
     """
-    known, folder = shipped(), shipped_folder()
-    asked = [known[name] for name in names]
-    sources = dict.fromkeys(asked)
+    folder = shipped_folder()
+    asked = [shipped()[name] for name in names]
+    sources = {*asked}
     for path in asked:
         if path.suffix == ".yaml" and (config := read_yaml(path).get("accelerate_config")):
-            sources[Path(os.path.normpath(path.parent / config))] = None
-        sources |= dict.fromkeys(sorted([*path.parent.glob("*.py"), *path.parent.glob("README.md")]))
-    targets = {to / source.relative_to(folder): source.read_bytes() for source in sources if source.is_file()}
-    own = {to / source.relative_to(folder) for source in asked}
+            sources.add(Path(os.path.normpath(path.parent / config)))
+        sources |= {*path.parent.glob("*.py"), *path.parent.glob("README.md")}
+    targets = {to / source.relative_to(folder): source.read_bytes() for source in sorted(sources) if source.is_file()}
     for path, content in targets.items():
-        is_other = path.exists() and not (path.is_file() and path.read_bytes() == content)
-        if is_other and path in own:  # a configuration that comes along may be the user's
+        if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ValueError(
                 f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename "
                 "it, or choose another folder with --to."
             )
-    written = [path for path in targets if path in own or not path.exists()]
-    for path in written:
+    for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(targets[path])
-    return written
+        path.write_bytes(content)
+    return sorted(targets, key=lambda path: folder / path.relative_to(to) not in asked)
 
 
 def read_title(path: Path) -> str:
@@ -181,8 +171,7 @@ def _key(name: str | Path) -> str:
 
 def _suggestion(key: str, known: Iterable[str]) -> str:
     """Return a sentence with up to three similar names, by spelling or by the last part."""
-    names = {name.lower(): name for name in known}
-    last = key.lower().rpartition("/")[2]
-    close = [name for name in names if name.rpartition("/")[2] == last or name.startswith(f"{key.lower()}/")]
-    close = difflib.get_close_matches(key.lower(), names, n=3, cutoff=0.7) or sorted(close, key=len)[:3]
-    return f" Did you mean {' or '.join(repr(names[name]) for name in close)}?" if close else ""
+    last = key.rpartition("/")[2]
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.7)
+    close = close or [name for name in known if name.rpartition("/")[2] == last or name.startswith(f"{key}/")][:3]
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -5,7 +5,7 @@ A rule raises ValueError for settings that cannot be, and logs a warning for tho
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Sized
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -196,11 +196,6 @@ def batches_come_out_even(args: Any, num_processes: int) -> None:
             f"A generation batch must hold whole groups: got {generation} rollouts for num_generations="
             f"{args.num_generations}. Make it a multiple."
         )
-    if args.use_vllm and args.vllm_mode == "colocate" and num_processes % args.vllm_tensor_parallel_size:
-        raise ValueError(
-            f"With vllm_mode: colocate, vllm_tensor_parallel_size must divide the number of processes: got "
-            f"{args.vllm_tensor_parallel_size} for {num_processes}. Set it to 1."
-        )
 
 
 # Known besides: whether this machine has the device that the settings ask for.
@@ -382,35 +377,26 @@ def _prompts(kinds: Iterable[Kind]) -> str:
     return f"{' and '.join(kinds).replace('_', '-')} prompts"
 
 
-# What has to be known, and the rules of settings that it is enough for.
-SETTINGS, BATCH, DEVICE, DERIVED = "settings", "batch", "device", "derived settings"
-RULES: Mapping[str, tuple[Callable[..., None], ...]] = {
-    SETTINGS: (
-        own_fields_are_in_range,
-        trl_fields_are_in_range,
-        policy_loss_fits,
-        dynamic_sampling_keeps_what_methods_learn_from,
-        adaptive_sampling_fits,
-        token_budget_holds_a_rollout,
-        dose_has_methods_to_scale,
-    ),
-    BATCH: (batches_come_out_even,),
-    DEVICE: (device_has_bf16,),
-    DERIVED: (
-        token_advantages_reach_tokens,
-        settings_have_an_effect,
-        rewards_are_scaled_as_asked,
-        policy_loss_has_ratios,
-        selection_generates_what_methods_learn_from,
-    ),
-}
+# The rules of settings before `GRPOConfig` derives some from others, and those of what it has derived.
+SETTINGS = (
+    own_fields_are_in_range,
+    trl_fields_are_in_range,
+    policy_loss_fits,
+    dynamic_sampling_keeps_what_methods_learn_from,
+    adaptive_sampling_fits,
+    token_budget_holds_a_rollout,
+    dose_has_methods_to_scale,
+)
+DERIVED = (
+    token_advantages_reach_tokens,
+    settings_have_an_effect,
+    rewards_are_scaled_as_asked,
+    policy_loss_has_ratios,
+    selection_generates_what_methods_learn_from,
+)
 
 
-def check(known: str, *facts: Any) -> None:
-    """Run all rules for which this is known, a key of `RULES`, on the settings and what else they take.
-
-    Raises:
-        ValueError: A rule is broken. The text has the rule, the value and what to do.
-    """
-    for rule in RULES[known]:
-        rule(*facts)
+def check(rules: Iterable[Callable[[Any], None]], args: Any) -> None:
+    """Run rules on settings. Raises ValueError if one is broken: with the rule, the value and what to do."""
+    for rule in rules:
+        rule(args)

@@ -7,12 +7,8 @@ with models of 0.1 to 6.6 million parameters.
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
-
-from .progress import is_quiet
 
 SMALL = 10_000_000  # parameters
 # Says that nobody asked for the number in OMP_NUM_THREADS: accelerate always sets one.
@@ -30,20 +26,8 @@ def fitting_threads(model: Any) -> Iterator[None]:
     if is_asked or threads == 1 or size > SMALL or model.device.type != "cpu":
         yield
         return
-    if not is_quiet():
-        _say(size, threads)
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@cache  # once, however many benchmarks are sampled
-def _say(size: int, threads: int) -> None:
-    print(
-        f"The model is small ({size:,} parameters), so it runs on 1 thread: {threads} would mostly wait for each "
-        f"other. Set OMP_NUM_THREADS to choose.",
-        file=sys.stderr,
-        flush=True,
-    )

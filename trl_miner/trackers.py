@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from .errors import first_line
 from .importing import did_you_mean
 
 
-def why_unusable(trackers: Sequence[str], *, is_here: bool = True) -> str:
-    """Return why one of the trackers cannot be used, which transformers says once the model is loaded; empty: all can.
+def check_trackers(trackers: Sequence[str], *, is_here: bool = True) -> None:
+    """Raise ValueError for a tracker that cannot be used, which transformers says once the model is loaded.
 
     A tracker must be known, and on the machine that trains installed; Weights & Biases needs a login unless it is
     offline or disabled.
@@ -19,20 +18,21 @@ def why_unusable(trackers: Sequence[str], *, is_here: bool = True) -> str:
         if name not in INTEGRATION_TO_CALLBACK:
             known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
             hint = did_you_mean(name, INTEGRATION_TO_CALLBACK)
-            return f"report_to must name trackers: got {name!r}.{hint} Known: {known}."
+            raise ValueError(f"report_to must name trackers: got {name!r}.{hint} Known: {known}.")
         if is_here and name not in (*get_available_reporting_integrations(), "flyte"):  # which it cannot tell
-            return f"report_to: {name} is not installed. Run `pip install {name}`, or set report_to: none."
-    if is_here and "wandb" in trackers and (why := _why_no_login()):
-        return f"report_to: wandb needs a login: {why}. Run `wandb login`, or set WANDB_MODE=offline."
-    return ""
+            raise ValueError(f"report_to: {name} is not installed. Run `pip install {name}`, or set report_to: none.")
+    if is_here and "wandb" in trackers:
+        _check_login()
 
 
-def _why_no_login() -> str:
+def _check_login() -> None:
     import wandb
 
     if wandb.run is not None or wandb.setup().settings.mode not in ("online", "shared"):
-        return ""
+        return
     try:
-        return "" if wandb.login(prompt=False, verify=False) else "got no key in the environment or in .netrc"
+        why = "" if wandb.login(prompt=False, verify=False) else "got no key in the environment or in .netrc"
     except Exception as error:  # a key that is none
-        return first_line(error)
+        why = str(error)
+    if why:
+        raise ValueError(f"report_to: wandb needs a login: {why}. Run `wandb login`, or set WANDB_MODE=offline.")

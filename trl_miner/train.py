@@ -60,7 +60,7 @@ from .runs.trainer_state import last_step
 from .runs.training_record import note
 from .threads import fitting_threads
 from .tools import check_prompts, load_environments, load_tools
-from .trackers import why_unusable
+from .trackers import check_trackers
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
 from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
@@ -116,9 +116,10 @@ def run(
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
-    decided_by_one(lambda: _check_trackers(config.report_to))
+    decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
-    _check_writable(output)
+    output.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=output).close()  # an error now, rather than when the first checkpoint is due
     with hold_run(output):
         decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
@@ -130,11 +131,6 @@ def run(
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
-
-
-def _check_trackers(trackers: Sequence[str]) -> None:
-    if why := why_unusable(trackers):
-        raise ValueError(why)
 
 
 def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
@@ -244,7 +240,11 @@ def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -
         trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
         trainer.save_state()
     except Exception as error:  # safetensors has an error of its own
-        raise OSError(_say_where_the_model_is(output, trainer.state.global_step, error)) from error
+        kept = newest_checkpoint(output)
+        raise OSError(
+            f"The model of step {trainer.state.global_step} could not be saved in {output}: {error}. Make room, and "
+            f"go on with --resume_from_checkpoint latest from {kept.weights if kept else 'the start'}."
+        ) from error
     if trainer.is_world_process_zero():
         try:
             draw_training(output)  # before the card, which shows the picture
@@ -253,14 +253,6 @@ def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -
     trainer.create_model_card(model_name=output.name, dataset_name=hub_dataset)
     if trainer.args.push_to_hub:
         trainer.push_to_hub(dataset_name=hub_dataset)  # reports errors of the Hub, and raises none
-
-
-def _say_where_the_model_is(output: Path, step: int, error: Exception) -> str:
-    """Return the message of a run that could not save its model."""
-    kept = newest_checkpoint(output)
-    where = f"{kept.weights} holds that of step {kept.step}" if kept else "no checkpoint holds it"
-    advice = "make room, and go on with --resume_from_checkpoint latest" if kept else "make room before the next run"
-    return f"The model of step {step} could not be saved in {output}: {error}. {where}; {advice}."
 
 
 def _build_trainer(
@@ -275,14 +267,7 @@ def _build_trainer(
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
         raise ValueError(f"model_name_or_path must be given: {known}.")
     model = base_model.find_model(model)
-    if getattr(config, "trust_remote_code", False) and config.process_index == 0:
-        print("trust_remote_code is on: code from the model's repository runs here.")
     quantization = get_quantization_config(model_args)
-    if quantization is not None and not model_args.use_peft:
-        raise ValueError(
-            "A model in 4 or 8 bits can only train an adapter: got load_in_4bit or load_in_8bit without use_peft. Set "
-            "use_peft: true, or leave it out."
-        )
     config.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -314,11 +299,6 @@ def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
     if setting is None:
         return {}
-    if args.watchdog_seconds and args.watchdog_seconds <= args.tool_seconds:
-        raise ValueError(
-            f"tool_seconds must be below watchdog_seconds, or the watchdog ends the run first: got "
-            f"{args.tool_seconds:g} and {args.watchdog_seconds:g}. Change one of them."
-        )
     loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
     if args.environment_factory:
         loaded["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds, loaded["tools"])
@@ -339,17 +319,6 @@ def check_model(setting: str, model: str | None, revision: str | None = None, *,
         ) from error
 
 
-def _check_writable(output: Path) -> None:
-    """Raise before the run, rather than when the first checkpoint is due."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=output).close()
-    except OSError as error:
-        raise OSError(
-            f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
-        ) from error
-
-
 def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit", "best")
@@ -364,16 +333,12 @@ def _finish(output: Path, args: MinerScriptArguments) -> None:
 def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
     """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
     command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
-    if not args.held_out_benchmark and reasoning_gym.is_task(args.dataset_name):
-        parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
+    name = str(args.dataset_name)
+    if not args.held_out_benchmark and reasoning_gym.is_task(name):
+        parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
-    benchmark = args.held_out_benchmark or (
-        args.dataset_name.rpartition("/")[2]
-        if args.dataset_name in WORLDS
-        else "medqa"
-        if "choice_reward" in reward_names(args)
-        else "math500"
-    )
+    usual = "medqa" if "choice_reward" in reward_names(args) else "math500"
+    benchmark = args.held_out_benchmark or (name.rpartition("/")[2] if name in WORLDS else usual)
     entry = read_entry(benchmark)
     if entry.path and entry.name in BENCHMARKS:
         return [*command, entry.name, "--local", f"{entry.name}={entry.path}"]

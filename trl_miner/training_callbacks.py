@@ -53,16 +53,8 @@ class TrainingProgress(TrainerCallback):
             self._progress.advance(state.global_step - self._progress.n)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self._progress is None or not logs:
-            return
-        if "reward" in logs:
+        if self._progress is not None and logs and "reward" in logs:
             print(short_line(state.global_step, logs), flush=True)
-        elif "eval_reward" in logs:  # of `eval_strategy`; `EvaluationCallback` says its own
-            evaluated = {key.removeprefix("eval_"): value for key, value in logs.items()}
-            print("evaluation at " + short_line(state.global_step, evaluated), flush=True)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.close()
 
     def close(self, *error: Any) -> None:
         """Close the progress, with an exception's type, value and traceback where there is one."""

@@ -2,21 +2,23 @@
 
 import sys
 import warnings
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from accelerate import PartialState
-from datasets import Dataset, load_dataset
+from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 
 from . import rewards
 from .config import MinerGRPOConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
-from .data.own import GRADERS, arrange, check_answers, check_first_golds, file_arguments, reading
+from .data.own import GRADERS, arrange, check_answers, check_first_golds
 from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
+from .data.reading import load_data_set
 from .data.worlds import WORLDS
 from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
@@ -30,44 +32,40 @@ TEST = "test"  # the split that `held_out` makes where a data set has none
 def load_data(
     args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig, *, trusts: bool = False
 ) -> Any:
-    """Return the recipe's data set by split. The model decides on the style of prompts that are built here."""
+    """Return the recipe's data set by split, with the columns `prompt`, `solution` and, where it has some, `options`.
+
+    The model decides on the style of prompts that are built here.
+    """
     form = prompt_form(args, model_args, trusts=trusts)
-    return arrange_data(read_data(args, mixture, form), args, mixture, form)
+    data = hold_out(_read(args, mixture, form), args)
+    if not mixture.datasets and _is_made(args):
+        return data
+    layout, names = layout_of(args, form), reward_names(args)
+    used = (args.dataset_train_split, args.dataset_test_split)
+    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
 
 
-def read_data(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
-    """Return the recipe's data set by split, with the columns that it has itself."""
-    return hold_out(_read_splits(args, mixture, form), args)
+def _is_made(args: MinerScriptArguments) -> bool:
+    """Whether this package makes the problems."""
+    return args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
 
 
-def _read_splits(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
+    name = args.dataset_name
     if mixture.datasets:
-        with reading(", ".join(one.path for one in mixture.datasets)):
-            return get_dataset(mixture)
-    if args.dataset_name in WORLDS:
-        world = WORLDS[args.dataset_name]
-        return {"train": world.load_dataset("train", args.task_size), "test": world.load_dataset("test")}
-    if reasoning_gym.is_task(args.dataset_name):
-        return _make_tasks(args, form)
-    if not args.dataset_name:
+        return get_dataset(mixture)
+    if not name:
         raise ValueError(
             f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
-    with reading(args.dataset_name):
-        return load_dataset(
-            **file_arguments(args.dataset_name),
-            name=args.dataset_config,
-            revision=args.dataset_revision,
-            streaming=args.dataset_streaming,
-        )
-
-
-def _make_tasks(args: MinerScriptArguments, form: PromptForm) -> dict[str, Any]:
-    parts = reasoning_gym.read_parts(str(args.dataset_name), args.task_config, args.tasks)
-    held_out = (
-        number_of(args.held_out_size, reasoning_gym.TEST_SIZE) if args.held_out_size else reasoning_gym.TEST_SIZE
-    )
+    if name in WORLDS:
+        return {"train": WORLDS[name].load_dataset("train", args.task_size), "test": WORLDS[name].load_dataset("test")}
+    if not reasoning_gym.is_task(name):
+        settings = args.dataset_config, args.dataset_revision
+        return load_data_set(name, *settings, streaming=args.dataset_streaming)
+    parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
+    held_out = number_of(args.held_out_size or reasoning_gym.TEST_SIZE, reasoning_gym.TEST_SIZE)
     sizes = {"train": args.task_size or reasoning_gym.TRAIN_SIZE, "test": held_out}
     return {
         split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
@@ -109,15 +107,6 @@ def number_of(held_out: float, rows: int) -> int:
     return int(held_out) if held_out >= 1 else max(1, round(held_out * rows))
 
 
-def arrange_data(data: Any, args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
-    """Return what `read_data` gave as the trainer takes it: with the columns `prompt`, `solution` and `options`."""
-    if not mixture.datasets and (args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)):
-        return data
-    layout, names = layout_of(args, form), reward_names(args)
-    used = (args.dataset_train_split, args.dataset_test_split)
-    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
-
-
 def training_rows(data: Any, args: MinerScriptArguments) -> Any:
     """Return the rows to train on. Raise ValueError if there are none."""
     return _split(data, "dataset_train_split", args)
@@ -145,27 +134,17 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
     names, rows = reward_names(args), training_rows(data, args)
     if args.dataset_name in WORLDS:
         return
-    _check_answers(args, data, names)
+    # a reward function of the user's may score a row without an answer
+    if not NEED_SOLUTION.isdisjoint(names) and {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
+        for part in (rows, test_rows(data, args)) if args.held_out_size else (rows,):
+            if "solution" in next(iter(part)):
+                check_answers(args.dataset_solution_column, part)
     for name in [name for name in names if name in GRADERS]:
         if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
             return  # the trainer says what is missing
-        check = check_first_golds(name, rows, names)
-        if check.is_bad:
-            raise ValueError(check.rejected)
-        if check.accepted < check.graded and PartialState().is_main_process:
-            warnings.warn(check.rejected, stacklevel=2)
-
-
-def _check_answers(args: MinerScriptArguments, data: Any, names: Sequence[str]) -> None:
-    """Raise for a row without an answer, unless a reward function of the user's may score that."""
-    if NEED_SOLUTION.isdisjoint(names) or not {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
-        return
-    splits = [training_rows(data, args)]
-    if args.held_out_size:
-        splits.append(test_rows(data, args))
-    for rows in splits:
-        if "solution" in next(iter(rows)):
-            check_answers(args.dataset_solution_column, rows)
+        rejected = check_first_golds(name, rows, names)
+        if rejected and PartialState().is_main_process:
+            warnings.warn(rejected, stacklevel=2)
 
 
 def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
@@ -182,14 +161,11 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
     if args.dataset_name in WORLDS:
         return PromptForm(template=QUESTION)
     is_task = reasoning_gym.is_task(args.dataset_name)
-    if (
-        not is_task
-        and not layout_of(args, PromptForm(found.style, args.system_prompt, args.prompt_template)).builds_prompts
-    ):
+    built = PromptForm(found.style, args.system_prompt, args.prompt_template, found.template_kwargs)
+    if not is_task and not layout_of(args, built).builds_prompts:
         return found
     has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
-    template = args.prompt_template or (None if has_words else QUESTION)
-    return PromptForm(found.style, args.system_prompt, template, found.template_kwargs)
+    return built if has_words or built.template else replace(built, template=QUESTION)
 
 
 def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:

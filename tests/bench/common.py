@@ -1,11 +1,13 @@
 """What the benchmarks share: the machine's name, honest statistics, tables."""
 
+import gc
+import itertools
 import os
 import platform
 import resource
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -59,6 +61,16 @@ def processor_seconds() -> float:
     """What the child processes that have ended took, in user and system mode."""
     taken = resource.getrusage(resource.RUSAGE_CHILDREN)
     return taken.ru_utime + taken.ru_stime
+
+
+def tensors_mib(run: Callable[[], object]) -> float:
+    """The most that the tensors made by `run` held at once, in MiB, as PyTorch's allocator told its profiler."""
+    gc.collect()  # or what is older is freed meanwhile, which would count as less
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(itertools.accumulate(changes)) / 2**20
 
 
 def report(name: str, text: str) -> None:

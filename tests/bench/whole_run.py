@@ -26,7 +26,6 @@ from common import machine, report, table
 from transformers import TrainerCallback, trainer
 
 from trl_miner import compare
-from trl_miner.compare import runs as compared_runs
 from trl_miner.data.worlds import WORLDS
 from trl_miner.launching import local
 from trl_miner.launching.signals import end_as
@@ -194,7 +193,7 @@ def main() -> int:
         return 0
     output = options.output or Path("runs/whole_run") / options.world
     os.environ["OMP_NUM_THREADS"] = "1"
-    compared_runs.STARTER = (sys.executable, __file__, "--train")
+    compare.STARTER = (sys.executable, __file__, "--train")
     batches = options.batches or RUNS[options.world][1]
     paths = write_arms(options.world, batches, options.methods, options.selections, output)
     for seeds in range(1, options.seeds + 1):

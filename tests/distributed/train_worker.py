@@ -4,7 +4,6 @@ MINER with the log-probs left to the trainer's own forward and with the sampler'
 """
 
 import json
-from functools import partial
 from pathlib import Path
 
 import torch.distributed as dist
@@ -20,7 +19,8 @@ GLOBAL_BATCH = 12
 PROBLEMS = problems().select(range(3, 48))
 
 
-def rollouts(prompts, trainer, source):
+def rollouts(prompts, trainer, sampler=None):
+    """As a `rollout_func`, with the log-probs of a sampler where there is one."""
     first = trainer.accelerator.process_index * len(prompts)
     tokenizer = trainer.processing_class
     completion_ids = [
@@ -29,9 +29,21 @@ def rollouts(prompts, trainer, source):
     ]
     prompt_ids = [tokenizer(p)["input_ids"] for p in prompts]
     rolled = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
-    if source == "sampler":
-        rolled["logprobs"] = logps_of(trainer.model, rolled, trainer.temperature)
+    if sampler is not None:
+        rolled["logprobs"] = logps_of(sampler, rolled, trainer.temperature)
     return rolled
+
+
+def sampled(prompts, trainer):
+    return rollouts(prompts, trainer, trainer.model)
+
+
+def compared_steps(trainer, marker="reward"):
+    """Return what is the same on any number of processes in each log with the marker."""
+    names = ("loss", "grad_norm", "reward", *OWN_METRICS)
+    logs = [log for log in metrics_of(trainer) if marker in log]
+    own = {"micro_batches/tokens"}  # of a process as much as of the run
+    return [{name: log[name] for name in log if name.startswith(names) and name not in own} for log in logs]
 
 
 class Counting(MinerGRPOTrainer):
@@ -64,6 +76,13 @@ class LastHasImages(WithImages, Counting):
         self.has_images = self.accelerator.process_index == self.accelerator.num_processes - 1
 
 
+class Flipped(Counting):
+    """Overrides what the reward functions came to."""
+
+    def _calculate_rewards(self, *args):
+        return 1 - super()._calculate_rewards(*args)
+
+
 def some_unscored(prompts, completions, **kwargs):
     """Leave a rollout in five without a reward, wherever it is."""
     rewards = mixed_reward(prompts, completions)
@@ -74,20 +93,18 @@ def by_length(completions, **kwargs):
     return [0.01 * len(text) for text in completions]
 
 
-def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, rewards=mixed_reward, **settings):
+def train(policy, folder, *, rollout_func=rollouts, micro_batches=1, cls=Counting, rewards=mixed_reward, **settings):
     settings |= dict(max_steps=3, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
     micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
     args = config(
         folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
     )
-    rollout_func = partial(rollouts, source=source)
     trainer = cls(policy, rewards, args, PROBLEMS, rollout_func=rollout_func)
     trainer.train()
-    logs = [log for log in metrics_of(trainer) if "reward" in log]
     return {
         "num_processes": trainer.accelerator.num_processes,
         # sums over rows in another order: everything to six digits, but no more
-        "steps": [{n: log[n] for n in log if n.startswith(COMPARED) and n not in OF_THE_SHAPES} for log in logs],
+        "steps": compared_steps(trainer),
         "weights": [p.double().square().sum().item() for p in trainer.model.parameters()],
         "logged_advantages": list(trainer._logs["advantages"]),
         "logged_completions": list(trainer._logs["completion"]),
@@ -96,16 +113,13 @@ def train(policy, folder, *, source="forward", micro_batches=1, cls=Counting, re
     }
 
 
-COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
-# They are of a process as much as of the run.
-OF_THE_SHAPES = {"micro_batches/tokens"}
 # Off-policy from the second step on, with one micro-batch: which rows share one depends on TRL's shuffling.
 OFF_POLICY = dict(num_iterations=3, learning_rate=3e-2, advantage_estimator="grpo")
 # The others look at nothing that these do not: tests/test_solved_prompts.py has their numbers.
 ALONE = ("grpo", "reinforce_pp", "ucas", "entropy_adv")
 CASES = {
     "forward": dict(micro_batches=3),
-    "sampler": dict(micro_batches=3, source="sampler", temperature=0.7),
+    "sampler": dict(micro_batches=3, rollout_func=sampled, temperature=0.7),
     "as_trl": dict(micro_batches=3, **AS_TRL),
     "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
     "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000),  # fewer: two micro-steps are idle
@@ -119,6 +133,7 @@ CASES = {
     ),
     **{name: dict(advantage_estimator=name) for name in ALONE},
     "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
+    "flipped": dict(cls=Flipped),
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "own": dict(advantage_estimator="own_estimators.by_length", advantage_estimator_kwargs={"bonus": 0.5}),
     "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),

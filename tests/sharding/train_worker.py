@@ -11,28 +11,14 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, DistributedType
 from accelerate.utils import gather_object
-from harness import (
-    AS_TRL,
-    OWN_METRICS,
-    Recording,
-    config,
-    crc,
-    leave,
-    logps_of,
-    metrics_of,
-    mixed_reward,
-    problems,
-)  # fmt: skip
+from distributed.train_worker import GLOBAL_BATCH, compared_steps, rollouts
+from harness import AS_TRL, Recording, config, leave, mixed_reward, problems
 from transformers import AutoModelForCausalLM
 
 from trl_miner.evaluation.in_training import EvaluationCallback
 
 torch.set_num_threads(1)
-NUM_PROMPTS = 3
-GLOBAL_BATCH = 4 * NUM_PROMPTS  # in groups of 4: two processes hold 6 rows each, and the middle group lies on both
-COMPARED = ("loss", "grad_norm", "reward", *OWN_METRICS)
-# They are of a process as much as of the run.
-OF_THE_SHAPES = {"micro_batches/tokens"}
+NUM_PROMPTS = GLOBAL_BATCH // 4  # two processes hold 6 rows each, and the middle group lies on both
 CASES = {
     "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
     "as_trl": dict(micro_batches=3, **AS_TRL),
@@ -78,20 +64,6 @@ def shard_on_a_cpu():
     AcceleratorState.__init__ = init_sharded
 
 
-def rollouts(prompts, trainer, sampler=None):
-    first = trainer.accelerator.process_index * len(prompts)
-    tokenizer = trainer.processing_class
-    completion_ids = [
-        [5 + (crc(p) + 31 * (first + i) + 7 * j) % (len(tokenizer) - 5) for j in range(3 + (first + i) % 5)]
-        for i, p in enumerate(prompts)
-    ]
-    prompt_ids = [tokenizer(p)["input_ids"] for p in prompts]
-    rolled = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
-    if sampler is not None:
-        rolled["logprobs"] = logps_of(sampler, rolled, trainer.temperature)
-    return rolled
-
-
 def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, resume=None, sampler=None, **settings):
     micro_batch = GLOBAL_BATCH // config(output).world_size // micro_batches
     args = config(
@@ -108,13 +80,11 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
     trainer.add_callback(scores)
     trainer.train(resume_from_checkpoint=resume)
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # every process takes part
-    logs = [log for log in metrics_of(trainer) if "loss" in log]
     return {
         "num_processes": trainer.accelerator.num_processes,
         "kind": trainer.accelerator.distributed_type.value,
         "shard": sum(shard.numel() for shard in shards_of(trainer)),
-        # sums over rows in another order: everything to six digits, but no more
-        "steps": [{n: log[n] for n in log if n.startswith(COMPARED) and n not in OF_THE_SHAPES} for log in logs],
+        "steps": compared_steps(trainer, "loss"),
         "weights": {n: w.double().square().sum().item() for n, w in (weights or {}).items()},
         "forwarded": gather_object([trainer.forwarded]),
         "scores": scores.evaluation,

@@ -22,19 +22,14 @@ def add(commands: Any) -> None:
         description="Write DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
     )
     _add_options(deepscaler, "data/deepscaler", run_deepscaler)
-    deepscaler.add_argument("--revision", metavar="NAME", help="revision on the Hub (default: main)")
     medical = sets.add_parser(
         "medical",
         help="MedQA, and the MedMCQA questions that a model gets wrong",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Write MedQA (5 options) and MedMCQA, without the MedMCQA questions that --filter-model answers\n"
-        "correctly with greedy decoding (the paper used Llama-3.1-8B-Instruct), as Parquet, and a card with counts\n"
-        "and hashes.",
+        description="Write MedQA, and MedMCQA without the questions that --filter-model answers correctly by greedy "
+        "decoding (the paper used Llama-3.1-8B-Instruct): Parquet, and a card with counts and hashes.",
         epilog="The same command again resumes the filtering, whose answers are kept in OUTPUT-filter.",
     )
     _add_options(medical, "data/medical", run_medical)
-    medical.add_argument("--medqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
-    medical.add_argument("--medmcqa-revision", metavar="NAME", help="revision on the Hub (default: main)")
     evaluate.add_model(medical, prefix="filter-")
 
 
@@ -52,7 +47,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
     )  # fmt: skip
     option(
         "--check-against", nargs="*", metavar="NAME",
-        help="benchmarks to compare every question with (default: all of its field); none: no check",
+        help="benchmarks to compare every question with (default: all of its field); without a name: no check",
     )  # fmt: skip
     option(
         "--decontaminate", action="store_true",
@@ -64,19 +59,17 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.paper_sets import MATH_BENCHMARKS, build_deepscaler
+        from ..data.training_set import MATH_BENCHMARKS, build_deepscaler
 
     local = evaluate.local_files(args.local)
     benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
-    written = build_deepscaler(
-        args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"), revision=args.revision
-    )
+    written = build_deepscaler(args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"))
     return _report(written, args.tokenizer, "math_reward")
 
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.paper_sets import MEDICAL_BENCHMARKS, build_medical
+        from ..data.training_set import MEDICAL_BENCHMARKS, build_medical
         from ..evaluation.evaluate import ModelOptions, sample_filter
 
     local = evaluate.local_files(args.local)
@@ -85,11 +78,10 @@ def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
     # --tokenizer belongs to the model to train, not to the one that filters
     model = ModelOptions.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
-    sample_filter(model, answers, local.get("medmcqa_train"), args.medmcqa_revision)
+    sample_filter(model, answers, local.get("medmcqa_train"))
     written = build_medical(
         args.output, options, samples_folder=answers, benchmarks=benchmarks, medqa_source=local.get("medqa_train"),
-        medqa_revision=args.medqa_revision, medmcqa_source=local.get("medmcqa_train"),
-        medmcqa_revision=args.medmcqa_revision,
+        medmcqa_source=local.get("medmcqa_train"),
     )  # fmt: skip
     return _report(written, args.tokenizer, "choice_reward")
 
@@ -111,13 +103,10 @@ def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[st
     from ..data.benchmarks import BENCHMARKS, load
 
     names = field if args.check_against is None else args.check_against
-    if list(names) == ["none"]:
-        return {}
     if unknown := [name for name in names if name not in BENCHMARKS]:
         hint = did_you_mean(unknown[0], BENCHMARKS)
         raise ValueError(
-            f"--check-against must name benchmarks, or be none: got {unknown[0]!r}.{hint} Known: "
-            f"{', '.join(BENCHMARKS)}."
+            f"--check-against must name benchmarks: got {unknown[0]!r}.{hint} Known: {', '.join(BENCHMARKS)}."
         )
     return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
 

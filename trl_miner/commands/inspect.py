@@ -10,8 +10,6 @@ from typing import Any
 from ..progress import finish
 from . import set_run
 
-LARGE = 100 * 2**20  # bytes; browsers open larger pages slowly
-
 
 def add(commands: Any) -> None:
     parser = commands.add_parser(
@@ -42,11 +40,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     for note in credit.notes:
         print(f"trl-miner inspect: {note}", file=sys.stderr)
     output = Path(args.output) if args.output else Path(args.folder) / "inspect.html"
-    path = write_inspect_page(credit, output, max_tokens=args.max_tokens or MOST_TOKENS, steps=args.steps, quiet=False)
-    if path.stat().st_size > LARGE:
-        megabytes = path.stat().st_size / 2**20
-        print(f"trl-miner inspect: the page has {megabytes:.0f} MiB. --max-tokens N shows less.", file=sys.stderr)
+    most = MOST_TOKENS if args.max_tokens is None else args.max_tokens
+    path = write_inspect_page(credit, output, max_tokens=most, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
-    if args.open and not webbrowser.open(path.resolve().as_uri()):
-        print(f"trl-miner inspect: no browser was found. Open {path} in one.", file=sys.stderr)
+    if args.open:
+        webbrowser.open(path.resolve().as_uri())
     return 0

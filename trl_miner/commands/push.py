@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import finish
-from . import set_run, without_option
+from . import set_run
 
 
 def add(commands: Any) -> None:
@@ -29,6 +29,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..hub.folder import adapter_warning
     from ..hub.upload import check_repo_id, push_model, write_folder
     from ..runs.eval_folder import read_scores
     from ..runs.models import find_model
@@ -36,24 +37,20 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     check_repo_id(args.repo_id)
     benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None
     model = find_model(Path(args.folder))
-    _warn(model.weights, Path(args.folder))
+    if model.weights != Path(args.folder):
+        print(f"Warning: {args.folder} holds no finished model; this is its newest checkpoint, {model.weights.name}.")
+    if warning := adapter_warning(model.weights):
+        print(warning)
     if args.dry_run is not None:
         write_folder(model, Path(args.dry_run), args.repo_id, benchmarks)
         print(f"{args.dry_run} has what would be pushed.")
-        finish([args.dry_run], shlex.join(["trl-miner", *without_option(args.argv, "--dry-run")]))
+        words = ["trl-miner", "push", args.folder, "--repo-id", args.repo_id, *["--private"] * args.private]
+        for option in ("revision", "evaluation"):
+            words += [f"--{option}", value] if (value := getattr(args, option)) else []
+        finish([args.dry_run], shlex.join(words))
         return 0
     private = True if args.private else None
     page = push_model(model, args.repo_id, private=private, revision=args.revision, benchmarks=benchmarks)
     print(f"Pushed to {args.repo_id}.")
     finish([page])
     return 0
-
-
-def _warn(weights: Path, run: Path) -> None:
-    """Print what a user may not expect before anything is sent."""
-    from ..hub.folder import adapter_warning
-
-    if weights != run:
-        print(f"Warning: {run} holds no finished model; this is its newest checkpoint, {weights.name}.")
-    if warning := adapter_warning(weights):
-        print(warning)

@@ -15,13 +15,8 @@ from . import set_run
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
 # one text, and MINER would have nothing to tell apart.
 WORDINGS = (
-    "\\boxed{%s}",
-    "The answer is \\boxed{%s}.",
-    "It is \\boxed{%s}.",
-    "I get \\boxed{%s}.",
-    "That makes \\boxed{%s}.",
-    "So the result is \\boxed{%s}.",
-    "\\boxed{%s} is the answer.",
+    *("\\boxed{%s}", "The answer is \\boxed{%s}.", "It is \\boxed{%s}.", "I get \\boxed{%s}."),
+    *("That makes \\boxed{%s}.", "So the result is \\boxed{%s}.", "\\boxed{%s} is the answer."),
     "The solution: \\boxed{%s}",
 )
 CHECKED = 20  # completions that the recipe's verifier must accept
@@ -48,6 +43,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
+    from ..data.worlds import WORLDS
     from ..recipe import load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
     from ..train import check_model
@@ -59,7 +55,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
     words = with_recipe_file(["--config", args.config, *rest], say=True)
     script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
-    folder = _check_folder(model_args.model_name_or_path, args.model)
+    folder = Path(model_args.model_name_or_path or ".")
+    if folder.exists() or str(folder) in (args.model, *WORLDS):
+        raise ValueError(
+            f"model_name_or_path must be a new folder, which this command writes: the recipe has {folder}. Set it to "
+            f"another folder, or delete this one."
+        )
     check_model("--model", args.model)
     if script.dataset_streaming:
         raise ValueError("trl-miner sft needs all rows at hand: got dataset_streaming: true. Leave it out.")
@@ -79,18 +80,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         start.rename(folder)
     finish([folder], [f"trl-miner train --config {args.config}"])
     return 0
-
-
-def _check_folder(name: str | None, model: str) -> Path:
-    """Return the folder that the recipe names as its model, which must be a new one."""
-    from ..data.worlds import WORLDS
-
-    if not name or name == model or name in WORLDS or Path(name).exists():
-        raise ValueError(
-            f"model_name_or_path must be a new folder, which this command writes: the recipe has {name}. Set it to "
-            f"another folder, or delete this one."
-        )
-    return Path(name)
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:

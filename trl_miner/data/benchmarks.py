@@ -16,47 +16,49 @@ from typing import Any, NamedTuple
 from ..progress import is_quiet
 from . import columns as c
 from . import reasoning_gym
-from .golds import check_golds
-from .guess import guess_columns, is_marked
-from .problems import Benchmark, Problem, read_problems
-from .reading import Row, Source, read_rows
+from .own import guess_columns, is_marked
+from .problems import Benchmark, Problem, check_golds, read_problems, read_rows
+from .reading import Row, find_files, read_file
 from .worlds import WORLDS
 
 # fmt: off
 _TABLE = (
     Benchmark("aime24", "AIME2024", "Maxwell-Jia/AIME_2024", "train", 30, "math", 128,
-              id="ID", question="Problem", solution=c.number("Answer")),
+              id="ID", question="Problem", solution=("Answer", c.number)),
     Benchmark("aime25", "AIME2025", "opencompass/AIME2025", "test", 30, "math", 128,
               configs=("AIME2025-I", "AIME2025-II"), question="question", solution="answer"),
     Benchmark("amc23", "AMC23", "zwhe99/amc23", "test", 40, "math", 128,
-              id="id", question="question", solution=c.number("answer")),  # "27.0" there
+              id="id", question="question", solution=("answer", c.number)),  # "27.0" there
     Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
               id="problem_idx", question="problem", solution="answer", level="problem_type"),
     Benchmark("gsm8k", "GSM8K", "openai/gsm8k", "test", 1319, "math", 4, configs=("main",),
-              question="question", solution=c.marked("answer")),
+              question="question", solution=("answer", c.marked)),
     Benchmark("math500", "MATH500", "HuggingFaceH4/MATH-500", "test", 500, "math", 16,
               id="unique_id", question="problem", solution="answer", level="level"),
     # The rows with one answer are the paper's 581, though not all of their answers are numbers, as it says.
     Benchmark("olympiadbench", "OlympiadBench", "Hothan/OlympiadBench", "train", 581, "math", 16,
-              configs=("OE_TO_maths_en_COMP",), keep=c.is_false("is_multiple_answer"),
-              id="id", question="question", context=c.optional("context"),
-              solution=c.undollared(c.only("final_answer")), level="subfield"),
+              configs=("OE_TO_maths_en_COMP",),
+              keep=lambda row: c.text(row["is_multiple_answer"]).casefold() in ("false", "0"),
+              id="id", question="question", context=lambda row: row.get("context"),
+              solution=("final_answer", c.only, c.undollared), level="subfield"),
     # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This mirror pads the five
     # options with empty ones.
     Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
-              question="question", options=c.options("options"), solution=c.letter("answer"), level="meta_info"),
+              question="question", options=("options", c.options), solution=("answer", c.letter), level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
               id="id", question="question", options=lambda row: [c.text(row[f"op{letter}"]) for letter in "abcd"],
-              solution=c.letter("cop"), level="subject_name"),
+              solution=("cop", c.letter), level="subject_name"),
     Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4, configs=("pqa_labeled",),
-              keep=c.is_pubmedqa_test, id="pubid", question="question", context=c.pubmedqa_context,
-              options=lambda row: c.PUBMEDQA_OPTIONS, solution=c.pubmedqa_letter),
+              keep=lambda row: c.text(row["pubid"]) in c.pubmedqa_test_ids(), id="pubid", question="question",
+              context=lambda row: "\n".join(map(c.text, row["context"]["contexts"])),
+              options=lambda row: ("yes", "no", "maybe"),
+              solution=lambda row: "ABC"[["yes", "no", "maybe"].index(c.text(row["final_decision"]).casefold())]),
     Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4, configs=("Text",),
               id="id", question=lambda row: c.text(row["question"]).split("Answer Choices:")[0].strip(),
-              options=c.options("options"), solution=c.letter("label"), level="question_type"),
+              options=("options", c.options), solution=("label", c.letter), level="question_type"),
     Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
               keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
-              options=c.options("options"), solution=c.letter("answer_index"), level="category"),
+              options=("options", c.options), solution=("answer_index", c.letter), level="category"),
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
     *(Benchmark(name, title, "", "test", problems, "math", samples,
                 question="prompt", solution="solution", level="level", prompt="verbatim")
@@ -115,22 +117,20 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
-def load(
-    benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
-) -> list[Problem]:
+def load(benchmark: Benchmark, source: str | Path | None = None, *, strict: bool = True) -> list[Problem]:
     """Load the problems of a benchmark and check them. `load_with_record` also says where they came from."""
-    return load_with_record(benchmark, source, revision, strict=strict)[0]
+    return load_with_record(benchmark, source, strict=strict)[0]
 
 
 def load_with_record(
-    benchmark: Benchmark, source: str | Path | None = None, revision: str | None = None, *, strict: bool = True
+    benchmark: Benchmark, source: str | Path | None = None, *, strict: bool = True
 ) -> tuple[list[Problem], dict[str, Any]]:
     """Load the problems of a benchmark, check them, and return them with the record of their source (see `read_rows`).
 
     `source` is a local file or a folder of files in the format of the data set on the Hub. With `strict`, a gold that
     the grader does not accept as its own answer is an error, otherwise a warning.
     """
-    hub, local = benchmark.source(revision), source if source is not None else benchmark.path
+    local = source if source is not None else benchmark.path
     if local is None and reasoning_gym.is_task(benchmark.hub):
         parts = reasoning_gym.benchmark_parts(benchmark.hub)
         rows: Sequence[Row] = reasoning_gym.make_rows(parts, benchmark.split, reasoning_gym.TEST_SIZE, seed=0)
@@ -140,13 +140,12 @@ def load_with_record(
         rows = world.load_dataset(benchmark.split).to_list()
         record = {"built_in": world.NAME, "split": benchmark.split}
     else:
-        rows, record = read_rows(hub, local, flag=f"--local {benchmark.name}=PATH")
+        rows, record = read_rows(benchmark, local)
     problems = read_problems(benchmark, rows)
     if not problems or benchmark.problems not in (None, len(problems)):
         raise ValueError(
             f"{benchmark.title} must have {benchmark.problems or 'some'} problems: got {len(problems)} of {len(rows)} "
-            f"rows, from {hub if local is None else local}. Check that it is the right split, complete, and the right "
-            f"revision."
+            f"rows, from {local or benchmark.hub}. Check that it is the right split, and complete."
         )
     check_golds(benchmark.title, benchmark.grader, problems, strict=strict)
     return problems, record
@@ -164,27 +163,18 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
             f"A benchmark of your own needs a name of letters, digits, - _ and . that is not taken: got {name!r}. "
             f"Taken: {', '.join(BENCHMARKS)}."
         )
-    rows, _ = read_rows(Source("", ""), path, flag="")
+    rows = [row for file in find_files(Path(path)) for row in read_file(file)]
     if not rows:
         raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
     question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
     options = found.get("dataset_options_column")
-    solution = c.marked(answer) if is_marked(row.get(answer) for row in rows) else answer
+    marked = [c.marked] if is_marked(row.get(answer) for row in rows) else []
     if not is_quiet() and os.environ.get("RANK", "0") == "0":  # a wrong guess would be a wrong score
         print(f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr)
     return Benchmark(
-        name,
-        name,
-        "",
-        "",
-        None,
-        "choice" if options else "math",
-        samples=8,
+        name, name, "", "", None, "choice" if options else "math", samples=8, id="id", level="level", path=str(path),
         question=question,
-        solution=c.letter(solution) if options else solution,
-        options=c.options(options) if options else None,
-        id="id",
-        level="level",
-        path=str(path),
-    )
+        solution=(answer, *marked, *([c.letter] if options else [])),
+        options=(options, c.options) if options else None,
+    )  # fmt: skip

@@ -29,6 +29,7 @@ _TIMES = re.compile(r"\\(?:times|cdot)(?![a-zA-Z])|[×·⋅]")
 # A hyphen between letters joins words, as in "two-digit"; elsewhere it is a minus.
 _HYPHEN = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
 _TOKEN = re.compile(r"[^\W_]+|[-+*/=<>^!%]")
+_Common = tuple[str, tuple[str, ...]]  # the kind of an overlap, and the words
 
 
 @dataclass(frozen=True)
@@ -53,33 +54,28 @@ def find_overlaps(
     questions: Iterable[str], benchmarks: Mapping[str, Sequence[Problem]], n: int = NGRAM
 ) -> list[Overlap]:
     """Return all overlapping pairs, by row, then in the order of the benchmarks; "exact" where both kinds hold."""
-    if n < 2:
-        raise ValueError(f"n must be at least 2 words: got {n}. One word in common says nothing.")
-    exact: dict[tuple[str, ...], list[int]] = {}
-    grams: dict[tuple[str, ...], list[int]] = {}
     problems = [(name, problem) for name, members in benchmarks.items() for problem in members]
+    known: dict[_Common, list[int]] = {}
     for index, (_, problem) in enumerate(problems):
-        of_problem = tokens(problem.question)
-        if of_problem:
-            exact.setdefault(tuple(of_problem), []).append(index)
-        for gram in set(_grams(of_problem, n)):
-            grams.setdefault(gram, []).append(index)
+        for common in {*_commons(problem.question, n)}:
+            known.setdefault(common, []).append(index)
     overlaps: list[Overlap] = []
     for row, question in enumerate(questions):
-        of_question = tokens(question)
-        shared: dict[int, tuple[str, tuple[str, ...]]] = {}
-        for gram in _grams(of_question, n):
-            for index in grams.get(gram, ()):
-                shared.setdefault(index, (f"{n}-gram", gram))
-        whole = tuple(of_question)
-        shared |= {index: ("exact", whole) for index in exact.get(whole, ())}
-        for index in sorted(shared):
+        shared: dict[int, _Common] = {}
+        for common in _commons(question, n):
+            for index in known.get(common, ()):
+                shared.setdefault(index, common)
+        for index, (kind, words) in sorted(shared.items()):
             name, problem = problems[index]
-            kind, common = shared[index]
-            overlaps.append(Overlap(row, name, problem.id, kind, " ".join(common)))
+            overlaps.append(Overlap(row, name, problem.id, kind, " ".join(words)))
     return overlaps
 
 
-def _grams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
-    words = [token for token in tokens if token.isalnum()]
-    return zip(*(words[start:] for start in range(n)), strict=False)
+def _commons(question: str, n: int) -> Iterator[_Common]:
+    """Yield what a question may have in common with another: all of it, then each n words in a row."""
+    whole = tokens(question)
+    if whole:
+        yield "exact", tuple(whole)
+    words = [token for token in whole if token.isalnum()]
+    for start in range(len(words) - n + 1):
+        yield f"{n}-gram", tuple(words[start : start + n])

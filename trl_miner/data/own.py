@@ -1,25 +1,29 @@
-"""Your own data set: which columns hold the questions and the golds, and how they become prompts."""
+"""Your own data set: its columns of questions and golds, how they become prompts, and who verifies them."""
 
-import csv
 import re
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import first_line
 from . import columns as c
-from .golds import accepts_gold
+from .problems import accepts_gold
 from .prompts import Kind, PromptForm, build_prompt
-from .reading import BUILDERS, Row, read_file, separator
-from .worlds import WORLDS
+from .reading import Row
 
 GOLDS = 20  # of a training set are graded before the training
 GRADERS = {"math_reward": "math", "choice_reward": "choice", "task_reward": "task"}  # by the name of the reward
 _SHOWN = 5  # rows that an error names
+
+# What columns are usually called, the surest name first; compared in lower case.
+QUESTIONS = ("question", "problem", "prompt", "query", "instruction", "input", "task", "text", "q")
+ANSWERS = (
+    *("answer", "solution", "gold", "final_answer", "expected_answer", "correct_answer", "expected", "ground_truth"),
+    *("target", "label", "result", "output", "response", "a"),
+)
+OPTIONS = ("options", "choices")
+MARKED = r"####\s*(.+)"  # the answer at the end of a worked solution, as in GSM8K
 
 
 @dataclass(frozen=True)
@@ -58,47 +62,6 @@ class Layout:
         return columns
 
 
-def file_arguments(name: str) -> dict[str, Any]:
-    """Return the arguments of `datasets.load_dataset` for a data set: for a file, those of its format."""
-    builder = _builder(name)
-    if builder is None:
-        return {"path": name}
-    if builder != "csv":
-        return {"path": builder, "data_files": name}
-    with open(name, encoding="utf-8", errors="replace", newline="") as file:
-        mark = separator(file.readline())
-        file.seek(0)
-        header, first = ([*islice(csv.reader(file, delimiter=mark), 2)] + [[], []])[:2]
-    if len(first) > len(header):  # pandas would take the first cells for names of the rows
-        raise ValueError(
-            f"its first row has {len(first)} cells under {len(header)} names: cells with {mark!r} in them need quotes"
-        )
-    return {"path": builder, "data_files": name, "sep": mark}
-
-
-@contextmanager
-def reading(name: str) -> Iterator[None]:
-    """Raise ValueError with the next step where the data set of this name, or these names, cannot be loaded."""
-    try:
-        yield
-    except Exception as error:  # the loaders of `datasets` may raise anything
-        if _builder(name) and not read_file(Path(name)):
-            raise ValueError(f"dataset_name must have rows: {name} has none. Add some.") from error
-        why = error
-        while isinstance(why.__cause__, Exception):
-            why = why.__cause__
-        raise ValueError(
-            f"dataset_name must be a Hub id, a file, a folder, {' or '.join(WORLDS)}, or reasoning_gym/FAMILY: {name} "
-            f"could not be loaded ({first_line(why)}). Correct it, or make the data set with `trl-miner data`."
-        ) from error
-
-
-def _builder(name: str) -> str | None:
-    """Return what `datasets` calls the format of a local file; None: it is none."""
-    path = Path(name)
-    return BUILDERS.get(path.suffix.lower()) if path.is_file() else None
-
-
 def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     """Return a data set with the columns `prompt`, `solution` and, where there are some, `options`.
 
@@ -128,7 +91,7 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
     # a row without one gets None: all rows must have the same columns
     new: Row = {name: None for name in ("options", "solution") if getattr(layout, name) in row}
     if row.get(layout.options) is not None:
-        new["options"] = list(c.options(layout.options)(row))
+        new["options"] = list(c.read((layout.options, c.options), row))
     if row.get(layout.solution) is not None:
         new["solution"] = _gold(row, place, layout)
     if layout.builds_prompts:
@@ -159,6 +122,70 @@ def _gold(row: Row, place: int, layout: Layout) -> str:
     return str(gold).strip()
 
 
+def guess_settings(
+    name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a recipe that say what a data set holds.
+
+    Args:
+        name: What the data set is called, for errors.
+        columns: Its columns.
+        rows: Its first rows.
+        given: Settings of the user, which stay as they are.
+
+    Raises:
+        ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
+    """
+    from datasets import Dataset
+
+    found = dict(given) | guess_columns(name, columns, given, "Name it with --{setting} COLUMN")
+    prompt, solution = found["dataset_prompt_column"], found["dataset_solution_column"]
+    if is_marked(row.get(solution) for row in rows):
+        found.setdefault("answer_pattern", MARKED)
+    if "reward_funcs" not in found:
+        options = found.get("dataset_options_column")
+        rewards = found["reward_funcs"] = ["choice_reward" if options else "math_reward"]
+        layout = Layout(prompt, solution, options or "options", found.get("answer_pattern"))
+        check_first_golds(rewards[0], arrange(Dataset.from_list([*map(dict, rows)]), layout, rewards), rewards)
+    return found
+
+
+def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], hint: str) -> dict[str, str]:
+    """Return the settings that name the columns with questions, answers and, where there are some, options.
+
+    `hint` is what an error says to do, with {setting} and {what} for what is missing; see `guess_settings`.
+    """
+    found: dict[str, str] = {}
+    for setting, what, usual in (
+        ("dataset_prompt_column", "question", QUESTIONS),
+        ("dataset_solution_column", "answer", ANSWERS),
+    ):
+        others = [column for column in columns if column not in found.values()]
+        found[setting] = given.get(setting) or _find(usual, others)
+        if not found[setting]:
+            raise ValueError(
+                f"No column of {name} looks like the {what}: there are {', '.join(others) or 'no others'}. "
+                f"{hint.format(setting=setting, what=what)}."
+            )
+    options = [column for column in columns if column not in found.values() and column.lower() in OPTIONS]
+    if options:
+        found["dataset_options_column"] = given.get("dataset_options_column") or options[0]
+    return found
+
+
+def _find(usual: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the column with the surest name, or one that is alone; empty: there is none."""
+    by_name = {column.lower().strip(): column for column in reversed(columns)}
+    alone = columns[0] if len(columns) == 1 else ""
+    return next((by_name[candidate] for candidate in usual if candidate in by_name), alone)
+
+
+def is_marked(golds: Iterable[Any]) -> bool:
+    """Return whether all of these, which are some, end with #### and the answer."""
+    texts = [*map(c.text, golds)]
+    return bool(texts) and all("####" in text for text in texts)
+
+
 def check_answers(column: str, rows: Any) -> None:
     """Raise if a row of a data set has no answer; of a stream, whose rows are for the training, if a first one has."""
     values = list(rows["solution"] if hasattr(rows, "__len__") else (row["solution"] for row in islice(rows, GOLDS)))
@@ -170,25 +197,14 @@ def check_answers(column: str, rows: Any) -> None:
         )
 
 
-@dataclass(frozen=True)
-class GoldCheck:
-    """How many of the first golds a reward function accepts as answers, and which it rejects, in words."""
-
-    accepted: int
-    graded: int
-    rejected: str
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether it rejects more than half: a wrong column, rather than some bad rows."""
-        return 2 * self.accepted < self.graded
-
-
-def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]) -> GoldCheck:
-    """Grade the first golds of a training set as answers.
+def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]) -> str:
+    """Grade the first golds of a training set as answers, and return which are rejected, in words; empty: none.
 
     `reward` is one of `GRADERS`; where both `math_reward` and `choice_reward` are among `rewards`, each has its own
     rows.
+
+    Raises:
+        ValueError: More than half are rejected: a wrong column, rather than some bad rows.
     """
     grader, rows = GRADERS[reward], list(enumerate(islice(data, GOLDS)))
     if {"math_reward", "choice_reward"} <= {*rewards}:
@@ -208,9 +224,12 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
     ]
     rejected = (
         f"{reward} must accept every gold as an answer: it rejects {len(bad)} of the first {len(rows)} "
-        f"({', '.join(bad[:_SHOWN])}). Set dataset_solution_column or answer_pattern, or drop these rows."
+        f"({', '.join(bad[:_SHOWN])}). Set dataset_solution_column or answer_pattern, drop these rows, or name a "
+        f"reward function that can verify such answers: --reward_funcs module.function."
     )
-    return GoldCheck(len(rows) - len(bad), len(rows), rejected)
+    if 2 * len(bad) > len(rows):
+        raise ValueError(rejected)
+    return rejected if bad else ""
 
 
 def _is_worked(gold: str) -> bool:

@@ -1,14 +1,22 @@
-"""Problems, and how the rows of a data set become problems."""
+"""Problems: where they come from, how rows become problems, and whether the grader accepts their golds."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from ..grading import grade
+from ..progress import Progress
 from .columns import Cell, read, text
 from .prompts import Kind
-from .reading import Row, Source
+from .reading import Row, find_files, read_file
+
+# A plain integer: against it most golds, which are integers too, are graded without mathematics.
+_OTHER_ANSWER = "\\boxed{-7919}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,6 @@ class Benchmark:
     task: Cell | None = None
     configs: tuple[str, ...] = ()  # of the data set; (): the default one
     keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
-    revision: str = "main"
     prompt: Kind | None = None  # None: the kind named like the grader
     path: str | None = None  # local file of a user's own benchmark
 
@@ -53,9 +60,44 @@ class Benchmark:
         """The kind of prompt, for `build_prompt`."""
         return self.prompt or self.grader
 
-    def source(self, revision: str | None = None) -> Source:
-        """Return the data set on the Hub, at another revision if one is given."""
-        return Source(self.hub, self.split, self.configs, revision or self.revision)
+
+def read_rows(benchmark: Benchmark, local: str | Path | None = None) -> tuple[list[Row], dict[str, Any]]:
+    """Read all rows of a benchmark, and return them with the record of where they came from.
+
+    `local` is a file, or a folder of files, with the same rows; None reads the Hub. The record of the Hub has "hub",
+    "configs", "split" and "commit" (None where `datasets` does not give it); that of files is {"files": {name:
+    sha256}}.
+    """
+    with Progress(f"reading {local or benchmark.hub}", unit="", leave=False):
+        if local is None:
+            return _read_hub(benchmark)
+        files = find_files(Path(local), benchmark.split)
+        rows = [row for file in files for row in read_file(file)]
+        return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+
+
+def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
+    from datasets import load_dataset
+
+    rows: list[Row] = []
+    commit = None
+    for config in benchmark.configs or (None,):
+        try:
+            loaded = load_dataset(benchmark.hub, config, split=benchmark.split)
+        except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
+            kind = ConnectionError if isinstance(error, OSError) else ValueError
+            raise kind(
+                f"A data set must be on the Hub or in a local file: could not get {benchmark.hub}, config {config}, "
+                f"split {benchmark.split} ({error}). Connect to the network once, so that it is cached, or download "
+                f"it elsewhere and pass --local {benchmark.name}=PATH."
+            ) from error
+        rows += loaded.to_list()
+        # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
+        match = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
+        commit = match[1] if match else commit
+    return rows, {
+        "hub": benchmark.hub, "configs": list(benchmark.configs), "split": benchmark.split, "commit": commit
+    }  # fmt: skip
 
 
 def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None) -> list[Problem]:
@@ -123,3 +165,53 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
             f"the gold must be one of {len(problem.options)} options: got {problem.solution}. Correct it."
         )
     return problem
+
+
+def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checking golds") -> list[bool]:
+    """Return for each problem whether the grader accepts its gold as an answer.
+
+    For "math" and "task" the grader must also reach a verdict on some other number. In mathematics the gold itself is
+    recognized as text, even one that takes forever to evaluate (9^{9^{9^9}}), and against such a gold no other form of
+    an answer could be graded.
+
+    For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
+    the letter of another, as with blood groups, the letter alone is ambiguous.
+    """
+    golds = [problem.solution for problem in problems]
+    options = [problem.options for problem in problems] if grader == "choice" else None
+    if grader == "task":
+        first, second = [f"<answer>{gold}</answer>" for gold in golds], [_OTHER_ANSWER] * len(golds)
+        golds = [problem.task for problem in problems]
+    elif options is None:
+        first, second = [f"\\boxed{{{gold}}}" for gold in golds], [_OTHER_ANSWER] * len(golds)
+    else:
+        texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
+        first = [f"The answer is {gold}." for gold in golds]
+        second = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
+    with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
+        pairs = zip(
+            *(grade(grader, answers, golds, options=options, advance=progress.advance) for answers in (first, second)),
+            strict=True,
+        )
+    if options is None:
+        return [own.is_correct is True and other.is_correct is not None for own, other in pairs]
+    return [True in (letter.is_correct, both.is_correct) for letter, both in pairs]
+
+
+def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:
+    """Raise, or without `strict` warn, if the grader rejects golds; the message names the first few."""
+    accepted = accepts_gold(grader, problems, f"checking golds of {title}")
+    rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
+    if not rejected:
+        return
+    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5])
+    message = (
+        f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not accept "
+        f"{len(rejected)} of {len(problems)}, {shown}."
+    )
+    if strict:
+        raise ValueError(
+            f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python), which counts them as "
+            f"never solved."
+        )
+    warnings.warn(f"{message} They count as never solved.", stacklevel=4)

@@ -1,48 +1,67 @@
-"""Read the rows of a data set, from the Hub or from local files of the same format."""
+"""Read data sets: for training by `datasets`, and the rows of local files as they are."""
 
 import csv
-import hashlib
 import io
 import json
 import re
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..progress import Progress
+from ..errors import first_line
 
 Row = dict[str, Any]
 # the formats of data files, by what `datasets` calls their readers
 BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 
 
-@dataclass(frozen=True)
-class Source:
-    """A data set on the Hub."""
+def load_data_set(
+    name: str, config: str | None = None, revision: str | None = None, *, streaming: bool | None = False
+) -> Any:
+    """Return a data set by split: of a file, a folder, or the Hub.
 
-    hub: str  # id
-    split: str
-    configs: tuple[str, ...] = ()  # read one after another; (): the default one
-    revision: str = "main"
-
-    def __str__(self) -> str:
-        configs = f", config {' and '.join(self.configs)}" if self.configs else ""
-        return f"{self.hub}{configs}, split {self.split}, revision {self.revision}"
-
-
-def read_rows(source: Source, local: str | Path | None = None, *, flag: str) -> tuple[list[Row], dict[str, Any]]:
-    """Read all rows of a data set, and return them with the record of where they came from.
-
-    `local` is a file, or a folder of files, with the same rows; None reads the Hub. `flag` is the option that names a
-    local file, for the error message. The record of the Hub has "hub", "configs", "split", "revision" and "commit"
-    (None where `datasets` does not give it); that of files is {"files": {name: sha256}}.
+    Raises:
+        ValueError: It cannot be loaded, or a file has no rows.
     """
-    with Progress(f"reading {local or source.hub}", unit="", leave=False):
-        if local is None:
-            return _read_hub(source, flag)
-        files = find_files(Path(local), source.split)
-        rows = [row for file in files for row in read_file(file)]
-        return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(**_arguments(name), name=config, revision=revision, streaming=streaming)
+    except Exception as error:  # the loaders of `datasets` may raise anything
+        if _builder(name) and not read_file(Path(name)):
+            raise ValueError(f"dataset_name must have rows: {name} has none. Add some.") from error
+        why = error
+        while isinstance(why.__cause__, Exception):
+            why = why.__cause__
+        raise ValueError(
+            f"dataset_name must be a Hub id, a file, a folder, an embedded world such as trl_miner/arithmetic, or "
+            f"reasoning_gym/FAMILY: {name} could not be loaded ({first_line(why)}). Correct it, or make the data set "
+            f"with `trl-miner data`."
+        ) from error
+
+
+def _arguments(name: str) -> dict[str, Any]:
+    """Return the arguments of `datasets.load_dataset` for a data set: for a file, those of its format."""
+    builder = _builder(name)
+    if builder is None:
+        return {"path": name}
+    if builder != "csv":
+        return {"path": builder, "data_files": name}
+    with open(name, encoding="utf-8", errors="replace", newline="") as file:
+        mark = _separator(file.readline())
+        file.seek(0)
+        header, first = ([*islice(csv.reader(file, delimiter=mark), 2)] + [[], []])[:2]
+    if len(first) > len(header):  # pandas would take the first cells for names of the rows
+        raise ValueError(
+            f"its first row has {len(first)} cells under {len(header)} names: cells with {mark!r} in them need quotes"
+        )
+    return {"path": builder, "data_files": name, "sep": mark}
+
+
+def _builder(name: str) -> str | None:
+    """Return what `datasets` calls the format of a local file; None: it is none."""
+    path = Path(name)
+    return BUILDERS.get(path.suffix.lower()) if path.is_file() else None
 
 
 def find_files(path: Path, split: str = "") -> list[Path]:
@@ -74,7 +93,7 @@ def read_file(path: Path) -> list[Row]:
         text = path.read_bytes().decode("utf-8-sig")
         if suffix in (".csv", ".tsv"):
             lines = io.StringIO(text, newline="")  # "": line ends inside quotes stay
-            return list(csv.DictReader(lines, delimiter=separator(text.partition("\n")[0])))
+            return list(csv.DictReader(lines, delimiter=_separator(text.partition("\n")[0])))
         rows = json.loads(text) if suffix == ".json" and text.lstrip()[:1] == "[" else _json_lines(text)
     except (ValueError, csv.Error) as error:  # ValueError: also of UTF-8, JSON and Arrow
         raise ValueError(f"{path} must be a file that can be read: {error}. Correct it.") from error
@@ -101,28 +120,6 @@ def _json_lines(text: str) -> list[Any]:
     return rows
 
 
-def separator(header: str) -> str:
+def _separator(header: str) -> str:
     """Return what separates the columns of a CSV file, by its first line: spreadsheets also write `;` and tabs."""
     return next((mark for mark in ",;\t" if mark in header), ",")
-
-
-def _read_hub(source: Source, flag: str) -> tuple[list[Row], dict[str, Any]]:
-    from datasets import load_dataset
-
-    rows: list[Row] = []
-    commit = None
-    for config in source.configs or (None,):
-        try:
-            loaded = load_dataset(source.hub, config, split=source.split, revision=source.revision)
-        except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
-            kind = ConnectionError if isinstance(error, OSError) else ValueError
-            raise kind(
-                f"A data set must be on the Hub or in a local file: could not get {source} ({error}). "
-                f"Connect to the network once, so that it is cached, or download it elsewhere and pass {flag}."
-            ) from error
-        rows += loaded.to_list()
-        # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
-        match = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
-        commit = match[1] if match else commit
-    record = {"hub": source.hub, "configs": list(source.configs), "split": source.split}
-    return rows, record | {"revision": source.revision, "commit": commit}

@@ -59,14 +59,10 @@ def is_task(name: str | None) -> bool:
 def read_parts(name: str, config: Mapping[str, Any] | str | None, tasks: Sequence[Any] | None) -> list[Part]:
     """Return the families that a recipe asks for; the arguments are its `dataset_name`, `task_config` and `tasks`."""
     family = name.partition("/")[2]
-    if family and tasks:
+    if bool(family) == bool(tasks) or (tasks and config):
         raise ValueError(
-            f"tasks is for a mixture: got it with dataset_name {name}. Set dataset_name: {NAME}, or leave tasks out."
-        )
-    if not family and (config or not tasks):
-        raise ValueError(
-            f"dataset_name: {NAME} is a mixture and needs `tasks`, a list of {{name, weight, config}}: got "
-            f"{'task_config' if config else 'none'}. Or name one family, such as dataset_name: {NAME}/chain_sum."
+            f"dataset_name must be {NAME}/FAMILY, such as {NAME}/chain_sum, which takes task_config; or {NAME}, which "
+            f"needs tasks, a list of {{name, weight, config}}: got {name} with task_config {config} and tasks {tasks}."
         )
     if isinstance(config, str):  # from a command line
         config = yaml.safe_load(config)
@@ -101,11 +97,7 @@ def benchmark_name(part: Part) -> str:
 def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[Row]:
     """Make different problems of one split.
 
-    Args:
-        parts: The families; each row is of one of them, by their weights.
-        split: "train" or "test".
-        size: The number of problems. A larger one only appends.
-        seed: Decides which.
+    Each is of one of the families, by their weights. A larger `size` only appends.
 
     Returns:
         Rows with `id`, `question`, `solution` (one right answer), `level` and `task`, the problem as text for its

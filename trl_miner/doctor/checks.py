@@ -13,7 +13,7 @@ from ..recipe import load_reward_funcs
 from ..runs.checkpoints import agree_on
 from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
-from ..trackers import why_unusable
+from ..trackers import check_trackers as check_usable
 from . import memory
 from .context import Context, Finding, failed, not_checked, ok, warning
 from .machine import GIB
@@ -126,9 +126,12 @@ def check_trackers(context: Context) -> Iterator[Finding]:
     trackers, is_here = context.settings.report_to, context.machine.is_here
     names = [trackers] if isinstance(trackers, str) else trackers or []
     names = [name for name in names if name not in ("none", "all")]
-    if why := why_unusable(names, is_here=is_here):
-        yield failed(why)
-    elif names:
+    try:
+        check_usable(names, is_here=is_here)
+    except ValueError as error:
+        yield failed(str(error))
+        return
+    if names:
         yield ok(f"{', '.join(names)}: installed.") if is_here else not_checked(f"{', '.join(names)}, not here.")
 
 

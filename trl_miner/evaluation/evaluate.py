@@ -149,11 +149,11 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
     return generate(output, problem_sets, load, renderer, sampling, settings)
 
 
-def sample_filter(model: ModelOptions, output: str | Path, source: str | None, revision: str | None) -> int:
+def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | None = None) -> int:
     """Draw one greedy answer to each training question of MedMCQA, for `build_medical`."""
-    from ..data.paper_sets import MEDMCQA_TRAIN, medmcqa_train_problems
+    from ..data.training_set import MEDMCQA_TRAIN, medmcqa_train_problems
 
-    questions = ProblemSet(MEDMCQA_TRAIN, medmcqa_train_problems(source, revision), 1)
+    questions = ProblemSet(MEDMCQA_TRAIN, medmcqa_train_problems(source), 1)
     return evaluate(output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))
 
 

@@ -12,8 +12,8 @@ from string import ascii_uppercase
 from typing import Any, TypeVar
 
 from . import choices, math_answers, tasks
-from .pool import Outcome, configure, shared_pool
-from .worker import Job, TaskJob
+from .pool import configure, shared_pool
+from .worker import Job, Result, TaskJob
 
 __all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
 
@@ -123,10 +123,9 @@ def _grade_math(
         else:
             verdicts[row] = Verdict(is_correct, expected if votes and is_correct else None)
     advance(len(verdicts))
-    for job, rows, outcome in _run(rows_of, budget, advance):
-        result = outcome.result
-        if result is None or result.is_correct is None:
-            verdict = Verdict(None, reason=outcome.reason or "gold")
+    for job, rows, result in _run(rows_of, budget, advance):
+        if result.is_correct is None:
+            verdict = Verdict(None, reason=result.reason or "gold")
         else:
             form = job.expected if result.is_correct else result.wrong_answer
             verdict = Verdict(result.is_correct, form if votes else None)
@@ -145,11 +144,10 @@ def _grade_task(
             advance(1)
         else:
             rows_of.setdefault(TaskJob(gold, answer), []).append((row, is_marked))
-    for job, rows, outcome in _run(rows_of, budget, advance):
-        result = outcome.result
+    for job, rows, result in _run(rows_of, budget, advance):
         for row, is_marked in rows:
-            if result is None or result.score is None:
-                verdicts[row] = Verdict(None, reason=outcome.reason or "gold")
+            if result.score is None:
+                verdicts[row] = Verdict(None, reason=result.reason or "gold")
                 continue
             form = (tasks.own_answer(job.task) if result.is_correct else job.answer) if votes else None
             reward = result.score if is_marked or result.is_correct else 0.0
@@ -159,8 +157,8 @@ def _grade_task(
 
 def _run(
     rows_of: Mapping[J, Sequence[Any]], budget: float | None, advance: Callable[[int], None]
-) -> Iterator[tuple[J, Sequence[Any], Outcome]]:
-    """Grade each job once; yield it with the rows that it decides and its outcome."""
+) -> Iterator[tuple[J, Sequence[Any], Result]]:
+    """Grade each job once; yield it with the rows that it decides and its result."""
     jobs, rows = list(rows_of), list(rows_of.values())
-    outcomes = shared_pool().run(jobs, budget, lambda index: advance(len(rows[index]))) if jobs else ()
-    return zip(jobs, rows, outcomes, strict=True)
+    results = shared_pool().run(jobs, budget, lambda index: advance(len(rows[index]))) if jobs else ()
+    return zip(jobs, rows, results, strict=True)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, LifoQueue, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..heartbeat import beat
 from .worker import Job, Result, TaskJob
@@ -32,13 +32,6 @@ MAX_WORKERS = 8
 START_SECONDS = 120.0
 MAX_STARTS = 3  # of one worker in a row: a start may be killed
 GRACE_SECONDS = 1.0
-
-
-class Outcome(NamedTuple):
-    """A result, or why it is missing: "limit" (time), "died" (killed, out of memory), "budget" (the batch's time)."""
-
-    result: Result | None
-    reason: str | None
 
 
 class Pool:
@@ -63,15 +56,15 @@ class Pool:
         jobs: Sequence[Job | TaskJob],
         budget: float | None = None,
         on_done: Callable[[int], None] = lambda index: None,
-    ) -> list[Outcome]:
-        """Grade every job and return an outcome for each, whatever happens to its worker.
+    ) -> list[Result]:
+        """Grade every job and return a result for each, whatever happens to its worker.
 
         `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs that are not done by
         then have the reason "budget". `on_done` is called with the index of each done job.
         """
         end = inf if budget is None else time.monotonic() + budget
-        outcomes = [Outcome(None, "budget")] * len(jobs)
-        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Outcome] | Exception]()
+        results = [Result(None, reason="budget")] * len(jobs)
+        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Result] | Exception]()
         for _ in range(min(len(self.workers), len(jobs))):
             Thread(target=self._grade, args=(todo, done), daemon=True).start()
         missing = len(jobs)
@@ -84,15 +77,15 @@ class Pool:
                     continue
                 if isinstance(found, Exception):
                     raise found
-                outcomes[found[0]] = found[1]
+                results[found[0]] = found[1]
                 on_done(found[0])
                 missing -= 1
         finally:
             todo.clear()  # after the budget, or Ctrl-C; answers that are being graded end at their own limit
-        return outcomes
+        return results
 
     def _grade(
-        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Outcome] | Exception]"
+        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Result] | Exception]"
     ) -> None:
         """Grade jobs with one worker until none is left."""
         worker = self._idle.get()
@@ -127,7 +120,7 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self.connection: Any = None
 
-    def grade(self, job: Job | TaskJob) -> Outcome:
+    def grade(self, job: Job | TaskJob) -> Result:
         """Grade a job. It takes no longer than the limits, whatever the process does."""
         if self.process is None or self.process.poll() is not None:  # it may have died while idle
             self.stop()
@@ -140,12 +133,13 @@ class Worker:
         try:
             self.connection.send(job)
             if self.connection.poll(limit):
-                return Outcome(self.connection.recv(), None)
+                result: Result = self.connection.recv()
+                return result
             is_over = True
         except (EOFError, OSError):
             pass
         status = self.stop(patience=0 if is_over else GRACE_SECONDS)
-        return Outcome(None, "limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
+        return Result(None, reason="limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
 
     def stop(self, patience: float = 0) -> int | None:
         """Close the connection, kill the process if it lives on for `patience` seconds, and return its exit status."""

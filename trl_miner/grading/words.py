@@ -13,6 +13,7 @@ _WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]
 _BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
 _FILLER = re.compile(r"^(?:(?:the|an?|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
 _LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
+_BETWEEN = re.compile(r"[().']|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")  # a minus between variables counts
 _DATE = re.compile(
     r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
     r"(?:nov|dec)(?:ember)?|(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)\b"
@@ -111,7 +112,7 @@ def _flat(text: str) -> str:
 
 def _name(text: str) -> str:
     text = _FILLER.sub("", text)
-    text = " ".join(re.sub(r"[().'-]", " ", text).split())
+    text = " ".join(_BETWEEN.sub(" ", text).split())
     return _SYNONYMS.get(text, text)
 
 

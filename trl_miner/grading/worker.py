@@ -37,14 +37,15 @@ class TaskJob(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Whether the answer is correct (None: the gold cannot be parsed), and, if wanted, a wrong answer's form.
+    """Whether the answer is correct, and, if wanted, a wrong answer's form; for a task, `score` is the scorer's.
 
-    For a task, `score` is the scorer's.
+    None: the gold cannot be parsed, unless the pool gives another `reason`, one of those of `Verdict`.
     """
 
     is_correct: bool | None
     wrong_answer: str | None = None
     score: float | None = None
+    reason: str | None = None
 
 
 def prepare(job: Job | TaskJob) -> bool:

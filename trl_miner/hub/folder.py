@@ -12,7 +12,6 @@ from ..redaction import find_secret, learn
 from ..runs.files import fault, only_within, read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
-from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
 from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, PICTURE, RunFacts, complete_card
@@ -23,6 +22,7 @@ _FILES = (
     *("*.model", "*.tiktoken", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt"),
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
+    PICTURE,
 )
 # A vocabulary may hold what has the name or the shape of a secret.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
@@ -58,7 +58,7 @@ def assemble(
             moment=moment,
             benchmarks=benchmarks,
             is_adapter=is_adapter,
-            has_picture=_draw(model, target),
+            has_picture=(target / PICTURE).is_file(),
         )
         path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
         card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
@@ -126,15 +126,3 @@ def _held_out(model: Model) -> tuple[HeldOut | None, str]:
     if held_out.after is not None and last_step(model.run) == model.step:  # the last checkpoint is the final model
         held_out = replace(held_out, moments={**held_out.moments, moment: held_out.after})
     return held_out.until(model.step), moment
-
-
-def _draw(model: Model, target: Path) -> bool:
-    """Draw the training up to a model, and return whether there is a picture: a run without logs has none."""
-    from ..viewing.curves import draw_training
-
-    folder = model.weights if (model.weights / STATE).is_file() else model.run
-    try:
-        draw_training(folder, target / PICTURE)
-    except (ValueError, OSError):
-        return False
-    return True

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ..importing import did_you_mean, import_object
-from ..setting import Setting
+from ..setting import convert
 from .method import REQUIRED, AdvantageEstimator, Estimate, Knob
 from .rollouts import Rollouts
 
@@ -78,7 +78,7 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
         for name, knob in method.knobs.items():
             values[name] = knob.default
             if name in kwargs:
-                values[name] = Setting(f"{KWARGS}.{name}", knob.type, knob.default).convert(kwargs[name])
+                values[name] = convert(f"{KWARGS}.{name}", kwargs[name], knob.type, knob.default)
             elif knob.default is REQUIRED:
                 raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
         method.check(values, f"{KWARGS}.")

@@ -57,6 +57,8 @@ def write_inspect_page(
     Returns:
         The path written.
     """
+    if max_tokens < 1:
+        raise ValueError(f"--max-tokens must be at least 1: got {max_tokens}. The default is {MOST_TOKENS}.")
     if path is None:
         if isinstance(run, Credit):
             raise ValueError("path must be given with records that were read before: got None.")
