@@ -129,7 +129,7 @@ def test_a_run_without_data_says_what_to_give():
     ("change", "error", "named"),
     [
         (dict(model_name_or_path=None), ValueError, "model_name_or_path must be given"),
-        (dict(output_dir="/dev/null/out"), OSError, "/dev/null/out"),
+        (dict(output_dir="/dev/null/out"), OSError, "output_dir must be a folder that can be written: /dev/null/out"),
     ],
 )
 def test_what_a_run_cannot_do_without_is_missed_before_it_starts(tmp_path, change, error, named):

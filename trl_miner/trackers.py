@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from .errors import first_line
 from .importing import did_you_mean
 
 
@@ -33,6 +34,6 @@ def _check_login() -> None:
     try:
         why = "" if wandb.login(prompt=False, verify=False) else "got no key in the environment or in .netrc"
     except Exception as error:  # a key that is none
-        why = str(error)
+        why = first_line(error)
     if why:
         raise ValueError(f"report_to: wandb needs a login: {why}. Run `wandb login`, or set WANDB_MODE=offline.")

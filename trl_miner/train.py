@@ -118,8 +118,7 @@ def run(
         return None
     decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
-    output.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=output).close()  # an error now, rather than when the first checkpoint is due
+    _check_writable(output)
     with hold_run(output):
         decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
@@ -370,6 +369,17 @@ def _end_interrupted(how: str) -> None:
     atexit._run_exitfuncs()  # trackers
     sys.stdout.flush()
     os._exit(INTERRUPTED)
+
+
+def _check_writable(output: Path) -> None:
+    """Raise before the run, rather than when the first checkpoint is due."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=output).close()
+    except OSError as error:
+        raise OSError(
+            f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
+        ) from error
 
 
 if __name__ == "__main__":

@@ -68,15 +68,12 @@ def read_runs(runs: Runs) -> list[RunHistory]:
     return tell_apart(histories)
 
 
-def draw_training(run: str | Path, path: str | Path | None = None) -> Path:
-    """Draw reward, kinds of prompt and used rollouts of a run folder as one picture. Return its path.
-
-    Default: `training.png` in the run folder.
-    """
+def draw_training(run: str | Path) -> Path:
+    """Draw reward, kinds of prompt and used rollouts of a run folder as its `training.png`. Return the path."""
     history = read_run(run)
     if not history.columns:
         raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")
-    path = Path(run) / "training.png" if path is None else Path(path)
+    path = Path(run) / "training.png"
     labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
     panels = {metric: panel.key for panel, series in _TRAINING.items() for metric in series}
     metrics = read_metrics([Method("", [history])], labels)
