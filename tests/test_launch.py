@@ -20,8 +20,7 @@ from safetensors.numpy import save_file
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
-from trl_miner.launching.accelerate_config import find_file
-from trl_miner.launching.local import STARTER, launch, parse_launch
+from trl_miner.launching.local import STARTER, find_file, launch, parse_launch
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.server import check_port, free_port, is_port_free
 
