@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ import psutil
 import pytest
 import torch
 
-from trl_miner import cli
 from trl_miner.commands import launch
 from trl_miner.data_recipe import with_made_recipe
 from trl_miner.launching.local import parse_launch
@@ -188,13 +186,13 @@ def test_a_server_that_answers_again_is_no_longer_silent(launched):
 
 
 def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
-    code, _, err = launched(health=503, server_seconds=10.0).end()
+    code, _, err = launched(health=503, server_seconds=3.0).end()
     assert code == SERVER_NOT_READY == 10
-    assert "did not become healthy within 10 s (vllm_server_timeout)" in err and "the server's first line" in err
+    assert "did not become healthy within 3 s (vllm_server_timeout)" in err and "the server's first line" in err
     assert not (tmp_path / "logs" / "train.log").exists()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_both(launched, signum):
     run = launched(training="import signal; signal.signal(15, signal.SIG_IGN); time.sleep(300)")
     run.pids()
@@ -257,20 +255,6 @@ def test_the_command_does_not_outlive_its_guard(guarded):
     guard.kill()
     until(lambda: gone(pids[:1]))
     psutil.Process(pids[1]).kill()  # launch collects it: test_a_guard_that_is_killed_leaves_nothing
-
-
-def test_a_port_that_is_taken_is_named(tmp_path, capfd):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(json.dumps({"use_vllm": True, "vllm_mode": "server", "use_cpu": True, "bf16": False,
-                                  "model_name_or_path": "m", "output_dir": str(tmp_path / "run")}))  # fmt: skip
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        assert cli.main(["launch", str(recipe), "--vllm_server_port", str(port)]) == 2
-    err = capfd.readouterr().err
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in err and "--vllm_server_port" in err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
@@ -393,7 +377,6 @@ def test_the_slurm_script_starts_each_side_on_its_nodes(job, monkeypatch):
 @pytest.mark.parametrize(
     ("node", "code", "expected", "said"),
     [
-        ("n3", 11, 11, "The vLLM server ended with exit code 11; ending the training."),
         ("n3", 0, 1, "The vLLM server ended with exit code 0; ending the training."),
         ("n2", 5, None, "The training ended with exit code"),
     ],
