@@ -99,18 +99,20 @@ def test_the_users_own_gpus_are_passed_on(recipe, monkeypatch):
     assert colocated.train_env == {} and colocated.num_processes == 4  # all, as the user set them
 
 
-def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
-    """transformers would spread the one process over all that it sees."""
-    plan = make_plan(recipe(**SERVED, accelerate_config=str(ACCELERATE / "single_gpu.yaml")), num_gpus=4)
-    assert (plan.train_gpus, plan.num_processes, plan.train_env["CUDA_VISIBLE_DEVICES"]) == ((2,), 1, "2")
-    assert plan.notes[0].startswith("1 of 4 GPUs stay unused")
-
-
-def test_a_recipe_trains_on_as_many_gpus_as_divide_its_batch(recipe):
-    """48 rollouts in a step, 4 on each GPU: not on 5."""
-    path = recipe(optimizer_batch_size=48, per_device_train_batch_size=4)
-    plan = make_plan(path, num_gpus=5)
-    assert (plan.num_processes, plan.train_env) == (4, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}) and plan.notes
+@pytest.mark.parametrize(
+    ("settings", "num_gpus", "visible", "processes"),
+    [
+        (SERVED | {"accelerate_config": str(ACCELERATE / "single_gpu.yaml")}, 4, "2", 1),  # not spread over all
+        # 48 rollouts in a step, 4 on each GPU: not on 5
+        ({"optimizer_batch_size": 48, "per_device_train_batch_size": 4}, 5, "0,1,2,3", 4),
+        ({"use_cpu": True, "accelerate_config": CPUS}, 8, None, 2),
+        ({"use_cpu": True}, 8, None, 1),
+    ],
+)
+def test_a_training_sees_the_gpus_that_it_uses(recipe, settings, num_gpus, visible, processes):
+    plan = make_plan(recipe(**settings), num_gpus=num_gpus)
+    assert (plan.num_processes, plan.train_env.get("CUDA_VISIBLE_DEVICES")) == (processes, visible)
+    assert bool(plan.notes) == (visible is not None)  # GPUs stay unused
 
 
 @pytest.mark.parametrize(
@@ -129,13 +131,6 @@ def test_a_recipe_trains_on_as_many_gpus_as_divide_its_batch(recipe):
 def test_what_cannot_be_started_is_refused(recipe, settings, options, named):
     with pytest.raises(ValueError, match=named):
         make_plan(recipe(**settings), **options)
-
-
-def test_processes_on_a_cpu_come_from_the_file(recipe):
-    plan = make_plan(recipe(use_cpu=True, accelerate_config=CPUS), num_gpus=8)
-    assert (plan.num_processes, plan.train_gpus, plan.train_env) == (2, (), {})
-    alone = make_plan(recipe(use_cpu=True))
-    assert alone.num_processes == 1 and alone.train[-2] == "--config" and alone.accelerate == {}
 
 
 def test_without_a_file_accelerate_is_left_nothing_to_guess(recipe):
@@ -189,7 +184,7 @@ def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_p
     assert find_file("zero2", recipes / "r.yaml") == recipes / "zero2"
 
 
-def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
+def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatch):
     path = recipe(accelerate_config="zero2")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert Path(parse_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
@@ -199,9 +194,6 @@ def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     arguments[3] = CPUS
     assert parse_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
-
-
-def test_a_recipe_for_a_cpu_starts_one_process_where_there_are_gpus(recipe, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     launch = parse_launch(["--config", str(recipe(use_cpu=True))])
     assert launch.cpu and launch.num_processes == 1

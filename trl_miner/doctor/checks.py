@@ -19,8 +19,8 @@ from .memory import GIB
 TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
 LESS = (
     "See in the table below when it needs most. Lower max_tokens_per_micro_batch or per_device_train_batch_size, "
-    "vllm_gpu_memory_utilization, or score_batch_size; set gradient_checkpointing or vllm_enable_sleep_mode; train with "
-    "recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
+    "vllm_gpu_memory_utilization, or score_batch_size; set gradient_checkpointing or vllm_enable_sleep_mode; or train "
+    "with recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
 )
 FEW_SEQUENCES = 8  # a server that holds fewer is slow with long completions
 

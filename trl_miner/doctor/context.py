@@ -100,7 +100,7 @@ class Context:
 
     @cached_property
     def shape(self) -> memory.Shape:
-        """The model's sizes. Raises `UnknownModel` if it is not here, `UnusableModel` if it cannot train like this."""
+        """The model's sizes. Raises `UnknownModel` if it is not here, ValueError if it cannot train like this."""
         return memory.measure(memory.find_config(self.settings), self.settings)
 
     @cached_property

@@ -51,10 +51,6 @@ class UnknownModel(OSError):  # noqa: N818
     """The configuration of a model cannot be found."""
 
 
-class UnusableModel(ValueError):
-    """A model that the training could not load or adapt either."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a decoder."""
@@ -83,21 +79,18 @@ def find_config(settings: argparse.Namespace) -> Any:
 
     Raises:
         UnknownModel: It is not here, and the Hub cannot be asked.
-        UnusableModel: It is nowhere: not in the folder that is named, or the Hub does not give it.
+        ValueError: It is nowhere: not in the folder that is named, or the Hub does not give it.
     """
     from huggingface_hub import constants
     from transformers import AutoConfig
 
-    try:
-        name = find_model(str(settings.model_name_or_path))
-    except ValueError as error:
-        raise UnusableModel(str(error)) from error
+    name = find_model(str(settings.model_name_or_path))
     try:
         code = bool(settings.trust_remote_code)
         return AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
     except Exception as error:  # a damaged file may raise anything
         if is_local(name) or not constants.HF_HUB_OFFLINE:
-            raise UnusableModel(
+            raise ValueError(
                 f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "
                 f"{settings.model_revision} ({first_line(error)}). Check both, run `hf auth login`, or run `trl-miner "
                 f"sft`, if the recipe says so."
@@ -117,7 +110,7 @@ def is_local(name: str) -> bool:
 
 
 def measure(config: Any, settings: argparse.Namespace) -> Shape:
-    """Count a model's parameters. Raises `UnusableModel` for an adapter that does not fit."""
+    """Count a model's parameters. Raises ValueError for an adapter that does not fit."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -151,12 +144,9 @@ def _adapter_parameters(model: Any, settings: argparse.Namespace) -> int:
     if targets is not None and not isinstance(targets, str) and len(targets) == 1:
         targets = targets[0]
     lora = LoraConfig(r=settings.lora_r, target_modules=targets, task_type=settings.lora_task_type)
-    try:
-        with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
-            warnings.simplefilter("ignore", FutureWarning)
-            adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
-    except ValueError as error:  # building the trainer says the same
-        raise UnusableModel(str(error)) from error
+    with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
+        warnings.simplefilter("ignore", FutureWarning)
+        adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
     return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
 
 
