@@ -44,7 +44,10 @@ def test_wandb_without_a_login_is_refused(logged_out, monkeypatch):
         check_trackers(["wandb"])
 
 
-@pytest.mark.parametrize("how", ["key", "netrc", "offline"])
+@pytest.mark.parametrize(
+    "how",
+    [*(pytest.param(how, marks=pytest.mark.slow) for how in ("key", "netrc")), "offline"],  # seconds each
+)
 def test_wandb_with_a_login_or_offline_is_not_refused(how, logged_out, monkeypatch):
     key = "0123456789abcdef0123456789abcdef01234567"
     if how == "key":
