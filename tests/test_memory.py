@@ -31,9 +31,8 @@ CASES = {
 
 
 def settings(is_lora):
-    return argparse.Namespace(
-        use_peft=is_lora, lora_r=16, lora_target_modules=["all-linear"], lora_task_type="CAUSAL_LM"
-    )
+    lora = dict(lora_r=16, lora_target_modules=["all-linear"], lora_task_type="CAUSAL_LM")
+    return argparse.Namespace(use_peft=is_lora, trust_remote_code=False, **lora)
 
 
 def configuration(case):

@@ -157,7 +157,7 @@ def check_model(context: Context) -> Finding:
         return failed("model_name_or_path must be given: got none. Name a model's folder, or one on the Hub.")
     try:
         shape = context.shape
-    except memory.UnknownModel as error:
+    except (memory.UnknownModel, AttributeError) as error:  # models without attention lack its sizes
         return not_checked(str(error))
     except ValueError as error:
         is_elsewhere = memory.is_local(name) and not context.machine.is_here

@@ -48,7 +48,7 @@ DENSE = {"qwen3", "qwen2", "llama", "mistral"}
 
 
 class UnknownModel(OSError):  # noqa: N818
-    """The configuration of a model cannot be found."""
+    """The configuration or the size of a model cannot be found."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,15 @@ def is_local(name: str) -> bool:
 
 
 def measure(config: Any, settings: argparse.Namespace) -> Shape:
-    """Count a model's parameters. Raises ValueError for an adapter that does not fit."""
+    """Count a model's parameters. Raises `UnknownModel`, and ValueError for an adapter that does not fit."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=bool(settings.trust_remote_code))
+    except ValueError as error:  # of another kind
+        raise UnknownModel(f"the size of a {config.model_type} is not known.") from error
     head = model.get_output_embeddings().weight
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
     text = config.get_text_config()
