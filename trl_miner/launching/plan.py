@@ -67,14 +67,8 @@ def make_plan(
     notes: list[str] = []
     url, listens = _addresses(settings, only, server_host, notes) if uses_server else (None, None)
     ids = [] if settings.use_cpu else _visible_ids(num_gpus)
-    number = int(settings.vllm_tensor_parallel_size) if listens and not settings.use_cpu else 0
-    if number and len(ids) < number + trains:
-        raise ValueError(
-            f"The recipe needs {number + trains} GPUs, {number} of them for the vLLM server "
-            f"(vllm_tensor_parallel_size): got {len(ids)}. Lower that, set vllm_mode: colocate and "
-            f"vllm_tensor_parallel_size: 1, or plan for another machine with --num_gpus."
-        )
-    server_gpus, train_gpus = tuple(range(number)), tuple(range(number, len(ids))) if trains else ()
+    server_gpus = _server_gpus(settings, len(ids), trains) if listens and not settings.use_cpu else ()
+    train_gpus = tuple(range(len(server_gpus), len(ids))) if trains else ()
     train: list[str] = []
     processes = 0
     if trains:
@@ -167,6 +161,18 @@ def _visible_ids(num_gpus: int | None) -> list[str]:
     if len(listed) < num_gpus:  # the variable is not set, or the plan is for another machine
         return [str(index) for index in range(num_gpus)]
     return listed[:num_gpus]
+
+
+def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> tuple[int, ...]:
+    """Return the GPUs of the server, as indices into the visible ones, of which the training needs one."""
+    number = int(settings.vllm_tensor_parallel_size)
+    if num_gpus < number + trains:
+        raise ValueError(
+            f"The recipe needs {number + trains} GPUs, {number} of them for the vLLM server "
+            f"(vllm_tensor_parallel_size): got {num_gpus}. Lower that, set vllm_mode: colocate and "
+            f"vllm_tensor_parallel_size: 1, or plan for another machine with --num_gpus."
+        )
+    return tuple(range(number))
 
 
 def _visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str]:
