@@ -23,7 +23,7 @@ from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
 from trl_miner.data import arithmetic
-from trl_miner.doctor.parsing import parse
+from trl_miner.doctor.context import parse
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward

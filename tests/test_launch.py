@@ -5,9 +5,7 @@ import json
 import os
 import shlex
 import socket
-import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,22 +14,19 @@ import torch
 import yaml
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from harness import in_a_fork
 from safetensors.numpy import save_file
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
-from trl_miner.launching.accelerate_config import find_file
-from trl_miner.launching.local import STARTER, launch, parse_launch
+from trl_miner.launching.local import STARTER, find_file, launch, parse_launch
 from trl_miner.launching.plan import make_plan
-from trl_miner.launching.server import check_port, free_port, is_port_free
+from trl_miner.launching.server import check_port, free_port
+from trl_miner.launching.supervise import supervise
 
 ROOT = Path(__file__).parent.parent
 ACCELERATE = ROOT / "recipes" / "accelerate"
-LAUNCH = [
-    sys.executable,
-    "-c",
-    "import sys; from trl_miner.launching.local import launch; sys.exit(launch(sys.argv[1:]))",
-]
 SERVED = {"use_vllm": True, "vllm_mode": "server", "vllm_tensor_parallel_size": 2}
 LOOPBACK = "http://127.0.0.1:8000"
 CPUS, NODES = (str(ACCELERATE / f"{name}.yaml") for name in ("cpu_2_processes", "multi_node"))
@@ -61,14 +56,14 @@ def value(command, option):
 @pytest.mark.parametrize(
     ("settings", "trls"),
     [
-        ({}, {"dtype": "bfloat16"}),
-        ({"bf16": False}, {"dtype": "float32"}),
-        ({"fp16": True}, {"dtype": "float16"}),
-        ({"vllm_gpu_memory_utilization": 0.8}, {"gpu_memory_utilization": 0.8}),
-        ({"vllm_max_model_length": 9216, "vllm_server_port": 8123}, {"max_model_len": 9216, "port": 8123}),
-        ({"model_revision": "v2", "trust_remote_code": True}, {"revision": "v2", "trust_remote_code": True}),
-        ({"vllm_model_impl": "transformers"}, {"vllm_model_impl": "transformers"}),
-        ({"use_peft": True}, {}),  # TRL merges the adapter into what it sends: the server has the base model
+        ({"use_peft": True}, {"dtype": "bfloat16"}),  # TRL merges the adapter: the server has the base model
+        ({"bf16": False, "vllm_gpu_memory_utilization": 0.8}, {"dtype": "float32", "gpu_memory_utilization": 0.8}),
+        ({"fp16": True, "vllm_server_port": 8123}, {"dtype": "float16", "port": 8123}),
+        ({"vllm_max_model_length": 9216, "model_revision": "v2"}, {"max_model_len": 9216, "revision": "v2"}),
+        (
+            {"vllm_model_impl": "transformers", "trust_remote_code": True},
+            {"vllm_model_impl": "transformers", "trust_remote_code": True},
+        ),
     ],
 )
 def test_the_server_gets_what_trl_itself_would_pass(recipe, settings, trls):
@@ -77,13 +72,8 @@ def test_the_server_gets_what_trl_itself_would_pass(recipe, settings, trls):
         model="org/model", tensor_parallel_size=2, host="127.0.0.1", dtype="bfloat16", log_level="warning"
     )
     trls_command = vllm_serve.build_command(vllm_serve.ScriptArguments(**{**arguments, **trls}))
-    plan = make_plan(recipe(**SERVED, **settings), num_gpus=4)
-    assert plan.server == trls_command
-
-
-def test_flags_of_the_server_can_be_given(recipe):
-    plan = make_plan(recipe(**SERVED), num_gpus=4, server_args="--enforce-eager --seed 1")
-    assert plan.server[-3:] == ["--enforce-eager", "--seed", "1"]
+    plan = make_plan(recipe(**SERVED, **settings), num_gpus=4, server_args="--enforce-eager --seed 1")
+    assert plan.server == [*trls_command, "--enforce-eager", "--seed", "1"]
 
 
 def test_server_and_training_share_the_gpus(recipe):
@@ -109,25 +99,30 @@ def test_the_users_own_gpus_are_passed_on(recipe, monkeypatch):
     assert colocated.train_env == {} and colocated.num_processes == 4  # all, as the user set them
 
 
-def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
-    """transformers would spread the one process over all that it sees."""
-    plan = make_plan(recipe(**SERVED, accelerate_config=str(ACCELERATE / "single_gpu.yaml")), num_gpus=4)
-    assert (plan.train_gpus, plan.num_processes, plan.train_env["CUDA_VISIBLE_DEVICES"]) == ((2,), 1, "2")
-    assert plan.notes == ["1 of 2 GPUs stay unused."]
+@pytest.mark.parametrize(
+    ("settings", "num_gpus", "visible", "processes"),
+    [
+        (SERVED | {"accelerate_config": str(ACCELERATE / "single_gpu.yaml")}, 4, "2", 1),  # not spread over all
+        # 48 rollouts in a step, 4 on each GPU: not on 5
+        ({"optimizer_batch_size": 48, "per_device_train_batch_size": 4}, 5, "0,1,2,3", 4),
+        ({"use_cpu": True, "accelerate_config": CPUS}, 8, None, 2),
+        ({"use_cpu": True}, 8, None, 1),
+    ],
+)
+def test_a_training_sees_the_gpus_that_it_uses(recipe, settings, num_gpus, visible, processes):
+    plan = make_plan(recipe(**settings), num_gpus=num_gpus)
+    assert (plan.num_processes, plan.train_env.get("CUDA_VISIBLE_DEVICES")) == (processes, visible)
+    assert bool(plan.notes) == (visible is not None)  # GPUs stay unused
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "named"),
     [
-        (SERVED, dict(num_gpus=2), "needs 2 for the vLLM server .* at least 1 for the training: got 2 visible GPUs"),
-        (SERVED, dict(num_gpus=1, only="server"), "got 1 visible GPU. Lower"),
+        (SERVED, dict(num_gpus=2), "needs 3 GPUs, 2 of them for the vLLM server .*: got 2. Lower that"),
+        (SERVED, dict(num_gpus=1, only="server"), "needs 2 GPUs, 2 of them .*: got 1"),
         ({}, dict(num_gpus=2, only="server"), "--only server needs a recipe with use_vllm: true"),
-        ({}, dict(num_gpus=2, num_processes=3), "--num_processes must be 1 to 2, .*: got 3"),
-        ({}, dict(num_gpus=-1), "num_gpus must be at least 0: got -1"),
         ({"accelerate_config": "zero3"}, dict(num_gpus=0), r"for GPUs \(distributed_type: DEEPSPEED\): got"),
         ({"accelerate_config": "zero9"}, dict(num_gpus=2), "got zero9. See recipes/accelerate/; TRL's are fsdp1"),
-        ({"use_cpu": True}, dict(num_processes=2), "Several processes on a CPU need use_cpu: true and accelerate_con"),
-        ({"accelerate_config": CPUS}, dict(num_gpus=0), "got 2 processes and use_cpu=False"),
         ({"accelerate_config": CPUS}, dict(num_gpus=2), "is for a CPU: got use_cpu=False and 2 visible GPUs"),
         ({"accelerate_config": NODES}, dict(num_gpus=8), "launch trains on one machine: .* num_machines: 2"),
         (SERVED | {"vllm_server_base_url": "node:8000"}, dict(num_gpus=8), "must be an address with http:// in front"),
@@ -136,13 +131,6 @@ def test_one_gpu_is_all_that_a_file_for_one_gets(recipe):
 def test_what_cannot_be_started_is_refused(recipe, settings, options, named):
     with pytest.raises(ValueError, match=named):
         make_plan(recipe(**settings), **options)
-
-
-def test_processes_on_a_cpu_come_from_the_file(recipe):
-    plan = make_plan(recipe(use_cpu=True, accelerate_config=CPUS), num_gpus=8)
-    assert (plan.num_processes, plan.train_gpus, plan.train_env) == (2, (), {})
-    alone = make_plan(recipe(use_cpu=True))
-    assert alone.num_processes == 1 and alone.train[-2] == "--config" and alone.accelerate == {}
 
 
 def test_without_a_file_accelerate_is_left_nothing_to_guess(recipe):
@@ -175,19 +163,14 @@ def test_a_server_that_the_recipe_has_elsewhere_is_not_started(recipe, settings,
     assert any("names a vLLM server on node7" in note for note in plan.notes) is not starts
 
 
-def test_weights_go_by_loopback_where_both_surely_share_it(recipe, monkeypatch):
-    served = recipe(**SERVED)
-    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4, server_host="node7").train_env
-    monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.1")
-    assert "VLLM_HOST_IP" not in make_plan(served, num_gpus=4).train_env
-
-
-def test_what_a_user_should_know_of_a_server_is_said(recipe):
-    plan = make_plan(recipe(**SERVED), num_gpus=4, server_host="0.0.0.0")
+def test_a_server_that_others_can_reach_is_told_of_and_gets_its_weights_over_the_network(recipe, monkeypatch):
+    path = recipe(**SERVED)
+    plan = make_plan(path, num_gpus=4, server_host="0.0.0.0")
     assert value(plan.server, "--host") == "0.0.0.0" and plan.server_url == LOOPBACK and len(plan.notes) == 1
-    assert "--trust-remote-code" not in plan.server and plan.server_seconds == 1800  # a large model needs them
-    assert make_plan(recipe(**SERVED), ["--vllm_server_timeout", "240"], num_gpus=4).server_seconds == 240
-    assert "trust_remote_code is on" in make_plan(recipe(trust_remote_code=True), num_gpus=4).notes[0]
+    assert "VLLM_HOST_IP" not in plan.train_env and plan.server_seconds == 1800  # a large model needs them
+    assert make_plan(path, ["--vllm_server_timeout", "240"], num_gpus=4).server_seconds == 240
+    monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.1")
+    assert "VLLM_HOST_IP" not in make_plan(path, num_gpus=4).train_env
 
 
 def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_path, monkeypatch):
@@ -201,7 +184,7 @@ def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_p
     assert find_file("zero2", recipes / "r.yaml") == recipes / "zero2"
 
 
-def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
+def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatch):
     path = recipe(accelerate_config="zero2")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert Path(parse_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
@@ -211,9 +194,6 @@ def test_train_takes_the_recipes_accelerate_config(recipe, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     arguments[3] = CPUS
     assert parse_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
-
-
-def test_a_recipe_for_a_cpu_starts_one_process_where_there_are_gpus(recipe, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     launch = parse_launch(["--config", str(recipe(use_cpu=True))])
     assert launch.cpu and launch.num_processes == 1
@@ -236,16 +216,22 @@ def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch
     assert not (path.parent.parent / "logs").exists()
 
 
-@pytest.mark.parametrize("steps", [4, 5])
-def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, capsys, monkeypatch, steps):
+@pytest.fixture
+def installed(monkeypatch):
+    """vLLM is, as far as the checks see, and starting anything is a mistake."""
+    monkeypatch.setattr("trl_miner.doctor.checks.find_spec", lambda name: name)
+    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: pytest.fail("started"))
+
+
+@pytest.mark.parametrize(("steps", "code", "words"), [(4, 0, "Nothing to do"), (5, 2, "checkpoint")])
+def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, capsys, installed, steps, code, words):
     path = recipe(**SERVED, max_steps=steps, resume_from_checkpoint="latest")
     (tmp_path / "training.json").write_text('{"finished": {"steps": 4, "epochs": null}}')
     (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
     save_file({"x": np.zeros(1)}, tmp_path / "model.safetensors")
-    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: 3)
-    code = cli.main(["launch", str(path), "--num_gpus", "4"])
+    assert cli.main(["launch", str(path), "--num_gpus", "4"]) == code
     # more steps need a checkpoint to go on from
-    assert (code, "Nothing to do" in capsys.readouterr().out) == ((0, True) if steps == 4 else (2, False))
+    assert words in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(
@@ -254,33 +240,35 @@ def test_no_server_is_started_for_a_run_that_has_finished(recipe, tmp_path, caps
         # 4 GPUs, 2 for the server: a micro-batch of 2 x 2
         (dict(optimizer_batch_size=5, per_device_train_batch_size=2), ["--dry-run"], "got 5 for 2 x 2"),
         (dict(loss_type="nope"), [], "loss_type must be one of"),
-        pytest.param(
-            dict(accelerate_config="zero3"),
-            [],
-            "deepspeed must be installed",
-            marks=pytest.mark.skipif(find_spec("deepspeed") is not None, reason="it is installed"),
-        ),
         (dict(reward_funcs=["math_rewrd"]), [], "math_rewrd"),
     ],
 )
-def test_no_server_is_started_for_a_training_that_would_fail(recipe, capsys, monkeypatch, settings, options, named):
-    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: pytest.fail("started"))
+def test_no_server_is_started_for_a_training_that_would_fail(recipe, capsys, installed, settings, options, named):
     assert cli.main(["launch", str(recipe(**SERVED | settings)), "--num_gpus", "4", *options]) == 2
     assert named in capsys.readouterr().err
 
 
-def test_an_address_that_is_not_here_is_refused():
+def test_an_address_that_is_taken_or_not_here_is_refused(recipe, tmp_path):
     with pytest.raises(ValueError, match="cannot listen on 192.0.2.1:8000: Cannot assign"):
         check_port("192.0.2.1", 8000)  # of TEST-NET-1, which no machine has
-
-
-def test_a_free_port_is_below_those_of_outgoing_connections_and_not_taken():
-    ports = {free_port() for _ in range(20)}
-    assert len(ports) > 10 and all(20_000 <= port < 32_768 for port in ports)
     with socket.socket() as taken:
-        taken.bind(("0.0.0.0", port := ports.pop()))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert not is_port_free(port)
+        port = taken.getsockname()[1]
+        plan = make_plan(recipe(**SERVED, vllm_server_port=port), num_gpus=4)
+        with pytest.raises(ValueError, match=f"127.0.0.1:{port}: Address already in use.*--vllm_server_port"):
+            supervise(plan, tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_free_port_is_below_those_of_outgoing_connections_and_not_taken(monkeypatch):
+    ports = [free_port() for _ in range(20)]
+    assert len({*ports}) > 10 and all(20_000 <= port < 32_768 for port in ports)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", ports[0]))
+        taken.listen()
+        monkeypatch.setattr("random.SystemRandom.sample", lambda *_: ports)
+        assert free_port() != ports[0]
 
 
 @pytest.mark.parametrize("path", sorted(ACCELERATE.glob("*.yaml")), ids=lambda path: path.stem)
@@ -295,37 +283,36 @@ def test_accelerate_takes_every_file(path):
     assert {name: getattr(args, name) for name in inner} == inner
 
 
-def test_two_processes_on_a_cpu_find_each_other_and_the_launcher_ends_with_the_code_of_the_one_that_fails(tmp_path):
-    """tests/test_accelerate.py trains on two by accelerate's own launcher."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import accelerate, os, sys\nstate = accelerate.PartialState(cpu=True)\n"
-        "os.write(1, f'found {state.num_processes} {state.backend}\\n'.encode())\nstate.wait_for_everyone()\n"
-        "rank = state.process_index\nstate.destroy_process_group()\nsys.exit(7 * rank)\n"
-    )
-    config = ["--config_file", CPUS, "--main_process_port", "0"]
-    done = subprocess.run(
-        [*LAUNCH, *map(str, config), str(script)],
-        capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 7, done.stderr[-3000:]
-    assert done.stdout.splitlines().count("found 2 gloo") == 2
-    assert "Process 1 was the first to fail: it ended with exit code 7." in done.stderr
-    assert "CalledProcessError" not in done.stderr
+def test_the_launcher_ends_with_the_code_of_the_process_that_failed_first(monkeypatch, capsys):
+    """tests/test_accelerate.py trains on two."""
+
+    def fail(args):
+        raise ChildFailedError("script", {1: ProcessFailure(local_rank=1, pid=7, exitcode=7, error_file="")})
+
+    monkeypatch.setattr("accelerate.commands.launch.launch_command", fail)
+    assert launch(["--config_file", CPUS, "script.py"]) == 7
+    assert capsys.readouterr().err == "Process 1 was the first to fail: it ended with exit code 7.\n"
 
 
-def test_one_process_trains_in_that_of_the_launcher_with_the_threads_it_names(tmp_path):
+def test_one_process_trains_in_that_of_the_launcher_with_the_threads_it_names(tmp_path, monkeypatch):
     (tmp_path / "child.py").write_text(
         "import os, sys, torch\n"
-        "print(os.getpid(), __name__, sys.argv[1:], torch.get_num_threads(), os.environ['ACCELERATE_USE_CPU'])\n"
+        "said = os.getpid(), __name__, sys.argv[1:], torch.get_num_threads(), os.environ['ACCELERATE_USE_CPU']\n"
+        "print(*said, file=sys.stderr)\n"
         "sys.exit(7)\n"
     )
     words = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
     words += ["--num_cpu_threads_per_process", "3", "-m", "child", "--seed", "1"]
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*LAUNCH, *words], env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.communicate(timeout=120)[0] == f"{process.pid} __main__ ['--seed', '1'] 3 True\n"
-    assert process.returncode == 7
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run():
+        os.environ["OMP_NUM_THREADS"] = "1"
+        print(os.getpid(), file=sys.stderr)
+        launch(words)
+
+    code, said = in_a_fork(run)
+    pid, line = said.splitlines()[-2:]
+    assert code == 7 and line == f"{pid} __main__ ['--seed', '1'] 3 True"
 
 
 def test_one_process_on_a_gpu_of_the_users_choice_is_another_one(tmp_path, monkeypatch):

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from trl_miner import cli, recipe_files
-from trl_miner.launching.accelerate_config import find_file
-from trl_miner.launching.local import launcher_arguments
+from trl_miner.launching.local import find_file, launcher_arguments
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import read_recipe
 

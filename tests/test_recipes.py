@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.doctor import examination, machine, memory, memory_checks
-from trl_miner.doctor.context import FAILED, Context
+from trl_miner.doctor import checks, examination, memory
+from trl_miner.doctor.context import FAILED, Context, described_machine
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import load_reward_funcs, make_parser
 from trl_miner.recipe_files import is_recipe, with_recipe_file
@@ -207,7 +207,7 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
 
 def passes(path, where):
     """The plan of a recipe that doctor finds no fault with on a machine."""
-    findings, context = examination.examine(path, [], machine.described_machine(where))
+    findings, context = examination.examine(path, [], described_machine(where))
     assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["batch"] == about["trainer"] == "ok"
@@ -216,9 +216,9 @@ def passes(path, where):
 
 def on_one_gpu(path, gb, *overrides):
     """What doctor says of the memory, and the estimates of the training and of vLLM."""
-    context = Context(make_plan(path, overrides, num_gpus=1), machine.described_machine(f"1x{gb}GB"))
-    finding = memory_checks.check_training_memory(context)
-    return finding, memory.estimate_training(context.shape, context.run), context.server_estimate
+    context = Context(make_plan(path, overrides, num_gpus=1), described_machine(f"1x{gb}GB"))
+    finding = checks.check_training_memory(context)
+    return finding, memory.estimate_training(context.shape, context.run), context.server_estimate()
 
 
 @pytest.mark.parametrize("path", sorted(ONE_GPU.glob("*.yaml")), ids=lambda path: path.stem)

@@ -20,8 +20,8 @@ from harness import Recording, call_on_ranks, config, leave, metrics_of, problem
 
 from trl_miner import MinerGRPOTrainer, cli, tools, train
 from trl_miner.distributed import current_world
-from trl_miner.doctor import examination, machine
-from trl_miner.doctor.context import FAILED
+from trl_miner.doctor import examination
+from trl_miner.doctor.context import FAILED, this_machine
 from trl_miner.recipe import make_parser
 from trl_miner.trainer.tool_turns import ToolTurns
 
@@ -147,7 +147,7 @@ def test_doctor_and_training_refuse(name, recipe, policy, monkeypatch):
     with pytest.raises(ValueError, match=re.escape(words)):
         train.main(["--config", str(path)])
     try:
-        findings, _ = examination.examine(path, [], machine.this_machine())
+        findings, _ = examination.examine(path, [], this_machine())
         said = [finding.text for finding in findings if finding.status == FAILED]
     except ValueError as error:
         said = [str(error)]

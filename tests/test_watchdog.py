@@ -1,11 +1,12 @@
 """A run that hangs ends, names the phase and the step, and one that is only slow does not end."""
 
-import contextlib
+import multiprocessing
 import os
 import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from harness import answering, config, in_a_fork, mixed_reward, problems, start_on_ranks
@@ -13,25 +14,35 @@ from torch.distributed import TCPStore
 
 import trl_miner
 from trl_miner import MinerGRPOTrainer, heartbeat
-from trl_miner.launching import peers
-from trl_miner.launching.peers import Peers
+from trl_miner.launching import watchdog
 from trl_miner.launching.server import ask
-from trl_miner.launching.training_watchdog import TrainingWatchdog
-from trl_miner.launching.watchdog import EXIT_CODE, SignsOfLife, Watchdog
+from trl_miner.launching.watchdog import EXIT_CODE, TrainingWatchdog
 from trl_miner.runs import checkpoints
 
-LIMIT = 2.5  # a loaded machine may keep a process waiting for a second
+LIMIT = 1.5  # seconds
 
 
-def watched(action, phase, url=None):
+def watching(seconds=LIMIT, url=None, rank=0, size=1):
+    """A watchdog of a trainer after step 6, watching."""
+    dog = TrainingWatchdog(
+        SimpleNamespace(
+            args=SimpleNamespace(use_vllm=url is not None, vllm_mode="server", vllm_server_base_url=url),
+            accelerator=SimpleNamespace(process_index=rank, num_processes=size, is_main_process=rank == 0),
+            state=SimpleNamespace(global_step=6),
+            add_callback=lambda callback: None,
+        ),
+        seconds,
+    )
+    dog.on_train_begin(None, None, None)
+    return dog
+
+
+def watched(action, phase, url=None, seconds=LIMIT):
     """Watch a process that does something in a phase; return its exit code and what it said."""
 
     def run():
-        dog = Watchdog(LIMIT, server_url=url, where=lambda: "step 7")
-        dog.start()
-        with heartbeat.phase(phase, 6):
+        with watching(seconds, url), heartbeat.phase(phase, 6):
             action()
-        dog.stop()
 
     return in_a_fork(run, seconds=60)
 
@@ -47,53 +58,37 @@ def get_on(seconds=60):
         trl_miner.beat()
 
 
-@contextlib.contextmanager
-def vllm(*, grows=False, alive_for=60):
-    """A server that answers as vLLM does: /health, and /metrics with a number of tokens."""
-    start = time.monotonic()
-
-    def answer(path, *_):
-        tokens = time.monotonic() if grows else 7
-        text = f'vllm:generation_tokens_total{{engine="0"}} {tokens}\n' if "metrics" in path else ""
-        return 200 if time.monotonic() < start + alive_for else 503, text
-
-    with answering(answer) as url:
-        yield url
-
-
-def test_a_main_thread_that_waits_for_ever_ends_the_process_and_shows_where_it_was():
-    code, said = watched(read_for_ever, "rewards")
-    assert code == EXIT_CODE == 75
-    assert "No process makes progress: process 0 is in phase 'rewards', step 7." in said
-    assert "(watchdog_seconds)" in said and "--resume_from_checkpoint latest" in said and "in read_for_ever" in said
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("phase", "action", "grows"),
+    ("seconds", "phase", "action", "code"),
     [
-        ("rewards", lambda: get_on(5), None),
-        (heartbeat.CHECKPOINT, lambda: time.sleep(2 * LIMIT), None),
-        (heartbeat.GENERATION, lambda: time.sleep(2 * LIMIT), True),
+        (LIMIT, "rewards", read_for_ever, EXIT_CODE),
+        (LIMIT, "rewards", lambda: get_on(3), 0),
+        (LIMIT, heartbeat.CHECKPOINT, lambda: time.sleep(2 * LIMIT), 0),
+        (None, "rewards", lambda: time.sleep(2 * LIMIT), 0),  # nobody has set a time
     ],
 )
-def test_beats_a_checkpoint_and_a_server_that_generates_keep_a_slow_phase_alive(phase, action, grows):
-    with vllm(grows=grows) if grows else contextlib.nullcontext() as url:
-        assert watched(action, phase, url)[0] == 0
+def test_a_main_thread_without_a_sign_of_life_ends_the_process_and_shows_where_it_was(
+    monkeypatch, seconds, phase, action, code
+):
+    monkeypatch.setattr(watchdog, "GONE_SECONDS", LIMIT)
+    found, said = watched(action, phase, seconds=seconds)
+    assert found == code
+    if code:
+        assert code == 75 and "No process makes progress: process 0 is in phase 'rewards', after step 6." in said
+        assert (
+            "(watchdog_seconds)" in said and "--resume_from_checkpoint latest" in said and "in read_for_ever" in said
+        )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("action", "alive_for", "words"),
-    [
-        (read_for_ever, 60, "No process makes progress, although the vLLM server at {url} answers: process 0 is in"),
-        (get_on, 1, "The vLLM server at {url} does not answer: process 0 is in phase 'generation', step 7, without"),
-    ],
-)
-def test_a_server_that_generates_nothing_or_is_gone_ends_the_process(action, alive_for, words):
-    with vllm(alive_for=alive_for) as url:
-        code, said = watched(action, heartbeat.GENERATION, url)
-        assert code == EXIT_CODE and words.format(url=url) in said
+def test_a_server_that_is_gone_ends_the_process(monkeypatch):
+    monkeypatch.setattr(watchdog, "GONE_SECONDS", LIMIT)
+    end = time.monotonic() + 1
+    with answering(lambda *_: (200 if time.monotonic() < end else 503, "")) as url:
+        code, said = watched(get_on, heartbeat.GENERATION, url, seconds=None)
+    assert code == EXIT_CODE
+    assert (
+        f"The vLLM server at {url} does not answer: process 0 is in phase 'generation', after step 6, without" in said
+    )
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 3), (307, 0), (503, 0)])
@@ -115,18 +110,22 @@ def test_a_server_that_does_not_answer_properly_does_not_count(status, seconds):
 def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "")
-    with vllm() as url:
-        assert ask(url, "health", 5.0) == ""
+    with answering(lambda *_: (200, "well")) as url:
+        assert ask(url, "health", 5.0) == "well"
 
 
 def test_time_that_this_process_was_stopped_itself_does_not_count():
-    signs = SignsOfLife()
-    assert signs.note(1, "a", 0.0) and not signs.note(1, "a", 10.0)
-    assert signs.silence(1, 3600.0) == 3600
-    signs.forgive(3600.0 - 10)  # an hour of suspension, ten seconds of which the loop may have taken
-    assert signs.silence(1, 3600.0) == 10
-    assert signs.note(1, "b", 3601.0) and signs.silence(1, 3601.0) == 0
-    assert signs.silence("never looked for", 9e9) == 0
+    def run():
+        with watching(), heartbeat.phase("rewards", 6):
+            if (parent := os.getpid()) and not os.fork():
+                time.sleep(0.5)
+                os.kill(parent, signal.SIGSTOP)
+                time.sleep(3 * LIMIT)
+                os.kill(parent, signal.SIGCONT)
+                os._exit(0)
+            time.sleep(3.5 * LIMIT)  # over soon after it goes on
+
+    assert in_a_fork(run, seconds=60)[0] == 0
 
 
 def test_an_error_carries_the_phase_and_the_step_it_came_from():
@@ -135,36 +134,18 @@ def test_an_error_carries_the_phase_and_the_step_it_came_from():
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
 
-def slow_in_step_2(prompts, completions, trainer_state, **kwargs):
-    if trainer_state.global_step == 1:
-        time.sleep(4)
-    return mixed_reward(prompts, completions)
-
-
-def train_slowly(policy, folder, seconds):
-    trainer = MinerGRPOTrainer(policy, slow_in_step_2, config(folder, max_steps=3), problems())
-    with TrainingWatchdog(trainer, seconds):
-        trainer.train()
-
-
-def test_a_slow_reward_function_ends_a_training_that_asked_for_it_and_no_other(policy, tmp_path, monkeypatch, caplog):
-    code, said = in_a_fork(train_slowly, policy, tmp_path / "asked", 1.5)
-    assert code == EXIT_CODE and "process 0 is in phase 'rewards', step 2." in said, said[-3000:]
-    monkeypatch.setattr("trl_miner.launching.training_watchdog.DEFAULT_SECONDS", 1.5)
-    train_slowly(policy, tmp_path / "not asked", None)
-    assert len([text for text in caplog.messages if "'rewards', step 2" in text and "the run goes on" in text]) == 1
-
-
-def test_a_training_that_fails_is_watched_no_longer(policy, tmp_path):
+def test_a_training_is_watched_in_its_steps_and_no_longer_once_it_has_failed(policy, tmp_path):
     """Else the watchdog would end a notebook that does nothing afterwards."""
+    watching = []
 
     def broken(completions, **kwargs):
+        watching.extend(thread for thread in threading.enumerate() if "watchdog" in thread.name)
         raise ValueError("no rewards today")
 
     trainer = MinerGRPOTrainer(policy, broken, config(tmp_path), problems())
-    with pytest.raises(ValueError, match="no rewards today"), TrainingWatchdog(trainer, 1.0):
+    with pytest.raises(ValueError, match="no rewards today"), TrainingWatchdog(trainer, 60.0):
         trainer.train()
-    assert not [thread for thread in threading.enumerate() if "watchdog" in thread.name]
+    assert len(watching) == 1 and not watching[0].is_alive()
 
 
 @pytest.fixture
@@ -177,28 +158,32 @@ def store(monkeypatch):
     time.sleep(0.2)  # none may ask a store that is gone
 
 
-def test_processes_hear_each_other_until_one_falls_silent_and_anew_in_a_second_run(store):
-    for run in range(2):
-        zero, one = (Peers(rank, 2, 0.02) for rank in range(2))
-        zero.mine, one.mine = [run, "zero"], [run, "one"]
-        deadline = time.monotonic() + 10
-        while (zero.states, one.states) != ({1: [run, "one"]}, {0: [run, "zero"]}):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        one.close()
-        time.sleep(0.2)
-        one.mine = [run, "never told"]
-        time.sleep(0.2)
-        assert zero.states == {1: [run, "one"]}
-        zero.close()
-
-
 @pytest.mark.parametrize("port", ["", "9"])
 def test_processes_that_cannot_hear_each_other_say_why(store, monkeypatch, port):
     monkeypatch.setenv("MASTER_PORT", port)
-    monkeypatch.setattr(peers, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(watchdog, "CONNECT_SECONDS", 0.5)
     with pytest.raises(RuntimeError, match=f"got 127.0.0.1:{port} .*Set watchdog_seconds: 0"):
-        Watchdog(300.0).start(0, 2)
+        watching(300.0, size=2)
+
+
+@pytest.mark.slow
+def test_a_process_that_makes_progress_keeps_another_alive_in_a_second_training_too(store):
+    """One waits in a collective for the other's rewards."""
+
+    def get_on_as_rank_0():
+        with watching(rank=0, size=2):
+            get_on()
+
+    def wait():
+        for _ in range(2):
+            with watching(rank=1, size=2):
+                time.sleep(2 * LIMIT)
+
+    other = multiprocessing.get_context("fork").Process(target=get_on_as_rank_0)
+    other.start()
+    code, said = in_a_fork(wait)
+    other.kill()
+    assert code == 0, said
 
 
 @pytest.mark.slow
@@ -215,7 +200,7 @@ def test_a_process_that_stops_ends_the_run(policy, tmp_path, capfd, how, victim)
         message = f"Process {victim} does not answer, because it was stopped or is dead: process "
         said = capfd.readouterr().err
         assert message in said and f"process {victim} was in phase 'rewards', step 3" in said, said[-3000:]
-        assert f"process {1 - victim} is in phase 'rewards', step 3, waiting for another process" in said
+        assert f"process {1 - victim} is in phase 'rewards', step 3" in said
         assert ranks[1 - victim].exitcode == EXIT_CODE
     else:  # gloo may see the death first
         assert ranks[1 - victim].exitcode > 0

@@ -5,6 +5,7 @@ Each run is a process of its own in OUTPUT/<recipe>/seed<k>. This process reads 
 
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from .launching.local import STARTER, parse_launch
 from .launching.process import GuardedProcess
-from .launching.signals import collect_signals, how_it_ended, signal_name
+from .launching.signals import collect_signals, how_it_ended
 from .progress import Progress, duration, finish
 from .recipe_files import find_recipe
 from .redaction import learn, redact
@@ -110,10 +111,8 @@ def compare(
             _write_table(runs, output, len(seeds))
             return 0 if succeeded else 1
     except Stopped as stopped:
-        print(
-            f"\ntrl-miner compare: stopped by {signal_name(stopped.args[0])}. Run the same command to continue.",
-            file=sys.stderr,
-        )
+        name = signal.Signals(stopped.args[0]).name
+        print(f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.", file=sys.stderr)
         return 128 + int(stopped.args[0])
 
 

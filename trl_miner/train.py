@@ -41,7 +41,7 @@ from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.process import take_options
-from .launching.training_watchdog import TrainingWatchdog
+from .launching.watchdog import TrainingWatchdog
 from .progress import finish, quietly
 from .recipe import (
     MinerScriptArguments,

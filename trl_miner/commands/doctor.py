@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
         usage="trl-miner doctor RECIPE [--machine 8x80GB] [options of trl-miner train]",
-        description="Check versions, GPUs, batch sizes, memory, disk, tracker, model, data and verifier, and print\n"
+        description="Check packages, GPUs, batch sizes, memory, disk, tracker, model, data and verifier, and print\n"
         "what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
         epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
         "not checked. Other options override the recipe's settings: --learning_rate 1e-6.",
@@ -30,26 +30,34 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
     from ..data_recipe import with_made_recipe
-    from ..doctor.machine import described_machine, hub_answers, this_machine
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     say_which(args.recipe)
-    # before anything imports huggingface_hub
-    if not hub_answers():
+    if not _hub_answers():  # before anything imports huggingface_hub
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..doctor import examination
-        from ..doctor.context import FAILED
+        from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
 
     machine = described_machine(args.machine) if args.machine else this_machine()
     findings, context = examination.examine(args.recipe, overrides, machine)
     print(f"{args.recipe} on {machine.name}")
     print("\n".join(examination.table(findings)))
-    if context is not None:
+    if context is not None and any(finding.about == "memory" for finding in findings):
         print("\n".join(examination.memory_table(context)))
-    print(examination.summary(findings))
     if any(finding.status == FAILED for finding in findings):
         return 1
     finish([], format_command(["trl-miner", "launch", args.recipe, *overrides]))
     return 0
+
+
+def _hub_answers(seconds: float = 3.0) -> bool:
+    """Return whether the Hub can be reached. If not, every request to it would be retried for half a minute."""
+    import requests
+
+    try:
+        requests.head(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", timeout=seconds)
+    except requests.RequestException:
+        return False
+    return True

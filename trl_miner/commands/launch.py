@@ -42,12 +42,8 @@ def add(commands: Any) -> None:
         "--grace", type=float, default=20.0, metavar="SECONDS", help="time between a signal and SIGKILL (default: 20)"
     )
     set_run(parser, run)
-    option = parser.add_argument_group("vLLM server").add_argument
-    option("--host", metavar="HOST", help="where it listens, and where the training finds it (default: loopback)")
+    option("--host", metavar="HOST", help="where the server listens, and the training finds it (default: loopback)")
     option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
-    parser.add_argument_group("training").add_argument(
-        "--num_processes", type=int, metavar="N", help="default: one for each GPU that the server leaves"
-    )
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -64,7 +60,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
         plan = make_plan(
             args.recipe, overrides, num_gpus=args.num_gpus, only=args.only, server_host=args.host,
-            num_processes=args.num_processes, server_args=args.server_args,
+            server_args=args.server_args,
         )  # fmt: skip
     for note in plan.notes:
         print(f"note: {redact(note)}", flush=True)

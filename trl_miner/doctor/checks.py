@@ -1,12 +1,10 @@
-"""Checks of what a recipe needs: settings, packages, GPUs, model, folder, disk and reward functions."""
+"""Checks of what a recipe needs: settings, packages, GPUs, memory, model, folder, disk and reward functions."""
 
 import os
 import shutil
 from collections.abc import Iterator
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-
-from packaging.requirements import Requirement
 
 from .. import rules
 from ..recipe import load_reward_funcs
@@ -15,10 +13,16 @@ from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
 from ..trackers import check_trackers as check_usable
 from . import memory
-from .context import Context, Finding, failed, not_checked, ok, warning
-from .machine import GIB
-from .model_shape import UnusableModel, find_config, is_local
-from .parsing import said
+from .context import Context, Finding, failed, not_checked, ok, said, warning
+from .memory import GIB
+
+TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
+LESS = (
+    "See in the table below when it needs most. Lower max_tokens_per_micro_batch or per_device_train_batch_size, "
+    "vllm_gpu_memory_utilization, or score_batch_size; set gradient_checkpointing or vllm_enable_sleep_mode; or train "
+    "with recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
+)
+FEW_SEQUENCES = 8  # a server that holds fewer is slow with long completions
 
 
 def check_settings(context: Context) -> Iterator[Finding]:
@@ -29,47 +33,18 @@ def check_settings(context: Context) -> Iterator[Finding]:
         yield failed(said(error))
 
 
-def check_versions(context: Context) -> Iterator[Finding]:
-    """Compare each package that the run needs with the ranges in this package's metadata."""
-    if not context.machine.is_here:
-        yield not_checked("the packages of a described machine are not known.")
-        return
-    extras = ["", *(["vllm"] if context.settings.use_vllm else [])]
-    needed = [Requirement(text) for text in metadata.requires("trl_miner") or []]
-    needed = [one for one in needed if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
-    versions = {one.name: _version(one.name) or "none" for one in needed}
-    wrong = [one for one in needed if not _is_right(one, versions[one.name])]
-    for one in wrong:
-        yield failed(
-            f"{one.name} must be {one.specifier or 'installed'}: got {versions[one.name]}. `pip install "
-            f"'trl_miner{'[vllm]' * (len(extras) > 1)}'` installs versions that fit together."
-        )
-    if not wrong:
-        shown = [name for name in ("trl", "transformers", "torch", "vllm") if name in versions]
-        yield ok(", ".join(f"{name} {versions[name]}" for name in shown) + ".")
-
-
-def _is_right(requirement: Requirement, version: str) -> bool:
-    return version != "none" and requirement.specifier.contains(version, prereleases=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def check_packages(context: Context) -> Iterator[Finding]:
     """Check that the packages that only some trainings need are installed."""
     settings = context.settings
     needed = {
+        "vllm": context.plan.server is not None or context.is_colocated,
         "deepspeed": context.distribution == "DEEPSPEED",
         "bitsandbytes": settings.load_in_4bit or settings.load_in_8bit or "bnb" in str(settings.optim),
     }
     for name, is_needed in needed.items() if context.machine.is_here else ():
-        if is_needed and _version(name) is None:
-            yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {name}.")
+        if is_needed and find_spec(name) is None:
+            extra = f"'trl_miner[{name}]'" if name != "bitsandbytes" else name
+            yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {extra}.")
 
 
 def check_rules(context: Context) -> Iterator[Finding]:
@@ -86,7 +61,7 @@ def check_rules(context: Context) -> Iterator[Finding]:
 
 
 def check_gpus(context: Context) -> Finding:
-    """Check that there are enough GPUs for the plan, all alike."""
+    """Check that there are GPUs for the plan."""
     plan, gpus = context.plan, context.machine.gpus
     if context.settings.use_cpu and context.settings.use_vllm:
         return failed("use_vllm needs a GPU: vLLM's CPU build takes no weights from a training. Leave use_vllm out.")
@@ -94,71 +69,109 @@ def check_gpus(context: Context) -> Finding:
         return ok(f"the recipe trains on the CPU, in {plan.num_processes} process(es).")
     if not gpus:
         return failed("the recipe is for GPUs: got none. Use a machine that has some, or set use_cpu: true.")
-    text = f"{len(gpus)}: {len(plan.server_gpus)} for vLLM, {len(plan.train_gpus)} for training"
-    sizes = {round(free / GIB) for free in gpus}
-    if max(sizes) > 1.1 * min(sizes):
-        return warning(
-            f"{text}. They should have equal free memory, because the smallest one sets the limit: got "
-            f"{', '.join(map(str, sorted(sizes)))} GiB. Choose equal ones with CUDA_VISIBLE_DEVICES."
-        )
-    return ok(f"{text}, {gpus[0] / GIB:.1f} GiB free on each.")
+    return ok(
+        f"{len(gpus)}: {len(plan.server_gpus)} for vLLM, {len(plan.train_gpus)} for training, at least "
+        f"{min(gpus) / GIB:.1f} GiB free on each."
+    )
 
 
 def check_batch(context: Context) -> Finding:
     """Say how many rollouts make up a batch, and how far off-policy the training is."""
-    config, processes = context.parsed[0][1], context.processes
-    per_device, group = config.per_device_train_batch_size, config.num_generations
-    accumulation, generation = config.gradient_accumulation_steps, config.generation_batch_size
-    steps = config.optimizer_steps_per_generation
-    text = f"{generation} rollouts ({generation // group} prompts x {group}) for each generation, "
-    if steps > 1:
-        text += f"off-policy: {steps:g} optimizer steps of {per_device * processes * accumulation}"
+    config = context.parsed[0][1]
+    generation, steps = config.generation_batch_size, config.optimizer_steps_per_generation
+    return ok(
+        f"{generation} rollouts ({generation // config.num_generations} prompts x {config.num_generations}) for each "
+        f"generation, {steps:g} optimizer step(s) on them: {'off' if steps > 1 else 'on'}-policy; micro-batches of "
+        f"{config.per_device_train_batch_size} on {context.processes} process(es)."
+    )
+
+
+def check_training_memory(context: Context) -> Finding:
+    """Check that a training process fits into the memory of its GPU."""
+    shape = context.shape
+    if shape.model_type not in memory.DENSE:
+        known = ", ".join(sorted(memory.DENSE))
+        return not_checked(f"the estimate covers {known}: got a {shape.model_type}.")
+    estimate = memory.estimate_training(shape, context.run)
+    gpus = context.free(context.plan.train_gpus)
+    need, have, where = estimate.total, min(gpus, default=None), "on each training GPU"
+    if have is None:
+        need, have, where = need * context.processes, context.machine.cpu_memory, "in all processes"
+    if have is None:
+        return not_checked(f"{need / GIB:.1f} GiB {where}; the machine's memory is not known.")
+    text = f"{need / GIB:.1f} of {have / GIB:.1f} GiB {where}"
+    if need > have:
+        return failed(f"the training must fit: got {text}. {LESS}")
+    if need > TIGHT * have:
+        return warning(f"{text}: tight for an estimate. {LESS}")
+    return ok(f"{text}; activations are a bound.")
+
+
+def check_token_budget(context: Context) -> Iterator[Finding]:
+    """Check that `max_tokens_per_micro_batch` holds the longest rollout."""
+    budget, longest = context.settings.max_tokens_per_micro_batch, context.run.tokens
+    if budget is not None and budget < longest:
+        yield warning(
+            f"max_tokens_per_micro_batch should hold the longest rollout: got {budget}, but prompt and completion may "
+            f"have {longest} tokens, and a longer rollout ends the run. Set it to {longest}."
+        )
+
+
+def check_server_memory(context: Context) -> Iterator[Finding]:
+    """Check that vLLM's weights and a useful KV cache fit on its GPUs, or into its share of the training's."""
+    estimate, parallel = context.server_estimate(), context.settings.vllm_tensor_parallel_size
+    if estimate is None:
+        return
+    weights, cache, sequences = estimate
+    where = "in vLLM's share of each GPU" if context.is_colocated else "on each server GPU"
+    text = (
+        f"{weights / GIB:.1f} GiB of weights and {cache / GIB:.1f} GiB of KV cache {where}, besides "
+        f"{memory.SERVER_BYTES / GIB:.0f} by rule of thumb: {sequences:.0f} rollouts of {context.run.tokens} tokens"
+    )
+    advice = f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
+    if sequences < 1:
+        yield failed(f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length.")
+    elif context.shape.heads % parallel:
+        yield failed(
+            f"vllm_tensor_parallel_size must divide the model's {context.shape.heads} attention heads: got {parallel}."
+        )
     else:
-        text += "strictly on-policy: one optimizer step" + (f" for {1 / steps:g} generations" if steps < 1 else "")
-    text += f"; {accumulation} micro-batches of {per_device} on {processes} process(es)"
-    if config.max_steps > 0:
-        text += f"; {config.max_steps / steps:g} generations in all"
-    return ok(f"{text}.")
+        few = f": few, so generation is slow. {advice}" if sequences < FEW_SEQUENCES else ""
+        yield (warning if few else ok)(f"{text}{few}.")
 
 
 def check_trackers(context: Context) -> Iterator[Finding]:
     """Check that the trackers in `report_to` are installed, and that wandb has its key."""
-    trackers, is_here = context.settings.report_to, context.machine.is_here
+    trackers = context.settings.report_to
     names = [trackers] if isinstance(trackers, str) else trackers or []
-    names = [name for name in names if name not in ("none", "all")]
     try:
-        check_usable(names, is_here=is_here)
+        check_usable([name for name in names if name not in ("none", "all")], is_here=context.machine.is_here)
     except ValueError as error:
         yield failed(str(error))
-        return
-    if names:
-        yield ok(f"{', '.join(names)}: installed.") if is_here else not_checked(f"{', '.join(names)}, not here.")
 
 
-def check_model(context: Context) -> Iterator[Finding]:
-    """Check that the model is there, as far as that can be known here."""
+def check_model(context: Context) -> Finding:
+    """Check that the model is there and can be adapted, as far as that can be known here."""
     name = context.settings.model_name_or_path
     if not name:
-        return  # the trainer says so
+        return failed("model_name_or_path must be given: got none. Name a model's folder, or one on the Hub.")
     try:
-        config, source = find_config(context.settings)
-    except UnusableModel as error:
-        is_elsewhere = is_local(name) and not context.machine.is_here
-        yield not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
-        return
-    folder = Path(name)
-    if folder.is_dir() and not any(any(folder.glob(f"*.{end}")) for end in ("safetensors", "bin")):
-        yield failed(f"model_name_or_path must be a folder with weights: got {folder}, which has none. Give another.")
-    else:
-        yield ok(f"{name} is a {config.model_type}, by {source}.")
+        shape = context.shape
+    except (memory.UnknownModel, AttributeError) as error:  # models without attention lack its sizes
+        return not_checked(str(error))
+    except ValueError as error:
+        is_elsewhere = memory.is_local(name) and not context.machine.is_here
+        return not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
+    trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
+    return ok(f"{name} is a {shape.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
 
 
 def check_output(context: Context) -> Finding:
     """Check that the output folder can be written, and holds no other run."""
-    settings, folder = context.settings, _output(context)
+    settings, folder = context.settings, context.settings.output_dir
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
-    parent = _existing(folder)
+    parent = _existing(context)
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
@@ -171,35 +184,22 @@ def check_output(context: Context) -> Finding:
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
 
 
-def _output(context: Context) -> Path:
-    return Path(context.settings.output_dir or "trainer_output")
-
-
-def _existing(folder: Path) -> Path:
-    folder = folder.absolute()
+def _existing(context: Context) -> Path:
+    """Return `output_dir`, or the folder above it that is there."""
+    folder = Path(context.settings.output_dir).absolute()
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def check_disk(context: Context) -> Finding:
-    """Check the space for the checkpoints that are kept, one more while it is written, and the final model."""
-    settings, shape = context.settings, context.shape
-    size = memory.checkpoint_bytes(shape, context.run)
-    number = 0
-    if str(getattr(settings.save_strategy, "value", settings.save_strategy)) == "steps":
-        # below 1: a share of the run
-        every = settings.save_steps if settings.save_steps >= 1 else max(settings.save_steps * settings.max_steps, 1)
-        number = int(settings.max_steps // every) if settings.max_steps > 0 else 1
-        number = min(number, settings.save_total_limit or number) + 1
-    need = number * size + 4 * shape.trainable
-    text = f"{need / GIB:.1f} GiB for {number} checkpoint(s) of {size / GIB:.1f} and the model"
+    """Check the space for the checkpoints that are kept, and one more while it is written."""
+    settings, size = context.settings, memory.checkpoint_bytes(context.shape, context.run)
+    number = (settings.save_total_limit or 1) + 1
+    text = f"{number * size / GIB:.1f} GiB for {number} checkpoints"
     if not context.machine.is_here:
         return not_checked(f"{text}; the free space is not known.")
-    free = shutil.disk_usage(_existing(_output(context))).free
-    if need > free:
-        return failed(
-            f"output_dir must have room: got {free / GIB:.1f} GiB for {text}. Lower save_total_limit, or choose "
-            f"another output_dir."
-        )
+    free = shutil.disk_usage(_existing(context)).free
+    if number * size > free:
+        return failed(f"{text} must be free: got {free / GIB:.1f}. Lower save_total_limit, or change output_dir.")
     return ok(f"{text}; {free / GIB:.1f} GiB free.")
 
 

@@ -1,16 +1,23 @@
-"""The input and the output of every check."""
+"""What a check is given, the plan of a run and the machine that it is for, and what it finds."""
 
-from collections.abc import Callable, Iterable
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import psutil
+
+from ..config import MinerGRPOConfig
 from ..launching.plan import Plan
-from . import memory, model_shape
-from .machine import Machine
-from .parsing import parse
+from ..recipe import PARSED_TYPES, as_parsed
+from . import memory
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
+USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps the rest
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,34 @@ class Finding:
 
 
 ok, warning, failed, not_checked = (partial(Finding, status) for status in (OK, WARNING, FAILED, NOT_CHECKED))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resources of a machine."""
+
+    name: str
+    gpus: tuple[int, ...]  # free bytes of each that is visible
+    cpu_memory: int | None  # free bytes; None: not known
+    is_here: bool = True  # files and packages of a described machine cannot be checked
+
+
+def this_machine() -> Machine:
+    """Return this machine, with its GPUs and its memory."""
+    import torch
+
+    gpus = tuple(torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count()))
+    return Machine("this machine", gpus, psutil.virtual_memory().available)
+
+
+def described_machine(text: str) -> Machine:
+    """Return a machine by its description: `8x80GB`, or `0` for no GPU. A GB is 2^30 bytes."""
+    match = re.fullmatch(r"0|(\d+)\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}.")
+    count, size = int(match[1] or 0), float(match[2] or 0)
+    name = f"{count} x {size:g} GB" if count else "no GPU"
+    return Machine(f"{name} (described, not here)", (int(size * memory.GIB * USABLE),) * count, None, is_here=False)
 
 
 @dataclass(frozen=True)
@@ -64,10 +99,9 @@ class Context:
         return self.plan.accelerate.get("deepspeed_config") or {}
 
     @cached_property
-    def shape(self) -> model_shape.Shape:
-        """The model's sizes. Raises `UnknownModel` if it is not here, `UnusableModel` if it cannot train like this."""
-        config, source = model_shape.find_config(self.settings)
-        return model_shape.measure(config, self.settings, source)
+    def shape(self) -> memory.Shape:
+        """The model's sizes. Raises `UnknownModel` if it is not here, ValueError if it cannot train like this."""
+        return memory.measure(memory.find_config(self.settings), self.settings)
 
     @cached_property
     def run(self) -> memory.Run:
@@ -90,7 +124,7 @@ class Context:
             is_gpu=is_gpu,
             optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
             offloads_optimizer=str(self._zero.get("offload_optimizer_device", "none")) != "none",
-            colocated=int((self.gpu_bytes or 0) * share),
+            colocated=int(min(self.free(self.plan.train_gpus), default=0) * share),
             is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
             scored=settings.score_batch_size if settings.held_out else 0,
         )
@@ -103,21 +137,15 @@ class Context:
         completion = settings.max_completion_length
         return max(limit - completion, 0) if limit else min(1000, completion)
 
-    @cached_property
-    def gpu_bytes(self) -> int | None:
-        """The free memory of the smallest training GPU; None on a CPU."""
-        return min(self._free(self.plan.train_gpus), default=None)
-
     @property
     def is_colocated(self) -> bool:
         """Whether vLLM shares the GPUs of the training."""
         settings = self.settings
         return bool(settings.use_vllm and settings.vllm_mode == "colocate" and self.plan.train_gpus)
 
-    @cached_property
-    def server_estimate(self) -> memory.ServerEstimate | None:
-        """The estimate for vLLM on one GPU, of its server or shared with the training; None if it uses none here."""
-        free = self._free(self.plan.train_gpus if self.is_colocated else self.plan.server_gpus)
+    def server_estimate(self) -> tuple[int, int, float] | None:
+        """Return `estimate_server` of one GPU of vLLM, its server's or shared with the training; None: none here."""
+        free = self.free(self.plan.train_gpus if self.is_colocated else self.plan.server_gpus)
         if not free:
             return None
         if self.is_colocated:
@@ -129,8 +157,50 @@ class Context:
             self.shape, min(free), tensor_parallel=parallel, utilization=share, length=self.run.tokens
         )
 
-    def _free(self, indices: Iterable[int]) -> list[int]:
-        return [self.machine.gpus[index] for index in indices if index < len(self.machine.gpus)]
+    def free(self, gpus: Iterable[int]) -> list[int]:
+        """Return the free bytes of GPUs of the plan."""
+        return [self.machine.gpus[index] for index in gpus if index < len(self.machine.gpus)]
 
 
 Check = Callable[[Context], Finding | Iterable[Finding]]
+
+
+def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
+    """Return the settings of `PARSED_TYPES`, as each of the launched processes makes them, and the warnings of that.
+
+    Nothing looks at a GPU. Raises what the training raises.
+    """
+    trained: Any = MinerGRPOConfig
+    if settings.asynchronous:
+        from ..async_config import RecipeConfig as trained
+
+    class PlannedConfig(trained):
+        num_processes = world_size = property(lambda self: processes)
+
+    given = vars(settings) | {"use_cpu": True, "tf32": None}
+    kinds = [PlannedConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
+    with listening() as notes:
+        parsed = tuple(as_parsed(kind, given) for kind in kinds)
+    return parsed, notes
+
+
+def said(error: Exception) -> str:
+    """Return what an exception says, in one line."""
+    text = " ".join(str(error).split()) or "no reason"
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Collect the warnings of the settings meanwhile, and silence those of other code."""
+    notes: list[str] = []
+    listener, own = logging.Handler(), logging.getLogger("trl_miner")
+    listener.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    propagates, own.propagate = own.propagate, False
+    own.addHandler(listener)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield notes
+    finally:
+        own.removeHandler(listener)
+        own.propagate = propagates

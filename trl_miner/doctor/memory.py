@@ -1,14 +1,20 @@
-"""What a training process and a vLLM server need of memory, component by component.
+"""What a model's training and a vLLM server need of memory, component by component.
 
-States are exact: weights, gradients, optimizer, reference model, the KV cache. Activations are a bound. What ZeRO,
-NCCL and CUDA take comes from their documentation, or is a rule of thumb.
+A model's parameters are counted on one without weights that is built from its configuration. States are exact: the
+weights, gradients, optimizer, reference model, KV cache. Activations are a bound. What ZeRO, NCCL and CUDA take comes
+from their documentation, or is a rule of thumb.
 """
 
+import argparse
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from .machine import GIB
-from .model_shape import Shape
+from ..data.base_model import find_model
+from ..errors import first_line
 
+GIB = 2**30
 ADAM = 8  # bytes per parameter: two moments in float32
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768  # trl.kernels.chunked_logprob, trl.trainer.utils: the head's tile
 TILES_WITHOUT_TRITON = 8  # float32 tiles as wide as the vocabulary that its backward holds in plain torch
@@ -21,6 +27,130 @@ SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activ
 SAMPLING_BYTES = 4 * 4 + 4 * 8  # to draw a token, for each of the vocabulary: logits in float32, noise in 64 bits
 ASLEEP_BYTES = 1 * GIB  # what a vLLM in the same process keeps while it sleeps: graphs, buffers; a rule of thumb
 STEPPING, GENERATING, SCORING = "in the optimizer step", "while vLLM generates", "while held-out problems are scored"
+
+# From config.json of the Hub repositories, for machines that have neither the model nor a network:
+# hidden size, layers, MLP, heads, whether the head is the embedding.
+_QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
+_LLAMA = _QWEN3 | {"model_type": "llama", "vocab_size": 128256}
+_SIZES: dict[str, tuple[dict[str, Any], int, int, int, int, bool]] = {
+    "Qwen/Qwen3-0.6B-Base": (_QWEN3, 1024, 28, 3072, 16, True),
+    "Qwen/Qwen3-1.7B-Base": (_QWEN3, 2048, 28, 6144, 16, True),
+    "Qwen/Qwen3-4B-Base": (_QWEN3, 2560, 36, 9728, 32, True),
+    "Qwen/Qwen3-8B-Base": (_QWEN3, 4096, 36, 12288, 32, False),
+    "Qwen/Qwen3-14B-Base": (_QWEN3, 5120, 40, 17408, 40, False),
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": (_LLAMA, 4096, 32, 14336, 32, False),
+    "meta-llama/Llama-3.1-8B-Instruct": (_LLAMA, 4096, 32, 14336, 32, False),
+}
+_FIELDS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "tie_word_embeddings")
+KNOWN = {name: kind | dict(zip(_FIELDS, sizes, strict=True)) for name, (kind, *sizes) in _SIZES.items()}
+# The bound of the activations covers these. Others have experts, states or towers.
+DENSE = {"qwen3", "qwen2", "llama", "mistral"}
+
+
+class UnknownModel(OSError):  # noqa: N818
+    """The configuration or the size of a model cannot be found."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder."""
+
+    model_type: str
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    parameters: int  # all of the base model
+    adapter: int  # those of a LoRA adapter; 0 without one
+    head: int  # those of the output projection
+    linear: int  # those of linear layers other than the head, which quantization makes smaller
+
+    @property
+    def trainable(self) -> int:
+        """The parameters with a gradient."""
+        return self.adapter or self.parameters
+
+
+def find_config(settings: argparse.Namespace) -> Any:
+    """Return the model's configuration.
+
+    Raises:
+        UnknownModel: It is not here, and the Hub cannot be asked.
+        ValueError: It is nowhere: not in the folder that is named, or the Hub does not give it.
+    """
+    from huggingface_hub import constants
+    from transformers import AutoConfig
+
+    name = find_model(str(settings.model_name_or_path))
+    try:
+        code = bool(settings.trust_remote_code)
+        return AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
+    except Exception as error:  # a damaged file may raise anything
+        if is_local(name) or not constants.HF_HUB_OFFLINE:
+            raise ValueError(
+                f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "
+                f"{settings.model_revision} ({first_line(error)}). Check both, run `hf auth login`, or run `trl-miner "
+                f"sft`, if the recipe says so."
+            ) from error
+        if name in KNOWN:
+            fields = dict(KNOWN[name])
+            return AutoConfig.for_model(fields.pop("model_type"), **fields)
+        raise UnknownModel(
+            f"the configuration of {name} is not here ({type(error).__name__}). Download the model, name its folder, "
+            f"or run `trl-miner sft`, if the recipe says so."
+        ) from error
+
+
+def is_local(name: str) -> bool:
+    """Return whether a model is named by a path: no Hub id has such a form, or there is something of that name."""
+    return Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+
+
+def measure(config: Any, settings: argparse.Namespace) -> Shape:
+    """Count a model's parameters. Raises `UnknownModel`, and ValueError for an adapter that does not fit."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=bool(settings.trust_remote_code))
+    except ValueError as error:  # of another kind
+        raise UnknownModel(f"the size of a {config.model_type} is not known.") from error
+    head = model.get_output_embeddings().weight
+    layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return Shape(
+        model_type=text.model_type,
+        hidden=text.hidden_size,
+        layers=text.num_hidden_layers,
+        intermediate=getattr(text, "intermediate_size", 0) or 0,
+        heads=heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        vocabulary=text.vocab_size,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        head=head.numel(),
+        linear=sum(layer.weight.numel() for layer in layers if layer.weight is not head),
+        adapter=_adapter_parameters(model, settings) if settings.use_peft else 0,  # last: it changes the model
+    )
+
+
+def _adapter_parameters(model: Any, settings: argparse.Namespace) -> int:
+    """Count LoRA's parameters: rank times (inputs + outputs) of each linear layer, as PEFT chooses them."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = settings.lora_target_modules
+    if targets is not None and not isinstance(targets, str) and len(targets) == 1:
+        targets = targets[0]
+    lora = LoraConfig(r=settings.lora_r, target_modules=targets, task_type=settings.lora_task_type)
+    with warnings.catch_warnings():  # PEFT itself uses a name that transformers has renamed
+        warnings.simplefilter("ignore", FutureWarning)
+        adapted = get_peft_model(model, lora, low_cpu_mem_usage=True)
+    return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
 
 
 @dataclass(frozen=True)
@@ -46,11 +176,6 @@ class Run:
     @property
     def is_zero(self) -> bool:
         return self.sharding.startswith("zero")
-
-    @property
-    def computes_in(self) -> int:
-        """The bytes of an activation."""
-        return 2 if self.is_mixed or self.weight_bytes == 2 else 4
 
 
 @dataclass(frozen=True)
@@ -119,6 +244,10 @@ def _torch_states(shape: Shape, run: Run) -> dict[str, int]:
     # accelerate (FSDP) and PEFT cast trained weights to float32; TRL casts the adapter of a quantized model back
     is_wide = run.sharding == "fsdp" or (shape.adapter and run.quantized_bytes is None)
     own = 4 if is_wide else 2 if shape.adapter else run.weight_bytes
+    frozen = 0
+    if shape.adapter:  # embeddings, head and norms are never quantized
+        quantized = 0 if run.quantized_bytes is None else shape.linear
+        frozen = run.weight_bytes * (shape.parameters - quantized) + int((run.quantized_bytes or 0) * quantized)
     # autocast's copies in 16 bits of float32 weights, which checkpointing frees layer by layer
     copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
     if run.sharding == "ddp":
@@ -127,7 +256,7 @@ def _torch_states(shape: Shape, run: Run) -> dict[str, int]:
         layer = (shape.parameters - shape.head) // shape.layers
         copies = (2 if run.is_mixed else 4) * (2 * layer + shape.head)
     return {
-        "weights": ((_frozen_bytes(shape, run) if shape.adapter else 0) + own * shape.trainable) // share,
+        "weights": (frozen + own * shape.trainable) // share,
         "gradients": own * shape.trainable // share,
         "optimizer": run.optimizer_bytes * own // 4 * shape.trainable // share,
         "reference model": run.weight_bytes * shape.parameters // share if run.has_reference else 0,
@@ -135,58 +264,39 @@ def _torch_states(shape: Shape, run: Run) -> dict[str, int]:
     }
 
 
-def _frozen_bytes(shape: Shape, run: Run) -> int:
-    """Return the bytes of a base model that only an adapter trains. Embeddings, head and norms are never quantized."""
-    if run.quantized_bytes is None:
-        return run.weight_bytes * shape.parameters
-    return run.weight_bytes * (shape.parameters - shape.linear) + int(run.quantized_bytes * shape.linear)
-
-
 def activation_bytes(shape: Shape, run: Run) -> int:
     """Return a bound of what forward and backward pass hold: the layers' activations, and those of TRL's fused head.
 
     A layer's norms hold float32, its attention and its MLP what the model computes in, with the gradients of each.
-    With checkpointing one layer at a time has them, and the others their input.
+    With checkpointing one layer at a time has them, and the others their input. The head holds tiles of logits, hidden
+    states, and its gradient summed in float32.
     """
     tokens, width = run.rows * run.tokens, shape.heads * shape.head_dim
-    per_token = 36 * shape.hidden + 44 * width + 7 * run.computes_in * shape.intermediate
+    number = 2 if run.is_mixed or run.weight_bytes == 2 else 4  # bytes of an activation
+    per_token = 36 * shape.hidden + 44 * width + 7 * number * shape.intermediate
     if shape.adapter:  # LoRA's own copy of each input
         per_token += 4 * (5 * shape.hidden + width + shape.intermediate)
-    masks = 2 * run.computes_in * run.rows * run.tokens**2  # of the attention: a number for every pair of tokens
+    masks = 2 * number * run.rows * run.tokens**2  # of the attention: a number for every pair of tokens
     layer = tokens * per_token + masks
     is_half = run.is_zero or run.weight_bytes == 2  # the residual stream, which autocast leaves in float32
     inputs = (2 if is_half else 4) * tokens * shape.hidden * shape.layers
-    head = _head_bytes(shape, run)
-    return inputs + (max(layer, head) if run.is_checkpointed else shape.layers * layer + head)
-
-
-def _head_bytes(shape: Shape, run: Run) -> int:
-    """Return what TRL's fused head holds: tiles of logits, hidden states, and its gradient summed in float32."""
-    tokens = run.rows * run.tokens
     rows = min(tokens, TILE_TOKENS)
-    tiles = run.computes_in * rows * TILE_VOCABULARY  # whole, however small the vocabulary
+    head = number * rows * TILE_VOCABULARY  # a whole tile, however small the vocabulary
+    head += 16 * tokens * shape.hidden + (0 if shape.adapter else 6 * shape.head)
     if not run.is_gpu:
-        tiles += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
-    return tiles + 16 * tokens * shape.hidden + (0 if shape.adapter else 6 * shape.head)
-
-
-@dataclass(frozen=True)
-class ServerEstimate:
-    """The bytes on each GPU of a vLLM server, and how many sequences of full length its KV cache holds."""
-
-    weights: int
-    cache: int
-    sequences: float
+        head += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
+    return inputs + (max(layer, head) if run.is_checkpointed else shape.layers * layer + head)
 
 
 def estimate_server(
     shape: Shape, gpu: int, *, tensor_parallel: int, utilization: float, length: int
-) -> ServerEstimate:
-    """Estimate vLLM on one GPU of `gpu` bytes, with sequences of `length` tokens. Its weights have 16 bits."""
+) -> tuple[int, int, float]:
+    """Estimate vLLM on one GPU of `gpu` bytes: those of its weights in 16 bits and of its KV cache, and how many
+    sequences of `length` tokens the cache holds."""
     weights = 2 * shape.parameters // tensor_parallel
     cache = max(int(gpu * utilization) - weights - SERVER_BYTES, 0)
     per_token = cache_bytes(shape, max(shape.kv_heads / tensor_parallel, 1))
-    return ServerEstimate(weights, cache, cache / (per_token * length))
+    return weights, cache, cache / (per_token * length)
 
 
 def checkpoint_bytes(shape: Shape, run: Run) -> int:

@@ -16,9 +16,8 @@ from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
 from ..recipe import load_reward_funcs, reward_names
 from ..reward_functions import required_columns
-from .context import Context, Finding, failed, not_checked, ok, warning
-from .model_shape import DENSE, UnknownModel, UnusableModel, find_config, is_local
-from .parsing import listening, parse, said
+from .context import Context, Finding, failed, listening, not_checked, ok, parse, said, warning
+from .memory import DENSE, find_config, is_local
 
 ROWS = 200  # of the data set are looked at
 _TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -27,19 +26,17 @@ _TINY |= {"num_key_value_heads": 2, "head_dim": 4}
 
 def check_trainer(context: Context) -> Iterator[Finding]:
     """Load the data and build the trainer as the training does, with a small model of the same kind."""
+    if context.shape.model_type not in DENSE:
+        yield not_checked(f"it is built with a small {', '.join(sorted(DENSE))}: got a {context.shape.model_type}.")
+        return
     (args, config, model_args, mixture), _ = parse(context.settings, context.processes)
     with tempfile.TemporaryDirectory() as folder:
-        has_tokenizer = False
-        if model_args.model_name_or_path:  # else building it says so
-            try:
-                has_tokenizer = _write_stand_in(context, Path(folder, "model"))
-            except (UnknownModel, UnusableModel) as error:
-                yield not_checked(f"{str(error).rstrip('.')}.")
-                return
-            except Exception as error:  # a tokenizer may be damaged in any way
-                yield failed(f"the tokenizer must be readable: got {said(error)}. Download the model again.")
-                return
-            model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
+        try:
+            has_tokenizer = _write_stand_in(context, Path(folder, "model"))
+        except Exception as error:  # a tokenizer may be damaged in any way
+            yield failed(f"the tokenizer must be readable: got {said(error)}. Download the model again.")
+            return
+        model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
         if not has_tokenizer and (args.tools or args.environment_factory):
             yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
             return
@@ -83,7 +80,7 @@ def _load_data(
                 data = load_data(args, mixture, model_args)
     except Exception as error:  # of whatever reads it
         is_unknown = is_elsewhere and not context.machine.is_here
-        yield (not_checked if is_unknown else failed)(f"{said(error)} {_how_made(name)}".rstrip(), "data")
+        yield (not_checked if is_unknown else failed)(said(error), "data")
         return None
     yield ok(f"{name} can be read.", "data")
     return data
@@ -94,13 +91,6 @@ def _first_rows(data: Any, args: Any, number: int) -> dict[str, Any]:
 
     splits = [split for split in (args.dataset_train_split, args.dataset_test_split) if split in data]
     return {split: Dataset.from_list(list(islice(data[split], number))) for split in splits}
-
-
-def _how_made(name: str | None) -> str:
-    """Return how a data set of ours is made."""
-    made = Path(name or "").name
-    is_ours = made in ("deepscaler", "medical")
-    return f"Make it with `trl-miner data {made}`; the recipe's first lines show how." if is_ours else ""
 
 
 def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
@@ -143,9 +133,7 @@ def _write_stand_in(context: Context, folder: Path) -> bool:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     settings = context.settings
-    config, _ = find_config(settings)
-    if config.model_type not in DENSE:
-        raise UnknownModel(f"a trainer is built with a small {', '.join(sorted(DENSE))}: got a {config.model_type}")
+    config = find_config(settings)
     tiny = type(config)(**{**config.to_dict(), **_TINY, "layer_types": None, "max_window_layers": 1})
     AutoModelForCausalLM.from_config(tiny).save_pretrained(folder)
     name = find_model(str(settings.model_name_or_path))

@@ -16,15 +16,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
 from ..errors import EXIT_CODE, INTERRUPTED, tell
 from ..progress import Progress, quietly
+from ..recipe_files import shipped
 from ..redaction import hide_in_tracebacks, learn
+from ..runs.files import read_yaml
 from ..threads import NOT_ASKED
-from .accelerate_config import CPU_FILE, find_file, read_config, starts_several
 from .signals import end_as, how_it_ended
 
 STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
+CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,6 +63,33 @@ def check_needs(arguments: Sequence[str]) -> None:
                 f"A training needs a recipe, or a data set and a model: got no {sorted(needed)[0]}. Try "
                 f"`trl-miner train arithmetic/miner`; `trl-miner recipes` lists all."
             )
+
+
+def find_file(name: str, recipe: str | Path | None) -> Path:
+    """Return a file of accelerate, relative to the recipe's folder or the current one, or one of ours or TRL's."""
+    for folder in ([Path(recipe).parent] if recipe else []) + [Path()]:
+        if (folder / name).is_file():
+            return folder / name
+    if (own := shipped().get(name.removeprefix("recipes/").removesuffix(".yaml"))) and own.parent.name == "accelerate":
+        return own
+    files = (Path(str(entry)) for entry in resources.files("trl.accelerate_configs").iterdir())
+    of_trl = {file.stem: file for file in files if file.suffix == ".yaml"}
+    if name in of_trl:
+        return of_trl[name]
+    raise ValueError(
+        f"accelerate_config must be a file, relative to the recipe's folder or the current one, or one of TRL's: got "
+        f"{name}. See recipes/accelerate/; TRL's are {', '.join(sorted(of_trl))}."
+    )
+
+
+def read_config(name: str | None, recipe: str | Path | None) -> dict[str, Any]:
+    """Return the contents of `accelerate_config`; empty without one."""
+    return read_yaml(find_file(name, recipe)) if name else {}
+
+
+def starts_several(config: dict[str, Any]) -> bool:
+    """Return whether accelerate starts several processes with a configuration, which some kinds never do."""
+    return str(config.get("distributed_type", "NO")).upper() not in ("NO", "FALSE", "MULTI_CPU")
 
 
 def parse_launch(arguments: list[str]) -> argparse.Namespace:

@@ -9,8 +9,7 @@ from typing import Any
 
 from ..recipe_files import find_recipe
 from ..runs.files import read_yaml
-from .accelerate_config import CPU_FILE, read_config, starts_several
-from .local import STARTER
+from .local import CPU_FILE, STARTER, read_config, starts_several
 from .server import is_here, is_loopback, server_address, server_command, server_env, server_url
 
 SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
@@ -43,7 +42,6 @@ def make_plan(
     num_gpus: int | None = None,
     only: str | None = None,
     server_host: str | None = None,
-    num_processes: int | None = None,
     server_args: str = "",
 ) -> Plan:
     """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the others.
@@ -63,20 +61,28 @@ def make_plan(
             f"{settings.use_vllm}, vllm_mode={settings.vllm_mode}. Leave --only out."
         )
     config = read_config(settings.accelerate_config, recipe)
-    _check_config(settings, config, only)
-    notes = ["trust_remote_code is on: code from the model's repository runs here."] * bool(settings.trust_remote_code)
+    trains = only != "server"
+    if trains:
+        _check_config(settings, config)
+    notes: list[str] = []
     url, listens = _addresses(settings, only, server_host, notes) if uses_server else (None, None)
     ids = [] if settings.use_cpu else _visible_ids(num_gpus)
-    server_gpus, train_gpus = _divide_gpus(settings, ids, only, listens is not None)
+    server_gpus = _server_gpus(settings, len(ids), trains) if listens and not settings.use_cpu else ()
+    train_gpus = tuple(range(len(server_gpus), len(ids))) if trains else ()
     train: list[str] = []
     processes = 0
-    if only != "server":
-        processes, train_gpus = _processes(settings, config, train_gpus, num_processes, notes)
+    if trains:
+        processes = _processes(settings, config, len(train_gpus))
+        if processes < len(train_gpus):
+            unused, train_gpus = len(train_gpus) - processes, train_gpus[:processes]
+            notes.append(
+                f"{unused} of {len(ids)} GPUs stay unused: optimizer_batch_size and accelerate_config decide."
+            )
         address = ["--vllm_server_base_url", url] if url else []
         options = _launcher_options(config, processes, train_gpus)
         train = [*STARTER, "--config", str(recipe), *overrides, *address, *options]
     # Weights go by loopback, too: else vLLM waits for them on the network, without a password.
-    is_near = listens is not None and is_loopback(listens[0]) and bool(train)
+    is_near = listens is not None and is_loopback(listens[0]) and trains
     near = {"VLLM_HOST_IP": "127.0.0.1"} if is_near and "VLLM_HOST_IP" not in os.environ else {}
     explicit = _explicit_settings(recipe, overrides)
     server = None
@@ -101,7 +107,7 @@ def make_plan(
     )
 
 
-def _check_config(settings: argparse.Namespace, config: dict[str, Any], only: str | None) -> None:
+def _check_config(settings: argparse.Namespace, config: dict[str, Any]) -> None:
     """Raise ValueError for a configuration of accelerate with which `launch` cannot start the training."""
     if settings.asynchronous and str(config.get("distributed_type", "")).upper() == "DEEPSPEED":
         raise ValueError(
@@ -109,12 +115,11 @@ def _check_config(settings: argparse.Namespace, config: dict[str, Any], only: st
             f"Use recipes/accelerate/ddp.yaml or fsdp2.yaml."
         )
     machines = int(config.get("num_machines") or 1)
-    if machines > 1 and only != "server":
+    if machines > 1:
         raise ValueError(
             f"trl-miner launch trains on one machine: got accelerate_config: {settings.accelerate_config}, which has "
-            f"num_machines: {machines}. Start the server on a machine of its own with --only server --host NAME, and "
-            f"the training on each of the others with `trl-miner train RECIPE --vllm_server_host NAME --machine_rank "
-            f"R`; recipes/slurm/train.slurm does so."
+            f"num_machines: {machines}. Start the server with --only server --host NAME, and the training on each of "
+            f"the other machines with trl-miner train; recipes/slurm/train.slurm does so."
         )
 
 
@@ -153,11 +158,21 @@ def _visible_ids(num_gpus: int | None) -> list[str]:
         import torch
 
         num_gpus = torch.cuda.device_count()
-    if num_gpus < 0:
-        raise ValueError(f"num_gpus must be at least 0: got {num_gpus}. Give the number of GPUs of each machine.")
     if len(listed) < num_gpus:  # the variable is not set, or the plan is for another machine
         return [str(index) for index in range(num_gpus)]
     return listed[:num_gpus]
+
+
+def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> tuple[int, ...]:
+    """Return the GPUs of the server, as indices into the visible ones, of which the training needs one."""
+    number = int(settings.vllm_tensor_parallel_size)
+    if num_gpus < number + trains:
+        raise ValueError(
+            f"The recipe needs {number + trains} GPUs, {number} of them for the vLLM server "
+            f"(vllm_tensor_parallel_size): got {num_gpus}. Lower that, set vllm_mode: colocate and "
+            f"vllm_tensor_parallel_size: 1, or plan for another machine with --num_gpus."
+        )
+    return tuple(range(number))
 
 
 def _visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str]:
@@ -165,87 +180,24 @@ def _visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str
     return {} if len(chosen) == len(ids) else {"CUDA_VISIBLE_DEVICES": ",".join(ids[index] for index in chosen)}
 
 
-def _divide_gpus(
-    settings: argparse.Namespace, ids: Sequence[str], only: str | None, starts_server: bool
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the GPUs of the server and those left for the training, as indices into the visible ones."""
-    if settings.use_cpu:
-        return (), ()
-    for_server = int(settings.vllm_tensor_parallel_size) if starts_server else 0
-    for_training = 1 if only is None and starts_server else 0
-    if len(ids) < for_server + for_training:
-        need = f"{for_server} for the vLLM server (vllm_tensor_parallel_size)"
-        need += " and at least 1 for the training" if for_training else ""
-        raise ValueError(
-            f"The recipe needs {need}: got {len(ids)} visible GPU{'' if len(ids) == 1 else 's'}. "
-            + (
-                "Lower vllm_tensor_parallel_size"
-                if for_training < len(ids)
-                else "Set vllm_mode: colocate and vllm_tensor_parallel_size: 1"
-            )
-            + ", or plan for another machine with --num_gpus."
-        )
-    indices = tuple(range(len(ids)))
-    return indices[:for_server], indices[for_server:] if only != "server" else ()
-
-
-def _processes(
-    settings: argparse.Namespace,
-    config: dict[str, Any],
-    gpus: tuple[int, ...],
-    requested: int | None,
-    notes: list[str],
-) -> tuple[int, tuple[int, ...]]:
-    """Return the number of training processes, and the GPUs that they use."""
+def _processes(settings: argparse.Namespace, config: dict[str, Any], num_gpus: int) -> int:
+    """Return on how many processes a recipe trains: one a GPU, of as many as divide its `optimizer_batch_size`."""
     is_for_cpu = bool(config.get("use_cpu"))
-    if is_for_cpu if gpus else starts_several(config) and not is_for_cpu:
+    if is_for_cpu if num_gpus else starts_several(config) and not is_for_cpu:
         kind = "a CPU" if is_for_cpu else f"GPUs (distributed_type: {config.get('distributed_type')})"
         raise ValueError(
-            f"accelerate_config is for {kind}: got use_cpu={bool(settings.use_cpu)} and {len(gpus)} visible GPUs. Set "
+            f"accelerate_config is for {kind}: got use_cpu={bool(settings.use_cpu)} and {num_gpus} visible GPUs. Set "
             f"use_cpu: true and accelerate_config: {CPU_FILE}, or plan for another machine with --num_gpus."
         )
-    if not gpus:
-        return _cpu_processes(settings, config, requested), ()
-    is_single = bool(config) and not starts_several(config)
-    most = 1 if is_single else len(gpus)
-    number = requested
-    if number is None:
-        number = 1 if is_single else _even_processes(settings, len(gpus))
-    if not 1 <= number <= most:
-        raise ValueError(
-            f"--num_processes must be 1 to {most}, one for each GPU that the vLLM server and accelerate_config leave "
-            f"to the training: got {number}. Lower it, or use recipes/accelerate/ddp.yaml."
-        )
-    if number < len(gpus):
-        notes.append(f"{len(gpus) - number} of {len(gpus)} GPUs stay unused.")
-        if requested is None and not is_single:
-            notes[-1] += (
-                f" {settings.optimizer_batch_size} rollouts per optimizer step do not divide by "
-                f"{settings.per_device_train_batch_size} on each of {len(gpus)}. A larger vllm_tensor_parallel_size "
-                f"can use the others."
-            )
-    return number, gpus[:number]
-
-
-def _even_processes(settings: argparse.Namespace, num_gpus: int) -> int:
-    """Return on how many GPUs a recipe trains: on as many as divide its `optimizer_batch_size`."""
+    if not starts_several(config) and (config or not num_gpus):
+        return 1
+    if not num_gpus:
+        return int(config.get("num_processes") or 1)
     batch, rows = settings.optimizer_batch_size, settings.per_device_train_batch_size
     if not batch or rows < 1:
         return num_gpus
     even = (number for number in range(num_gpus, 0, -1) if batch % (rows * number) == 0)
     return next(even, num_gpus)  # none: the settings say so
-
-
-def _cpu_processes(settings: argparse.Namespace, config: dict[str, Any], requested: int | None) -> int:
-    number = requested
-    if number is None:
-        number = int(config.get("num_processes") or 1) if starts_several(config) else 1
-    if number != 1 and not (starts_several(config) and settings.use_cpu):
-        raise ValueError(
-            f"Several processes on a CPU need use_cpu: true and accelerate_config: {CPU_FILE}, because accelerate "
-            f"silently starts one without them: got {number} processes and use_cpu={bool(settings.use_cpu)}."
-        )
-    return number
 
 
 def _explicit_settings(recipe: str | Path, overrides: Sequence[str]) -> set[str]:

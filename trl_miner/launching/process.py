@@ -151,10 +151,7 @@ class GuardedProcess:
 
     def describe_end(self) -> str:
         """Return how the process ended, as the end of a sentence."""
-        code = self.exit_code
-        if code is None:
-            return f"the {self.name} still runs"
-        return f"the {self.name} ended {how_it_ended(code)}"
+        return f"the {self.name} ended {how_it_ended(self.exit_code or 0)}"
 
     def tail(self) -> str:
         """Return the last lines of the output; of a progress bar, its last state."""

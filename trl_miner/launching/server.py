@@ -1,6 +1,7 @@
 """The vLLM server of a recipe: its address, ports and command, and what it answers."""
 
 import argparse
+import contextlib
 import json
 import random
 import shlex
@@ -11,6 +12,7 @@ import requests
 
 ANYWHERE = ("", "0.0.0.0", "::")
 ANSWER_SECONDS = 5.0  # to wait for a server's answer
+GONE_SECONDS = 300.0  # without an answer of a server or process until a run ends, unless watchdog_seconds is set
 LOGPROBS_FLAG = "--logprobs-mode processed_logprobs"  # log-probs at the temperature of the sampling
 
 
@@ -75,13 +77,6 @@ def wrong_logprobs(url: str, mode: str, temperature: float) -> str | None:
     )
 
 
-def served_dtype(settings: argparse.Namespace) -> str:
-    """Return the type that the training computes in: bfloat16 unless `bf16` or `fp16` says otherwise."""
-    if settings.fp16:
-        return "float16"
-    return "float32" if settings.bf16 is False else "bfloat16"
-
-
 def server_command(
     settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, flags: str
 ) -> list[str]:
@@ -100,7 +95,7 @@ def server_command(
         host=host,
         port=port,
         gpu_memory_utilization=memory,
-        dtype=served_dtype(settings),
+        dtype="float16" if settings.fp16 else "float32" if settings.bf16 is False else "bfloat16",
         max_model_len=settings.vllm_max_model_length,
         vllm_model_impl=settings.vllm_model_impl,
         trust_remote_code=bool(settings.trust_remote_code),
@@ -126,22 +121,13 @@ def server_env(settings: argparse.Namespace) -> dict[str, str]:
     return {"VLLM_SERVER_DEV_MODE": "1"} | ({"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"} if takes_adapters else {})
 
 
-def is_port_free(port: int) -> bool:
-    """Return whether a server could listen on a port of this machine."""
-    try:
-        _bind("0.0.0.0", port)
-    except OSError:
-        return False
-    return True
-
-
 def free_port() -> int:
     """Return a free port of this machine, at random, below those that the system gives to outgoing connections."""
-    ports = random.SystemRandom().sample(range(20_000, 32_768), 100)  # runs of one seed must not choose the same
-    free = next((port for port in ports if is_port_free(port)), None)
-    if free is None:
-        raise OSError("No port from 20000 to 32767 seems to be free on this machine: 100 of them are in use.")
-    return free
+    for port in random.SystemRandom().sample(range(20_000, 32_768), 100):  # runs of one seed must not choose the same
+        with contextlib.suppress(OSError):
+            _bind("0.0.0.0", port)
+            return port
+    raise OSError("No port from 20000 to 32767 seems to be free on this machine: 100 of them are in use.")
 
 
 def _bind(host: str, port: int) -> None:

@@ -26,20 +26,12 @@ def collect_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def signal_name(number: int) -> str:
-    """Return "SIGTERM" for 15."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def how_it_ended(code: int) -> str:
     """Return "with exit code 3" or "by SIGTERM" for the exit code of a process, negative for a signal."""
     if code >= 0:
         return f"with exit code {code}"
     hint = ", which the system sends when memory runs out" if -code == signal.SIGKILL else ""
-    return f"by {signal_name(-code)}{hint}"
+    return f"by {signal.Signals(-code).name}{hint}"
 
 
 def shell_code(code: int) -> int:

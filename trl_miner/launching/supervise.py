@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import INTERRUPTED
-from ..progress import Progress, duration, is_quiet
+from ..progress import duration, is_quiet
 from .guard import adopt_orphans, descendants, kill_descendants
 from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
-from .server import ANSWER_SECONDS, ask, check_port
-from .signals import collect_signals, shell_code, signal_name
-from .watchdog import DEFAULT_SECONDS
+from .server import ANSWER_SECONDS, GONE_SECONDS, ask, check_port
+from .signals import collect_signals, shell_code
 
 SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
 
@@ -54,7 +53,7 @@ def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS) -> int:
     if plan.train:
         training = GuardedProcess("training", plan.train, plan.train_env, logs / "train.log", grace=grace)
     seconds = plan.settings.watchdog_seconds
-    patience = DEFAULT_SECONDS if seconds is None else float(seconds)
+    patience = GONE_SECONDS if seconds is None else float(seconds)
     return _run(_Run(server, training, plan.server_url if plan.train else None, plan.server_seconds, patience))
 
 
@@ -97,16 +96,14 @@ def _wait_for_server(run: _Run, url: str, received: list[int]) -> None:
     """Wait until the server is healthy, whether it was started here or runs elsewhere."""
     if not is_quiet():
         where = "which runs elsewhere" if run.server is None else f"whose log is {run.server.log}"
-        print_message(f"waiting for the vLLM server at {url}, {where}")
+        print_message(f"waiting at most {duration(run.server_seconds)} for the vLLM server at {url}, {where}")
     start = time.monotonic()
-    with Progress("waiting for the vLLM server", unit="", leave=False) as progress:
-        progress.note = f"at most {duration(run.server_seconds)}"
-        while ask(url, "health", ANSWER_SECONDS) is None:
-            _check(run.server, received)
-            if time.monotonic() - start > run.server_seconds:
-                message = f"the vLLM server at {url} did not become healthy within {run.server_seconds:g} s"
-                raise EndOfRun(SERVER_NOT_READY, f"{message} (vllm_server_timeout)", run.server)
-            time.sleep(5 * POLL_SECONDS)
+    while ask(url, "health", ANSWER_SECONDS) is None:
+        _check(run.server, received)
+        if time.monotonic() - start > run.server_seconds:
+            message = f"the vLLM server at {url} did not become healthy within {run.server_seconds:g} s"
+            raise EndOfRun(SERVER_NOT_READY, f"{message} (vllm_server_timeout)", run.server)
+        time.sleep(5 * POLL_SECONDS)
     if not is_quiet():
         print_message(f"the vLLM server is healthy after {time.monotonic() - start:.0f} s")
 
@@ -114,7 +111,7 @@ def _wait_for_server(run: _Run, url: str, received: list[int]) -> None:
 def _check(server: GuardedProcess | None, received: list[int]) -> None:
     """Raise `EndOfRun` if a signal has arrived or the server has ended."""
     if received:
-        raise EndOfRun(128 + received[0], f"ended by {signal_name(received[0])}", signum=received[0])
+        raise EndOfRun(128 + received[0], f"ended by {signal.Signals(received[0]).name}", signum=received[0])
     if server is not None and not server.is_running:
         raise EndOfRun(SERVER_ENDED, server.describe_end(), server)
 

@@ -1,174 +1,160 @@
-"""End a run that hangs, and say what hung: the server, one process, or all of them.
+"""End a training whose vLLM server or one of whose processes is gone, or that hangs, and say what hung.
 
 If a vLLM server stops answering or a process is stopped, a distributed run waits as long as its collectives allow:
 half an hour for most, forever for some. The watchdog looks for signs of life instead. Each process counts the progress
-of its main thread (`heartbeat.beat`), and a thread of its own tells the others. As long as one process makes progress,
+of its main thread (`heartbeat.beat`), and a thread of its own tells the others, through the store by which the
+processes have found each other, torch's `TCPStore` at MASTER_ADDR:MASTER_PORT. As long as one process makes progress,
 the run is alive, however long the step takes.
 """
 
+import contextlib
 import faulthandler
-import logging
+import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 
-from .. import heartbeat
-from .peers import Peers
-from .server import ANSWER_SECONDS, ask
+from transformers import TrainerCallback
 
-logger = logging.getLogger(__name__)
+from .. import heartbeat
+from .server import ANSWER_SECONDS, GONE_SECONDS, ask
 
 EXIT_CODE = 75  # EX_TEMPFAIL in sysexits.h: trying again may help
-DEFAULT_SECONDS = 300.0  # for a server or process that is gone, where no time was asked for
-TOKEN_COUNTERS = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")  # of vLLM's metrics
+CONNECT_SECONDS = 60.0
 SERVER, PROGRESS = "server", "progress"  # sources of signs of life, beside the ranks
 
 
-class SignsOfLife:
-    """When each source was last seen alive: when a value of it changed."""
+class TrainingWatchdog(TrainerCallback):
+    """Ends this process with exit code 75 when the vLLM server or a process of the run has been gone for some time.
 
-    def __init__(self) -> None:
-        self._times: dict[Any, float] = {}
-        self._values: dict[Any, Any] = {}
+    It watches from the first step to the last. `trl-miner train` has one. In Python, train inside its block:
 
-    def note(self, source: Any, value: Any, now: float) -> bool:
-        """Note a value, and return whether it is a sign of life: it has changed. None is no value.
-
-        Time begins to run with the first call, whatever it noted.
-        """
-        is_alive = value is not None and value != self._values.get(source)
-        if is_alive or source not in self._times:
-            self._times[source] = now
-        if is_alive:
-            self._values[source] = value
-        return is_alive
-
-    def silence(self, source: Any, now: float) -> float:
-        """Return for how many seconds a source has given no sign of life; 0 for one that was never looked for."""
-        return now - self._times.get(source, now)
-
-    def forgive(self, seconds: float) -> None:
-        """Leave out time in which nothing could be observed."""
-        if seconds > 0:
-            self._times = {source: seen + seconds for source, seen in self._times.items()}
-
-
-class Watchdog:
-    """Watches this process, the others of the run, and the vLLM server.
-
-    Args:
-        limit: Seconds without a sign of life before the run is ended.
-        ends_idle: Whether a run ends in which everything answers, but nothing makes progress; else a warning says so.
-        server_url: The vLLM server's address, in the process that talks to it; None elsewhere.
-        where: Returns the place in the run, such as "step 12".
+    ```python
+    with TrainingWatchdog(trainer, seconds=600):
+        trainer.train()
+    ```
     """
 
-    def __init__(
-        self, limit: float, *, ends_idle: bool = True, server_url: str | None = None, where: Callable[[], str] = str
-    ) -> None:
-        self.limit, self.ends_idle, self.server_url, self.where = limit, ends_idle, server_url, where
-        self._interval = min(5.0, limit / 8)  # seconds between two looks
-        self._patience = min(ANSWER_SECONDS, max(1.0, limit / 4))  # seconds for one answer of the server
+    def __init__(self, trainer: Any, seconds: float | None = None) -> None:
+        """Join a trainer.
+
+        Args:
+            trainer: A trainer of TRL: its settings, its place in the run, and its server.
+            seconds: Without a sign of life until the training ends, also where everything answers and nothing makes
+                progress. None: 300, and a training in which all answer goes on.
+        """
+        self._trainer = trainer
+        self._limit, self._ends_idle = seconds or GONE_SECONDS, seconds is not None
+        self._interval = min(5.0, self._limit / 8)  # seconds between two looks
+        self._patience = min(ANSWER_SECONDS, max(1.0, self._limit / 4))  # seconds for one answer of the server
+        self._url = _server_url(trainer)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._peers: Peers | None = None
+        trainer.add_callback(self)
 
-    def start(self, rank: int = 0, size: int = 1) -> None:
-        """Start watching, on every process."""
-        self._rank, self._size = rank, size
-        self._peers = Peers(rank, size, self._interval) if size > 1 else None
-        self._main = threading.get_ident()
-        self._signs, self._has_warned, self._is_answered = SignsOfLife(), False, True
-        self._states: dict[int, Any] = {}
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._watch, name=__name__, daemon=True)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start watching. Not earlier: loading a model or a checkpoint may take its time."""
+        accelerator = self._trainer.accelerator
+        self._rank, self._size = accelerator.process_index, accelerator.num_processes
+        self._states: dict[int, Any] = {}  # by rank: time of its last look, its beats, its place in the run
+        self._seen: dict[Any, tuple[Any, float]] = {}  # by source: its last value, and when that was new
+        self._stop = threading.Event()
+        if self._size > 1:
+            # In a thread of its own: asking a store whose process is stopped may never return.
+            talk = threading.Thread(target=self._talk, args=(_connect(), self._stop), name=__name__, daemon=True)
+            talk.start()
+        self._thread = threading.Thread(target=self._watch, args=(self._stop,), name=__name__, daemon=True)
         self._thread.start()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.stop()
+
+    def __enter__(self) -> "TrainingWatchdog":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5 * self._patience)
-        if self._peers is not None:
-            self._peers.close()
 
-    # The methods below run in the watchdog's thread.
+    def _talk(self, store: Any, stop: threading.Event) -> None:
+        """Tell this process's state and hear the others', until the end or that of the store's process."""
+        keys = {rank: f"trl_miner/watchdog/{rank}" for rank in range(self._size)}
+        with contextlib.suppress(RuntimeError):  # of a store that is gone
+            while not stop.wait(self._interval / 2):
+                if self._rank in self._states:
+                    store.set(keys[self._rank], json.dumps(self._states[self._rank]))
+                for rank, key in keys.items():
+                    if rank != self._rank and store.check([key]):
+                        self._states[rank] = json.loads(store.get(key))
 
-    def _watch(self) -> None:
-        woke = time.monotonic()
-        while not self._stop.wait(self._interval):
+    def _watch(self, stop: threading.Event) -> None:
+        asleep = time.monotonic()
+        while not stop.wait(self._interval):
             now = time.monotonic()
             # Ctrl-Z or a suspended machine: if this process was stopped, the others may have been stopped too.
-            self._signs.forgive(now - woke - self._interval - 4 * self._patience)
-            woke = now
+            stopped = now - asleep - self._interval
+            self._seen = {source: (value, seen + stopped) for source, (value, seen) in self._seen.items()}
             self._look(now)
-            reason = self._reason_to_end(now)
-            if reason is not None and not self._stop.is_set():
+            if (reason := self._reason_to_end(now)) and not stop.is_set():
                 self._end(reason)
+            asleep = time.monotonic()
 
     def _look(self, now: float) -> None:
         """Note the signs of life since the last look."""
-        if self.server_url is not None:
-            self._is_answered = ask(self.server_url, "health", self._patience) is not None
-            self._signs.note(SERVER, now if self._is_answered else None, now)
-            tokens = _tokens(self.server_url, self._patience) if self._is_answered else None
-            if self._signs.note("tokens", tokens, now):
-                heartbeat.beat()
+        place = f"in phase '{heartbeat.phases[-1]}'" if heartbeat.phases else "between two phases"
+        place = f"{place}, {heartbeat.place(self._trainer.state.global_step)}"
+        if self._url is not None:
+            is_answered = ask(self._url, "health", self._patience) is not None
+            self._note(SERVER, now if is_answered else None, now)
+            if not is_answered:  # the other processes, which do not ask the server, say it too
+                place += ", without an answer of the vLLM server"
         if heartbeat.CHECKPOINT in heartbeat.phases:  # which may take long, and beats nowhere
             heartbeat.beat()
-        self._states[self._rank] = [now, heartbeat.beats, self._place()]
-        if self._peers is not None:
-            self._peers.mine = self._states[self._rank]
-            self._states |= self._peers.states
+        self._states[self._rank] = [now, heartbeat.beats, place]
+        states = dict(self._states)
         for rank in range(self._size):
-            self._signs.note(rank, self._states.get(rank), now)
-        self._signs.note(PROGRESS, [state[1] for state in self._states.values()], now)
+            self._note(rank, states.get(rank), now)
+        self._note(PROGRESS, [beats for _, beats, _ in states.values()], now)
 
-    def _place(self) -> str:
-        phase = f"in phase '{heartbeat.phases[-1]}'" if heartbeat.phases else "between two phases"
-        place = f"{phase}, {self.where()}"
-        if not self._is_answered:  # the other processes, which do not ask the server, say it too
-            return f"{place}, without an answer of the vLLM server"
-        return f"{place}, waiting for another process" if _is_in_collective(self._main) else place
+    def _note(self, source: Any, value: Any, now: float) -> None:
+        """Note a value of a source: one that has changed is a sign of life, None is no value."""
+        before, _ = self._seen.setdefault(source, (None, now))
+        if value is not None and value != before:
+            self._seen[source] = value, now
+
+    def _silence(self, source: Any, now: float) -> float:
+        """Return for how many seconds a source has given no sign of life; 0 for one that was never looked for."""
+        return now - self._seen.get(source, (None, now))[1]
 
     def _reason_to_end(self, now: float) -> str | None:
-        """Return why the run must end, or None. Where it may go on although nothing makes progress, warn once."""
-        gone = max(self._signs.silence(source, now) for source in (*range(self._size), SERVER))
-        is_idle = self._signs.silence(PROGRESS, now) >= self.limit
-        if gone >= self.limit or (is_idle and self.ends_idle):
-            return self._describe(now)
-        if is_idle and not self._has_warned and self._rank == 0:
-            logger.warning(
-                "%s It has been so for %g s, and the run goes on. If that is how long a step or a reward function "
-                "takes, all is well. Set watchdog_seconds to end such a run.",
-                self._describe(now),
-                self.limit,
-            )
-        self._has_warned = is_idle
-        return None
-
-    def _describe(self, now: float) -> str:
-        """Return what gives no sign of life, and where all processes are."""
+        """Return what gives no sign of life, and where all processes are; None if the run may go on."""
+        sources = [*range(self._size), SERVER, *([PROGRESS] if self._ends_idle else [])]
+        if max(self._silence(source, now) for source in sources) < self._limit:
+            return None
         # whoever waits for what is gone stopped a little after it, so half of the limit is enough
-        gone = [rank for rank in range(self._size) if self._signs.silence(rank, now) >= self.limit / 2]
+        gone = [rank for rank in range(self._size) if self._silence(rank, now) >= self._limit / 2]
         what = "No process makes progress"
         if gone:
             what = f"Process {gone[0]} does not answer, because it was stopped or is dead"
-        elif self._signs.silence(SERVER, now) >= self.limit / 2:
-            what = f"The vLLM server at {self.server_url} does not answer"
-        elif self.server_url is not None:
-            what += f", although the vLLM server at {self.server_url} answers"
-        states = sorted(self._states.items())
+        elif self._silence(SERVER, now) >= self._limit / 2:
+            what = f"The vLLM server at {self._url} does not answer"
+        states = sorted(dict(self._states).items())
         places = [f"process {rank} {'was' if rank in gone else 'is'} {state[2]}" for rank, state in states]
         return f"{what}: {'; '.join(places)}."
 
     def _end(self, reason: str) -> NoReturn:
         print(
-            f"\ntrl_miner: {reason} The run ends after {self.limit:g} s without a sign of life (watchdog_seconds). To "
-            f"continue from the last checkpoint, add --resume_from_checkpoint latest.\nProcess {self._rank} is here:",
+            f"\ntrl_miner: {reason} The run ends after {self._limit:g} s without a sign of life (watchdog_seconds). "
+            f"To continue from the last checkpoint, add --resume_from_checkpoint latest.\n"
+            f"Process {self._rank} is here:",
             file=sys.stderr,
             flush=True,
         )
@@ -179,15 +165,23 @@ class Watchdog:
         os._exit(EXIT_CODE)
 
 
-def _tokens(url: str, patience: float) -> list[str] | None:
-    """Return the counters of the tokens that a vLLM server has processed; None if it does not count them."""
-    lines = (ask(url, "metrics", patience) or "").splitlines()
-    return [line for line in lines if line.startswith(TOKEN_COUNTERS)] or None
+def _server_url(trainer: Any) -> str | None:
+    """Return the address of the vLLM server on the process that talks to it."""
+    args = trainer.args
+    if not (args.use_vllm and args.vllm_mode == "server" and trainer.accelerator.is_main_process):
+        return None
+    return str(args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}")
 
 
-def _is_in_collective(thread: int) -> bool:
-    """Return whether a thread is in a collective of torch, as far as its Python frames show it."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None and not frame.f_code.co_filename.endswith("distributed_c10d.py"):
-        frame = frame.f_back
-    return frame is not None
+def _connect() -> Any:
+    from torch.distributed import TCPStore
+
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    try:
+        timeout = timedelta(seconds=CONNECT_SECONDS)
+        return TCPStore(address, int(port), timeout=timeout, wait_for_workers=False)
+    except (RuntimeError, ValueError) as error:
+        raise RuntimeError(
+            f"The watchdog needs the store at MASTER_ADDR:MASTER_PORT: got {address}:{port} "
+            f"({str(error).splitlines()[0]}). Set watchdog_seconds: 0 to train without a watchdog."
+        ) from error
