@@ -161,7 +161,7 @@ def problems(tmp_path_factory):
 
 def evaluation(policy, problems, output):
     arguments = ["eval", "--model", policy, "--style", "plain", "--benchmarks", f"own={problems}", "--samples", "4"]
-    return [*arguments, "--max-tokens", "8", "--batch-size", "4", "--resamples", "100", "--output", str(output)]
+    return [*arguments, "--max-tokens", "8", "--batch-size", "4", "--output", str(output)]
 
 
 def closing(text):
@@ -178,12 +178,12 @@ def test_eval_and_score_in_a_pipe_and_quiet(policy, problems, tmp_path, capsys):
     said = capsys.readouterr()
     assert "\r" not in said.err and said.err.isascii()
     assert re.search(r"^sampling: 100%.* 12/12 .*, \d+ tokens/s\]", said.err, re.MULTILINE)
-    assert cli.main(["score", str(tmp_path / "b c"), "--resamples", "100"]) == 0
+    assert cli.main(["score", str(tmp_path / "b c")]) == 0
     said = capsys.readouterr()
     assert re.search(r"^grading .*b c: 100%.* 12/12 ", said.err, re.MULTILINE)
     (report,) = map(shlex.split, closing(said.out)[1])
     assert report == ["trl-miner", "report", str(tmp_path / "b c")]
-    compare = ["score", str(tmp_path / "b c"), str(tmp_path / "a"), "--resamples", "100", "--quiet"]
+    compare = ["score", str(tmp_path / "b c"), str(tmp_path / "a"), "--quiet"]
     assert cli.main(compare) == 0
     quiet = capsys.readouterr()
     assert quiet.err == "" and "against" in quiet.out and "no difference shown" in quiet.out
