@@ -325,8 +325,6 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks", "aime"], "got 'aime'. Known: aime24"),
         (["--benchmarks", "arithmetic", "--samples", "0"], "--samples: must be at least 1: got 0"),
         (["--benchmarks", "arithmetic", "--temperature", "-1"], "temperature must be at least 0"),
-        (["--benchmarks", "arithmetic", "--local", "aime24=x"], "--local must name one of --benchmarks: got aime24"),
-        (["--benchmarks", "arithmetic", "--local", "aime24"], "--local must be NAME=PATH"),
         (["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"], "not allowed with"),
         (
             ["--benchmarks", "arithmetic", "--chat-template-kwargs", "[1]"],
@@ -335,7 +333,8 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks", "arithmetic", "--style", "chat"], "chat_template is not set"),
         (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
         (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
-        (["--benchmarks", "aime24"], "--local aime24=PATH"),  # no network
+        (["--benchmarks", "aime24"], "--benchmarks aime24=PATH"),  # no network
+        (["--benchmarks", "aime24=/not/there.jsonl"], "/not/there.jsonl"),
         (["--benchmarks", "own=/not/there.jsonl"], "/not/there.jsonl"),
     ],
 )

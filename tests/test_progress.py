@@ -251,7 +251,7 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
         (dict(dataset_name="x"), "--benchmarks math500"),
         (dict(dataset_name="x", reward_funcs=["choice_reward"]), "--benchmarks medqa"),
         (dict(held_out="aime24"), "--benchmarks aime24"),
-        (dict(held_out="aime24=a b"), "--benchmarks aime24 --local 'aime24=a b'"),
+        (dict(held_out="aime24=a b"), "--benchmarks 'aime24=a b'"),
         (dict(held_out="own=x.jsonl:5"), "--benchmarks own=x.jsonl:5"),
     ],
 )

@@ -26,12 +26,8 @@ def add(commands: Any) -> None:
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro "
-        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV; "
-        "NAME:200 and NAME=PATH:200 for the first 200 problems",
-    )  # fmt: skip
-    option(
-        "--local", nargs="+", default=[], metavar="NAME=PATH",
-        help="read benchmarks from local files, not from the Hub",
+        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
+        "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
     option(
         "--skip-bad-golds", action="store_true",
@@ -137,9 +133,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             file=sys.stderr,
         )
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = load_problem_sets(
-        args.benchmarks, local_files(args.local), args.samples, strict=not args.skip_bad_golds
-    )
+    problem_sets = load_problem_sets(args.benchmarks, args.samples, strict=not args.skip_bad_golds)
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, options_of(args), problem_sets, sampling)
     return score.score_and_print([output], args)

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -38,28 +38,20 @@ def options_of(args: Namespace) -> ModelOptions:
 
 
 def load_problem_sets(
-    benchmarks: Sequence[str],
-    local: Mapping[str, str],
-    samples: int | None = None,
-    *,
-    strict: bool = True,
+    benchmarks: Sequence[str], samples: int | None = None, *, strict: bool = True
 ) -> list[ProblemSet]:
     """Load and check the problems; the arguments are the options of `trl-miner eval`."""
-    entries = [read_entry(text) for text in dict.fromkeys(benchmarks)]
-    names = [entry.name for entry in entries]
-    if not names:
+    if not benchmarks:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(KNOWN)}, or NAME=PATH.")
-    if unused := [name for name in local if name not in names]:
-        raise ValueError(f"--local must name one of --benchmarks: got {unused[0]} for {', '.join(names)}.")
     problem_sets = []
-    for entry in entries:
+    for entry in map(read_entry, dict.fromkeys(benchmarks)):
         if not is_known(entry):
             raise ValueError(
                 f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}. Known: "
                 f"{', '.join(KNOWN)}."
             )
         benchmark = find_benchmark(entry.name, entry.path)
-        problems, record = load_with_record(benchmark, local.get(entry.name), strict=strict)
+        problems, record = load_with_record(benchmark, entry.path or None, strict=strict)
         problem_sets.append(ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record))
     return problem_sets
 

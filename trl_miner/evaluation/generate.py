@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,9 +102,7 @@ def generate(
             todo.append((problem_set, writer, _missing(problem_set, writer, sampling.max_tokens)))
         count = sum(len(keys) for _, _, keys in todo)
         total = sum(len(problem_set.problems) * problem_set.samples for problem_set in problem_sets)
-        # on a terminal transformers, vLLM and huggingface_hub show what they load
-        with Progress("loading the model", unit="", quiet=sys.stderr.isatty()):
-            backend = load_backend() if count else None
+        backend = load_backend() if count else None
         with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
             for problem_set, writer, keys in todo:
                 if backend is not None and keys:
@@ -140,7 +137,6 @@ def _requests(
 def _sample(
     backend: Backend, writer: SampleWriter, requests: list[Request], sampling: Sampling, progress: Progress
 ) -> None:
-    tokens, begin = 0, time.monotonic()
     without_room = [Completion(request, "", 0, True) for request in requests if request.budget < 1]
     with_room = [request for request in requests if request.budget >= 1]
     sampled = backend.sample(with_room, sampling.temperature, sampling.top_p)
@@ -157,6 +153,4 @@ def _sample(
                 "limit": sampling.max_tokens,
             }
         )
-        tokens += completion.tokens
-        progress.note = f"{tokens / max(0.001, time.monotonic() - begin):.0f} tokens/s"
         progress.advance()

@@ -321,9 +321,6 @@ async def _awaited(rewards: Awaitable[Any]) -> Any:
     return await rewards
 
 
-# What to say at the end of a training whose scores are what they were before
-
-
 def say_no_gain(
     before: Moment, after: Moment, logs: Sequence[Mapping[str, Any]], answers: Sequence[str]
 ) -> str | None:
@@ -339,35 +336,27 @@ def say_no_gain(
     if not both:
         return None
     first_P, last_P = (np.array(one.num_correct)[both] / one.num_samples for one in (before, after))
-    is_too_hard = not first_P.any() and not last_P.any()
-    help_ = f"What may help: {'; '.join(_advice(logs, is_too_hard=is_too_hard))}."
-    if is_too_hard:
-        return (
-            f"Not one answer to the {len(both)} held-out problems was right, before or after the training. The first "
-            f"ones end with {show_ends(answers)}. {help_}"
-        )
     found = paired_difference(first_P, last_P, resamples=2000)
-    if not found.low <= 0 <= found.high:
-        return None
-    return (
-        f"Pass@1 is {first_P.mean():.3f} before and {last_P.mean():.3f} after the training: a difference of "
-        f"{found.difference:+.3f}, with a 95 % interval over {len(both)} problem(s) from {found.low:+.3f} to "
-        f"{found.high:+.3f}, may be chance. {help_}"
-    )
-
-
-def _advice(logs: Sequence[Mapping[str, Any]], *, is_too_hard: bool) -> list[str]:
     names = ("completions/clipped_ratio", "rollouts/used")
     cut, used = (next((float(log[name]) for log in reversed(logs) if name in log), None) for name in names)
     advice = []
     if cut is not None and cut >= MANY_CUT:
         advice.append(f"raise max_completion_length, at which {cut:.0%} of the last rollouts were cut off")
-    if is_too_hard:
-        return [*advice, *WHERE_NONE_IS_RIGHT]
-    if used is not None and used <= FEW_USED:
-        return [*advice, f"take problems of another difficulty, as {used:.0%} of the last rollouts had an advantage"]
-    return [
-        *advice,
-        "train longer, or with a larger learning_rate",
-        "score more problems, which shows smaller changes",
-    ]
+    if not first_P.any() and not last_P.any():
+        said = f"Not one answer to the {len(both)} held-out problems was right, before or after the training. "
+        said += f"The first ones end with {show_ends(answers)}."
+        advice += WHERE_NONE_IS_RIGHT
+    elif found.low <= 0 <= found.high:
+        said = (
+            f"Pass@1 is {first_P.mean():.3f} before and {last_P.mean():.3f} after the training: a difference of "
+            f"{found.difference:+.3f}, with a 95 % interval over {len(both)} problem(s) from {found.low:+.3f} to "
+            f"{found.high:+.3f}, may be chance."
+        )
+        if used is not None and used <= FEW_USED:
+            advice.append(f"take problems of another difficulty, as {used:.0%} of the last rollouts had an advantage")
+        else:
+            advice.append("train longer, or with a larger learning_rate")
+            advice.append("score more problems, which shows smaller changes")
+    else:
+        return None
+    return f"{said} What may help: {'; '.join(advice)}."

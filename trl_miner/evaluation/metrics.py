@@ -137,19 +137,12 @@ def _weighted_sums(scores: np.ndarray, resamples: int, draw: Callable[[int], np.
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How two models differ on the same problems.
+    """How two models differ on the same problems."""
 
-    Attributes:
-        difference: Mean of b minus mean of a.
-        low: Lower bound of its bootstrap interval over problems.
-        high: Upper bound.
-        p_value: Two-sided, of the sign-flip test: had the two models been one, how often would they differ as much?
-    """
-
-    difference: float
-    low: float
+    difference: float  # mean of b minus mean of a
+    low: float  # of its 95 % bootstrap interval over problems
     high: float
-    p_value: float
+    p_value: float  # two-sided, of the sign-flip test: were the models one, how often would they differ as much?
 
 
 def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000, seed: int = 0) -> PairedDifference:
@@ -165,9 +158,6 @@ def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000, seed: int 
 
     Returns:
         The difference, its interval and p; positive where the second model is better.
-
-    Raises:
-        ValueError: Shapes differ, no problems, or values that are not finite.
     """
     shapes = [np.shape(scores) for scores in (a_P, b_P)]
     if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
