@@ -21,11 +21,9 @@ from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
-from trl_miner.data.problems import Problem
-from trl_miner.data.prompts import PromptForm, prompt_text
 from trl_miner.evaluation import evaluate as run
 from trl_miner.evaluation.backends import ModelOptions, Request, ServerBackend
-from trl_miner.evaluation.generate import ProblemSet, Sampling, prompt_ids, sample_seed
+from trl_miner.evaluation.generate import ProblemSet, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
 from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
 from trl_miner.runs.eval_folder import SampleWriter, read_samples
@@ -134,10 +132,8 @@ def test_a_sample_is_one_line_in_order(whole):
     assert [(s["problem"], s["sample"]) for s in samples] == [
         (f"arithmetic-{i}", n) for i in range(30) for n in range(3)
     ]
-    assert samples[4]["seed"] == sample_seed(0, "arithmetic-1", 1)
-    assert len({s["seed"] for s in samples}) == 90
-    assert all(s["tokens"] <= s["limit"] == 20 for s in samples)
-    assert 0 < sum(s["truncated"] for s in samples) < 90
+    assert samples[4]["seed"] == sample_seed(0, "arithmetic-1", 1) and len({s["seed"] for s in samples}) == 90
+    assert all(s["tokens"] <= s["limit"] == 20 for s in samples) and 0 < sum(s["truncated"] for s in samples) < 90
     settings = json.loads((whole / "settings.json").read_text())
     assert (settings["temperature"], settings["top_p"], settings["style"]) == (0.7, 0.95, "plain")
     assert len(settings["fingerprint"]["model"]) == 64 and settings["versions"]["transformers"]
@@ -358,43 +354,6 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder):
     assert evaluate(base_model_folder, tmp_path / "base", *settings) == 0
     alone, both, base = (lines(tmp_path / name) for name in ("alone", "both", "base"))
     assert alone == both != base
-
-
-@pytest.fixture
-def beginner(loaded):
-    """A tokenizer that begins each text with `<bos>`, and its id."""
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer = AutoTokenizer.from_pretrained(loaded[1].name_or_path)
-    tokenizer.add_special_tokens({"bos_token": "<bos>"})
-    bos = tokenizer.bos_token_id
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", bos)])
-    return tokenizer, bos
-
-
-MESSAGES = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-
-def test_the_begin_token_stands_once(beginner):
-    tokenizer, bos = beginner
-    tokenizer.chat_template = "{{ bos_token }}" + MESSAGES
-    messages = [{"role": "user", "content": "Compute 1 + 1.\n"}]
-    for prompt in (messages, messages[0]["content"]):
-        ids = tokenizer(prompt_text(prompt, tokenizer))["input_ids"]
-        assert ids[0] == bos and ids.count(bos) == 1
-
-
-@pytest.mark.parametrize(
-    ("begin", "style", "count"), [("{{ bos_token }}", "chat", 1), ("", "chat", 0), ("", "plain", 1)]
-)
-def test_prompts_have_the_begin_token_that_the_training_gives_them(beginner, begin, style, count):
-    """In a chat, TRL gives what the template writes; in plain text, what the tokenizer adds."""
-    tokenizer, bos = beginner
-    tokenizer.chat_template = begin + MESSAGES + "{% if enable_thinking %} ={% endif %}"
-    form = PromptForm(style, template="{question}", template_kwargs={"enable_thinking": True})
-    ids = prompt_ids(tokenizer, form, BENCHMARKS["math500"], Problem("1", "1 + 1", "2"))
-    assert ids.count(bos) == ids[:1].count(bos) == count
-    assert tokenizer.decode(ids[count:]) == ("1 + 1 =" if style == "chat" else "1 + 1")
 
 
 MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": "vllm"}]})

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner import MinerGRPOTrainer, cli
-from trl_miner.data.prompt_form import FILE, form_of_rows, read_form
+from trl_miner.data.prompt_form import FILE, form_of_rows, read_form, write_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.evaluation.backends import TransformersBackend
 from trl_miner.hub.folder import assemble
@@ -96,6 +96,7 @@ def any_reward(completions, **kwargs):
 
 def train_by_recipe(folder, model, *options):
     """Train one step on the problems; twelve prompts of two rollouts."""
+    folder.mkdir(exist_ok=True)
     settings = dict(
         model_name_or_path=model, dataset_name=write(folder, PROBLEMS), dataset_prompt_column="problem",
         dataset_solution_column="answer", output_dir=folder / "runs" / "Qwen3-4B-Base" / "miner", max_steps=1,
@@ -209,14 +210,19 @@ def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts
 
 
 def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
-    first = train_by_recipe(tmp_path, base, "--prompt_style", "chat")
-    seen = {*trained_on}
-    for options, differs in (([], False), (["--prompt_template", "{question} Box it."], True)):
-        trained_on.clear()
+    first = shutil.copytree(base, tmp_path / "first")
+    write_form(first, PromptForm("chat"))
+    seen = []
+    for options in ([], ["--prompt_template", "{question} Box it."]):
         capsys.readouterr()
-        train_by_recipe(tmp_path, first, "--output_dir", str(tmp_path / f"Base-{differs}"), *options)
-        assert ("was trained on prompts in another form" in capsys.readouterr().out) == differs
-        assert ({*trained_on} == seen) != differs
+        train_by_recipe(tmp_path / f"{len(seen)}", first, *options)
+        assert ("was trained on prompts in another form" in capsys.readouterr().out) == bool(options)
+        seen.append({*trained_on})
+        trained_on.clear()
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    messages = build_prompt("math", PROBLEMS[0]["problem"], form=PromptForm("chat"))
+    assert tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]) in seen[0]
+    assert seen[0].isdisjoint(seen[1])
 
 
 def test_a_supervised_start_is_in_the_form_of_its_recipe(base, tmp_path, asked_for):

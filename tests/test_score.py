@@ -78,13 +78,13 @@ def test_scores_by_hand(result):
 
 def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
     before = (result / "aime24" / "samples.jsonl").read_bytes()
-    scores = score_folder(result)
-    assert json.loads((result / "scores.json").read_text()) == scores
-    written = [(result / name).read_text() for name in ("scores.json", "scores.md")]
-    score_folder(result)
-    assert written == [(result / name).read_text() for name in ("scores.json", "scores.md")]
+    written = []
+    for _ in range(2):
+        scores = score_folder(result)
+        assert json.loads((result / "scores.json").read_text()) == scores
+        written.append([(result / name).read_text() for name in ("scores.json", "scores.md")])
+    assert written[0] == written[1] and "37.50" in written[0][1] and "P@4" in written[0][1]
     assert (result / "aime24" / "samples.jsonl").read_bytes() == before
-    assert "37.50" in written[1] and "P@4" in written[1]
 
 
 def test_what_stands_without_a_box_counts_leniently(tmp_path):
@@ -111,9 +111,7 @@ def test_choices(tmp_path):
     texts = ["The answer is B.", "The answer is zinc.", "The answer is iron.", "Perhaps."]
     write_benchmark(folder, "medqa", [("B", texts)], title="MedQA", grader="choice", options=["iron", "zinc"])
     scores = score_folder(folder)["benchmarks"]["medqa"]
-    assert (
-        scores["pass@k"]["1"] == pytest.approx(0.5) and scores["maj@k"]["4"]["mean"] == 1 and scores["no_answer"] == 1
-    )
+    assert scores["pass@k"]["1"] == 0.5 and scores["maj@k"]["4"]["mean"] == scores["no_answer"] == 1
 
 
 def test_a_problem_without_a_verdict_is_left_out_and_counted(tmp_path):
@@ -161,22 +159,16 @@ def test_a_broken_line_at_the_end_is_a_missing_sample(result):
     assert path.read_bytes() == before
 
 
-def test_a_later_line_wins_and_a_broken_one_of_a_sample_that_is_there_is_only_reported(result):
-    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
-    with (result / "aime24" / "samples.jsonl").open("a") as stream:
-        stream.write(json.dumps(again) + "\n" + '{"problem": "p0", "sam')
-    scores = score_folder(result)
-    # c = 2 and 2
-    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5) and len(scores["warnings"]) == 1
-
-
-def test_samples_that_do_not_belong_are_not_scored(result):
+def test_a_later_line_wins_and_samples_that_do_not_belong_are_not_scored(result):
     path = result / "aime24" / "benchmark.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"samples": 2}))
-    scores = score_folder(result)  # 7, 8 and 5, 5
-    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.25)
+    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
     with (result / "aime24" / "samples.jsonl").open("a") as stream:
-        stream.write('{"problem": "p9", "sample": 0, "seed": 1, "text": "", "tokens": 1, "truncated": false}\n')
+        stream.write(json.dumps(again) + "\n" + '{"problem": "p0", "sam\n')
+    scores = score_folder(result)  # 7, 8 and 3, 5
+    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5) and len(scores["warnings"]) == 1
+    with (result / "aime24" / "samples.jsonl").open("a") as stream:
+        stream.write(json.dumps(again | {"problem": "p9"}) + "\n")
     with pytest.raises(ValueError, match="'p9'"):
         score_folder(result)
 
@@ -218,20 +210,10 @@ def test_names_are_no_markup(tmp_path):
     assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;"))]
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "expected"),
-    [
-        ("Qwen3-4B-Base", "MINER, lambda 1e-3", [21.74, 63.33]),
-        ("Qwen3-4B-Base", "w/o IR", [15.49, 53.33]),
-        ("Qwen3-4B-Base", "BAPO", [17.86, 50.0]),
-        ("Qwen/Qwen3-8B-Base", "UCAS", [22.16, 70.0]),
-        ("OctoThinker/OctoThinker-8B-Hybrid-Base", "MINER", [14.11, 50.0]),
-        ("meta-llama/Llama-3.1-8B-Instruct", "GRPO", None),
-    ],
-)
-def test_paper_rows(name, row, expected):
-    found = paper_rows(name)
-    assert found[row].get("AIME2024") == expected and next(iter(found)) == "Base"
+def test_paper_rows():
+    assert paper_rows("Qwen3-4B-Base")["MINER, lambda 1e-3"]["AIME2024"] == [21.74, 63.33]
+    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct")["HuatuoGPT-o1*"]["MedQA"] == [70.2, None]
+    assert next(iter(paper_rows("Qwen/Qwen3-8B-Base"))) == "Base"
 
 
 def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
