@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 class ModelOptions:
     """The model that samples, and how it runs; the fields are the options of `trl-miner eval`."""
 
-    model: str  # Hub id, folder, or embedded world; with "server", whose prompts it gets
+    model: str  # Hub id, folder or embedded world; where a server samples, its tokenizer and its form of prompts
     revision: str | None = None
     adapter: str | None = None  # Hub id or folder of a LoRA adapter on top of it
     style: str = "auto"

@@ -22,7 +22,6 @@ from ..reward_functions import (
     KNOWN_VERIFIERS,
     WHERE_NONE_IS_RIGHT,
     check_rewards,
-    parameters_of,
     reward_list,
     show_ends,
 )
@@ -201,12 +200,12 @@ class EvaluationCallback(TrainerCallback):
         trainer = self.trainer
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        more |= {"environments": getattr(trainer, "environments", None)}
+        if environments := getattr(trainer, "environments", None):
+            more["environments"] = environments
         names = trainer.verifier.names if self.reward_func is None else ["reward_func"]
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs):
-            own = {name: more[name] for name in more.keys() & parameters_of(function)}
-            rewards = function(completions=completions, **columns, **own)
+            rewards = function(completions=completions, **columns, **more)
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
