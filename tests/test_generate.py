@@ -203,7 +203,7 @@ def test_more_samples_and_longer_ones_equal_a_run_that_had_them_from_the_start(b
         (["--seed", 7], "has seed 0, got 7"),
         (["--max-tokens", 19], "has max_tokens 20, got 19"),
         (["--benchmarks", "arithmetic:29"], "must hold samples of one set of problems"),
-        (["--k", 4], "k"),
+        (["--k", 4], "got k=4 for 3 samples"),
     ],
 )
 def test_a_folder_is_not_mixed(base_model_folder, whole, options, message, capsys):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..progress import Progress
 from ..runs.training_record import read_tools
-from . import score, set_run
+from . import positive, score, set_run
 
 
 def add(commands: Any) -> None:
@@ -98,13 +98,6 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=int, default=8192, metavar="N", help="limit of a completion, in tokens (default: 8192)"
     )
     option("--seed", type=int, default=0, help="default: 0")
-
-
-def positive(text: str) -> int:
-    """Return a whole number of at least 1, for argparse."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1: got {text}")
-    return int(text)
 
 
 def json_object(text: str) -> dict[str, Any]:

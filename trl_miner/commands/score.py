@@ -7,7 +7,7 @@ from typing import Any
 
 from ..progress import Progress, finish
 from ..runs.eval_folder import SCORES, TABLES
-from . import set_run
+from . import positive, set_run
 
 
 def add(commands: Any) -> None:
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of scoring, which `trl-miner eval` takes too."""
     option = parser.add_argument_group("scoring").add_argument
-    option("--k", type=int, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
+    option("--k", type=positive, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
     option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
 
@@ -46,7 +46,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
         paper_rows(args.paper)  # an unknown name should fail before the grading
     graded = []
     for folder in folders:
-        graded.append(read_graded(folder, k=args.k))
+        graded.append(read_graded(folder))
         scores = score_folder(folder, k=args.k, paper=args.paper, graded=graded[-1])
         if args.paper is not None:
             print((folder / TABLES).read_text(encoding="utf-8"))

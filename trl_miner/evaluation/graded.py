@@ -55,13 +55,8 @@ class Graded:
         return pass_at_k(self.num_samples, self.correct_PN.sum(1), k)
 
 
-def read_graded(folder: Path, *, k: int | None = None) -> list[Graded]:
-    """Read and grade a result folder: its benchmarks in the paper's order, then by name.
-
-    Args:
-        folder: The output of `trl-miner eval`.
-        k: The largest k that will be asked for; None: whatever there is.
-    """
+def read_graded(folder: Path) -> list[Graded]:
+    """Read and grade the output of `trl-miner eval`: its benchmarks in the paper's order, then by name."""
     title_of = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
     if not title_of:
         raise FileNotFoundError(
@@ -69,7 +64,7 @@ def read_graded(folder: Path, *, k: int | None = None) -> list[Graded]:
         )
     order = {title: place for place, title in enumerate(PAPER["k"])}
     paths = sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
-    chosen = [_read_benchmark(path, k) for path in paths]  # all errors come before any grading
+    chosen = [_read_benchmark(path) for path in paths]  # all errors come before any grading
     total = sum(len(pairs) for _, pairs, _ in chosen)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
         return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
@@ -78,7 +73,7 @@ def read_graded(folder: Path, *, k: int | None = None) -> list[Graded]:
 Pair = tuple[dict[str, Any], dict[str, Any]]  # of a problem and a sample
 
 
-def _read_benchmark(path: Path, k: int | None) -> tuple[dict[str, Any], list[Pair], list[str]]:
+def _read_benchmark(path: Path) -> tuple[dict[str, Any], list[Pair], list[str]]:
     """Return `benchmark.json`, equally many samples of each problem, and warnings."""
     about, problems = read_benchmark(path), read_problems(path)
     samples, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
@@ -91,8 +86,6 @@ def _read_benchmark(path: Path, k: int | None) -> tuple[dict[str, Any], list[Pai
             f"{path} must hold {asked} samples of each of its {len(problems)} problems: {missing} of {len(keys)} are "
             f"missing. The same `trl-miner eval` command samples them. {' '.join(warnings)}".strip()
         )
-    if k is not None and not 1 <= k <= asked:
-        raise ValueError(f"k must be between 1 and the samples per problem: got k={k} for {asked} samples in {path}.")
     pairs = [(problem, samples[problem["id"], number]) for problem in problems for number in range(asked)]
     return about, pairs, warnings
 

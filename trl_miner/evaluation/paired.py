@@ -19,7 +19,7 @@ def compare_folders(
     Args:
         folders: At least two result folders.
         k: The K of Pass@K; None: the largest that all have, for each benchmark.
-        graded: The results of `read_graded` for these folders and k; None: grade now.
+        graded: The results of `read_graded` for these folders; None: grade now.
 
     Returns:
         A sentence for each later folder, benchmark and metric, with the two means, their difference, its interval over
@@ -31,7 +31,7 @@ def compare_folders(
     """
     paths = [Path(folder) for folder in folders]
     if graded is None:
-        graded = [read_graded(path, k=k) for path in paths]
+        graded = [read_graded(path) for path in paths]
     of_folder = [{one.name: one for one in several if one.problems} for several in graded]
     shared = [name for name in of_folder[0] if all(name in own for own in of_folder)]
     if not shared:
@@ -46,7 +46,8 @@ def compare_folders(
                     f"{second.about['fingerprint']} and {first.about['fingerprint']}. Sample one of them again with "
                     f"the other's version of the benchmark."
                 )
-            for size in sorted({1, k or min(several[name].num_samples for several in of_folder)}):
+            largest = min(several[name].num_samples for several in of_folder) if k is None else k
+            for size in sorted({1, largest}):
                 sentences.append(f"{path} against {paths[0]}, {_difference(first, second, size)}")
     for path, several in zip(paths, graded, strict=True):
         sentences += [f"Warning: {path}, {one.name}: {text}" for one in several for text in one.warnings]

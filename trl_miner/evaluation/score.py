@@ -24,7 +24,7 @@ def score_folder(
         folder: The output of `trl-miner eval`: `settings.json` and a folder per benchmark.
         k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
         paper: A base model whose rows in the paper are shown too; None: none.
-        graded: The result of `read_graded` for this folder and k; None: grade now.
+        graded: The result of `read_graded` for this folder; None: grade now.
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
@@ -37,14 +37,14 @@ def score_folder(
     folder = Path(folder)
     settings = read_settings(folder)
     if graded is None:
-        graded = read_graded(folder, k=k)
+        graded = read_graded(folder)
     warnings = [f"{one.name}: {warning}" for one in graded for warning in one.warnings]
     scored = [one for one in graded if one.problems]
     if not scored:
         raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
     scores: dict[str, Any] = {
         "settings": settings,
-        "benchmarks": {one.name: _summary(one, k or one.num_samples) for one in scored},
+        "benchmarks": {one.name: _summary(one, one.num_samples if k is None else k) for one in scored},
         "warnings": warnings,
     }
     write_scores(folder, scores, scores_markdown(scores, paper))
