@@ -81,7 +81,7 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "style": form.style,
         "system_prompt": form.system,
         "prompt_template": form.template,
-        "chat_template_kwargs": dict(form.template_kwargs),
+        "chat_template_kwargs": dict(form.template_kwargs) or None,
         "versions": _versions(),
     }
     return generate(output, problem_sets, load, partial(prompt_ids, tokenizer, form), sampling, settings)
