@@ -106,15 +106,9 @@ def bootstrap_interval(values: Any, *, resamples: int = 10_000, seed: int = 0) -
     One problem, or equal values, give an interval of no width: resampling cannot see beyond what it has.
 
     Args:
-        values: (P,), or (P, M) for M metrics, which share the resamples.
+        values: (P,), or (P, M) for M metrics, which share the resamples. The bounds are scalars or (M,).
         resamples: Resampled sets of P problems.
         seed: Of the resampling.
-
-    Returns:
-        The bounds, float64, each a scalar or (M,).
-
-    Raises:
-        ValueError: No problems, or values that are not finite.
     """
     scores = _finite(values, "values")
     rng, size = np.random.default_rng(seed), len(scores)

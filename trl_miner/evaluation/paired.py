@@ -24,10 +24,6 @@ def compare_folders(
     Returns:
         A sentence for each later folder, benchmark and metric, with the two means, their difference, its interval over
         problems, and p of a sign-flip test, not adjusted for their number; then warnings.
-
-    Raises:
-        FileNotFoundError: Not a result folder.
-        ValueError: No common benchmark, or benchmarks that are not the same.
     """
     paths = [Path(folder) for folder in folders]
     if graded is None:

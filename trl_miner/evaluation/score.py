@@ -28,11 +28,6 @@ def score_folder(
 
     Returns:
         The content of `scores.json`. Scores are shares, not percent.
-
-    Raises:
-        FileNotFoundError: Not a result folder.
-        ValueError: Samples are missing, k exceeds their number, files contradict each other, or the paper does not
-            have the base model.
     """
     folder = Path(folder)
     settings = read_settings(folder)
