@@ -25,7 +25,7 @@ from trl_miner.evaluation import evaluate as run
 from trl_miner.evaluation.backends import ModelOptions, Request, ServerBackend
 from trl_miner.evaluation.generate import ProblemSet, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
-from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_tokens
+from trl_miner.evaluation.seeded_sampling import exponential_noise, sample_all, sample_tokens
 from trl_miner.runs.eval_folder import SampleWriter, read_samples
 from trl_miner.runs.locks import lock_folder
 
@@ -75,17 +75,19 @@ def test_a_sample_depends_on_its_seed_alone(loaded):
     assert tokens_of(loaded, PROMPTS, seeds) == together
     assert torch.equal(torch.get_rng_state(), before) and loaded[0].training
     assert tokens_of(loaded, PROMPTS, [seed + 1 for seed in seeds]) != together
+    ids = [loaded[1](prompt)["input_ids"] for prompt in PROMPTS]  # of unlike lengths, and sampled by length
+    assert sample_all(*loaded, ids, seeds, max_new_tokens=30) == [tokens for tokens, _ in together]
 
 
 def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
     """Whatever the model's own settings say."""
     model, tokenizer = loaded
-    known = model.generation_config.to_dict()
+    known, plain = model.generation_config.to_dict(), tokens_of(loaded, PROMPTS, range(12))
     model.generation_config.update(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1)
     try:
         greedy = tokens_of(loaded, PROMPTS, range(12), temperature=0.0)
         assert tokens_of(loaded, PROMPTS, range(12), top_p=1e-6) == greedy
-        assert tokens_of(loaded, PROMPTS, range(12)) != greedy
+        assert tokens_of(loaded, PROMPTS, range(12)) == plain != greedy
     finally:
         model.generation_config.update(**known)
     with torch.no_grad():
