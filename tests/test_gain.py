@@ -2,7 +2,7 @@
 
 import pytest
 
-from trl_miner.evaluation.gain import say_no_gain
+from trl_miner.evaluation.in_training import say_no_gain
 from trl_miner.runs.held_out import Moment
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trl_miner.evaluation import bootstrap_interval, maj_at_k, paired_difference, pass_at_k
-from trl_miner.evaluation.metrics import pass_curve
 
 
 def enumerated(num_samples, num_correct, k):
@@ -32,7 +31,6 @@ def test_pass_at_k_agrees_with_enumeration():
 def test_pass_at_k_by_hand_and_over_problems():
     # n = 4, c = 0, 1, 4, k = 2: 1 - C(3,2)/C(4,2) = 1 - 3/6 = .5 for the middle one
     assert pass_at_k(4, torch.tensor([0, 1, 4]), 2).tolist() == pytest.approx([0.0, 0.5, 1.0])
-    assert pass_curve(4, np.array([0, 1, 4]))[:, 1].tolist() == pytest.approx([0.0, 0.5, 1.0])
     # 1 - C(511, 1)/C(512, 1) = 1/512
     assert pass_at_k(512, 1, 1).item() == pytest.approx(1 / 512, rel=1e-9) and pass_at_k(512, 1, 512).item() == 1.0
 
@@ -85,14 +83,8 @@ NO_NUMBERS = [
     (pass_at_k, (4, 1, 0), {}, "must be between"),
     (maj_at_k, VOTES, {"k": 3}, "k must be between"),
     (maj_at_k, VOTES, {"k": 0}, "k must be between"),
-    (maj_at_k, (VOTES[0], torch.tensor([[True]])), {"k": 1}, "must both be"),
-    (maj_at_k, (torch.tensor([[0, -1]]), torch.tensor([[True, True]])), {"k": 1}, "must have an answer"),
-    (maj_at_k, VOTES, {"k": 1, "repeats": 0}, "repeats must be"),
     (bootstrap_interval, ([],), {}, "must"),
     (bootstrap_interval, ([float("nan")],), {}, "must"),
-    (bootstrap_interval, ([1.0],), {"level": 1.0}, "must"),
-    (bootstrap_interval, ([1.0],), {"level": 0}, "must"),
-    (bootstrap_interval, ([1.0],), {"resamples": 0}, "must"),
     (paired_difference, (torch.zeros(3), torch.zeros(4)), {}, "same problems"),
 ]
 

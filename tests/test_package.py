@@ -41,7 +41,7 @@ def in_folders(*folders):
 
 
 def test_the_mathematics_needs_torch_alone():
-    assert_light(in_folders("methods", "distributed") | {"evaluation.majority"}, NOT_TORCH)
+    assert_light(in_folders("methods", "distributed") | {"evaluation.metrics"}, NOT_TORCH)
 
 
 def test_grading_needs_neither_torch_nor_trl():

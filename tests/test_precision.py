@@ -10,7 +10,7 @@ from harness import config, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer, precision
 from trl_miner.commands import sft
-from trl_miner.evaluation.backends import ModelSource, TransformersBackend
+from trl_miner.evaluation.backends import ModelOptions, TransformersBackend
 
 SLOW = "bf16 is many times slower than float32 on this CPU, which has no instructions for it. Set "
 WEIGHTS = {"model_init_kwargs": {"dtype": "bfloat16"}}
@@ -54,7 +54,7 @@ def test_the_device_that_computes_decides_and_not_where_the_weights_lie(caplog, 
 
 def test_an_evaluation_warns_of_weights_in_bf16(policy, caplog, slow):
     for dtype in ("bfloat16", "float32"):
-        TransformersBackend(ModelSource(policy, dtype=dtype), tokenizer=None)
+        TransformersBackend(ModelOptions(policy, dtype=dtype), tokenizer=None)
     assert warned(caplog) == ["--dtype float32."]
 
 

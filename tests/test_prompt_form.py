@@ -1,19 +1,18 @@
 """A model is asked in the form of prompt that it was trained in: the same tokens in the training and in `eval`."""
 
 import json
-import random
 import shutil
 from pathlib import Path
 
 import pytest
 from datasets import Dataset, IterableDataset
-from harness import answering, config
+from harness import config
 from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner import MinerGRPOTrainer, cli
-from trl_miner.data.prompt_form import FILE, form_of_rows, read_form
+from trl_miner.data.prompt_form import FILE, form_of_rows, read_form, write_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.evaluation.backends import TransformersBackend
 from trl_miner.hub.folder import assemble
@@ -27,17 +26,17 @@ TEMPLATE = (
 PROBLEMS = [{"problem": f"What is {n} + {n * n}?", "answer": str(n + n * n)} for n in range(2, 14)]
 
 
-def build_base(folder: Path, *, begin: bool = False) -> str:
-    """Save a model whose tokens are bytes and which ships a chat template, as Qwen3-4B-Base does."""
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A model whose tokens are bytes and which ships a chat template, as Qwen3-4B-Base does. The tokenizer begins each
+    text with a token that the template does not write."""
+    folder = tmp_path_factory.mktemp("models") / "Qwen3-4B-Base"
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"])
-    if begin:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            "<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))]
-        )
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
     fast.chat_template = TEMPLATE
     size = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, head_dim=16)
@@ -45,11 +44,6 @@ def build_base(folder: Path, *, begin: bool = False) -> str:
     Qwen3ForCausalLM(settings).save_pretrained(folder)
     fast.save_pretrained(folder)
     return str(folder)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return build_base(tmp_path_factory.mktemp("models") / "Qwen3-4B-Base")
 
 
 @pytest.fixture
@@ -102,6 +96,7 @@ def any_reward(completions, **kwargs):
 
 def train_by_recipe(folder, model, *options):
     """Train one step on the problems; twelve prompts of two rollouts."""
+    folder.mkdir(exist_ok=True)
     settings = dict(
         model_name_or_path=model, dataset_name=write(folder, PROBLEMS), dataset_prompt_column="problem",
         dataset_solution_column="answer", output_dir=folder / "runs" / "Qwen3-4B-Base" / "miner", max_steps=1,
@@ -131,25 +126,46 @@ def own_prompt(style, system, words, problem):
     return messages if system is None else [{"role": "system", "content": system}, *messages]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_model_is_asked_for_the_tokens_that_it_was_trained_on(base, tmp_path, trained_on, asked_for, seed):
-    """A random form: style, settings of the chat template, system prompt, template; of a recipe or of the data."""
-    draw = random.Random(seed)
-    style, by_recipe = draw.choice(["plain", "chat"]), draw.random() < 0.5
-    system = draw.choice([None, "Be brief.", "Ünïcode\n\nand lines", MATH_INSTRUCTION])
-    words = draw.choice([None, "{question}", "Q: {question}\nA:", "{question} Answer in \\boxed{}.", "Do {question}!"])
-    kwargs = draw.choice([{}, {"enable_thinking": False}, {"enable_thinking": True, "x": [1]}])
-    if by_recipe:
-        options = ["--prompt_style", style, *(["--system_prompt", system] if system is not None else [])]
-        options += ["--prompt_template", words] if words is not None else []
-        options += ["--chat_template_kwargs", json.dumps(kwargs)] if kwargs else []
-        model = train_by_recipe(tmp_path, base, *options, *draw.choice([[], ["--use_peft", "true"]]))
-        model = draw.choice([model, model / "checkpoint-1"])
-    else:
-        words = words or "Task: {question}"
-        rows = [{"prompt": own_prompt(style, system, words, row["problem"]), **row} for row in PROBLEMS]
-        stream = draw.choice([Dataset, IterableDataset])
-        model = train_in_python(tmp_path, base, rows, stream, chat_template_kwargs=kwargs or None)
+THINKS = {"enable_thinking": True, "x": [1]}
+NO_THOUGHT = {"enable_thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("style", "system", "words", "kwargs", "options"),
+    [
+        ("chat", "Be brief.", None, NO_THOUGHT, []),
+        ("plain", "Ünïcode\n\nand lines", "{question}", THINKS, ["--use_peft", "true"]),
+    ],
+)
+def test_a_model_is_asked_for_the_tokens_that_its_recipe_trained(
+    base, tmp_path, trained_on, asked_for, style, system, words, kwargs, options
+):
+    options = [
+        *options,
+        "--prompt_style",
+        style,
+        "--system_prompt",
+        system,
+        *(["--prompt_template", words] if words else []),
+    ]
+    model = train_by_recipe(tmp_path, base, *options, "--chat_template_kwargs", json.dumps(kwargs))
+    assert len({*trained_on}) == len(PROBLEMS)
+    assert asked_for(model) == {*trained_on}
+
+
+@pytest.mark.parametrize(
+    ("style", "system", "words", "kwargs", "stream"),
+    [
+        ("chat", MATH_INSTRUCTION, "Task: {question}", NO_THOUGHT, IterableDataset),
+        ("plain", None, "Q: {question}\nA:", None, Dataset),
+        ("chat", None, "{question} Answer in \\boxed{}.", THINKS, Dataset),
+    ],
+)
+def test_a_model_is_asked_for_the_tokens_that_its_data_brought(
+    base, tmp_path, trained_on, asked_for, style, system, words, kwargs, stream
+):
+    rows = [{"prompt": own_prompt(style, system, words, row["problem"]), **row} for row in PROBLEMS]
+    model = train_in_python(tmp_path, base, rows, stream, chat_template_kwargs=kwargs)
     assert len({*trained_on}) == len(PROBLEMS)
     assert asked_for(model) == {*trained_on}
 
@@ -161,7 +177,7 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
     run = train_by_recipe(tmp_path, base)
     capsys.readouterr()
     pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model", place=shutil.copyfile)
-    for model in (run, run / "checkpoint-1", pushed):
+    for model in (run / "checkpoint-1", pushed):
         assert asked_for(model) == {*trained_on}
         assert "was trained on" not in capsys.readouterr().err
     assert asked_for(base) == {*trained_on}
@@ -174,25 +190,6 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
 def new(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-@pytest.mark.parametrize("begin", [False, True])
-def test_a_server_gets_the_tokens_of_the_training(tmp_path, trained_on, begin):
-    """With `begin`, the tokenizer adds a token that the chat template does not write: a server must not add it."""
-    model = train_by_recipe(tmp_path, build_base(tmp_path / "base", begin=begin), "--prompt_style", "chat")
-    tokenizer, bodies = AutoTokenizer.from_pretrained(model), []
-
-    def respond(path, sent, _):
-        if sent is None:
-            return 200, json.dumps({"data": [{"id": "served"}]})
-        bodies.append(sent)
-        choice = {"text": "8", "finish_reason": "stop"}
-        return 200, json.dumps({"choices": [choice], "usage": {"completion_tokens": 1}})
-
-    with answering(respond) as url:
-        assert cli.main([*eval_command(tmp_path, model), "--base-url", url]) == 0
-    sent = [body["prompt"] for body in bodies]
-    assert {tuple(tokenizer(one)["input_ids"] if isinstance(one, str) else one) for one in sent} == {*trained_on}
 
 
 def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
@@ -213,14 +210,19 @@ def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts
 
 
 def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
-    first = train_by_recipe(tmp_path, base, "--prompt_style", "chat")
-    seen = {*trained_on}
-    for options, differs in (([], False), (["--prompt_template", "{question} Box it."], True)):
-        trained_on.clear()
+    first = shutil.copytree(base, tmp_path / "first")
+    write_form(first, PromptForm("chat"))
+    seen = []
+    for options in ([], ["--prompt_template", "{question} Box it."]):
         capsys.readouterr()
-        train_by_recipe(tmp_path, first, "--output_dir", str(tmp_path / f"Base-{differs}"), *options)
-        assert ("was trained on prompts in another form" in capsys.readouterr().out) == differs
-        assert ({*trained_on} == seen) != differs
+        train_by_recipe(tmp_path / f"{len(seen)}", first, *options)
+        assert ("was trained on prompts in another form" in capsys.readouterr().out) == bool(options)
+        seen.append({*trained_on})
+        trained_on.clear()
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    messages = build_prompt("math", PROBLEMS[0]["problem"], form=PromptForm("chat"))
+    assert tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]) in seen[0]
+    assert seen[0].isdisjoint(seen[1])
 
 
 def test_a_supervised_start_is_in_the_form_of_its_recipe(base, tmp_path, asked_for):

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from trl_miner.cli import main
+from trl_miner.evaluation.graded import PAPER
 from trl_miner.evaluation.metrics import effect_text
-from trl_miner.evaluation.paired import compare_folders, comparison_sentences
-from trl_miner.evaluation.paper import load_paper, paper_rows
+from trl_miner.evaluation.paired import compare_folders
 from trl_miner.evaluation.score import score_folder
+from trl_miner.evaluation.score_tables import paper_rows
 
 SETTINGS = {"model": "runs/me_and_you", "seed": 0, "temperature": 0.7, "top_p": 0.95, "max_tokens": 8192}
 
@@ -59,16 +60,14 @@ def result(tmp_path):
 
 def test_scores_by_hand(result):
     scores = score_folder(result)["benchmarks"]["aime24"]
-    # pass@2: 1 - C(2,2)/C(4,2) = 5/6 and 1 - C(3,2)/C(4,2) = 1/2; pass@3: 1 and 3/4; pass@4: both
-    assert list(scores["pass@k"]) == ["1", "2", "3", "4"]
-    assert list(scores["pass@k"].values()) == pytest.approx([(0.5 + 0.25) / 2, (5 / 6 + 1 / 2) / 2, 1.75 / 2, 1])
+    # pass@2: 1 - C(2,2)/C(4,2) = 5/6 and 1 - C(3,2)/C(4,2) = 1/2; pass@4: both
+    assert scores["pass@k"] == pytest.approx({"1": (0.5 + 0.25) / 2, "2": (5 / 6 + 1 / 2) / 2, "4": 1})
     # of all four, 7 wins 2:1 and 5 wins 3:1
     assert list(scores["maj@k"]) == ["1", "2", "4"]
     assert scores["maj@k"]["4"] == {"mean": 0.5, "std": 0}
     assert scores["problems"] == 2 and scores["samples"] == scores["k"] == 4
-    # tokens are 1 to 8, the first is cut off; the 95th percentile lies .65 of the way from 7 to 8
-    assert scores["tokens"] == pytest.approx({"mean": 4.5, "median": 4.5, "p95": 7.65})
-    assert scores["truncated"] == 1 / 8
+    # tokens are 1 to 8, the first is cut off
+    assert scores["tokens"] == 4.5 and scores["truncated"] == 1 / 8
     assert scores["no_answer"] == 1 and scores["not_judged"] == {}
     assert list(scores["levels"]) == ["1", "2"]
     assert scores["levels"]["1"] == pytest.approx({"problems": 1, "pass@1": 0.25, "pass@k": 1})
@@ -79,13 +78,13 @@ def test_scores_by_hand(result):
 
 def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
     before = (result / "aime24" / "samples.jsonl").read_bytes()
-    scores = score_folder(result, resamples=200)
-    assert json.loads((result / "scores.json").read_text()) == scores
-    written = [(result / name).read_text() for name in ("scores.json", "scores.md")]
-    score_folder(result, resamples=200)
-    assert written == [(result / name).read_text() for name in ("scores.json", "scores.md")]
+    written = []
+    for _ in range(2):
+        scores = score_folder(result)
+        assert json.loads((result / "scores.json").read_text()) == scores
+        written.append([(result / name).read_text() for name in ("scores.json", "scores.md")])
+    assert written[0] == written[1] and "37.50" in written[0][1] and "P@4" in written[0][1]
     assert (result / "aime24" / "samples.jsonl").read_bytes() == before
-    assert "37.50" in written[1] and "P@4" in written[1]
 
 
 def test_what_stands_without_a_box_counts_leniently(tmp_path):
@@ -97,21 +96,14 @@ def test_what_stands_without_a_box_counts_leniently(tmp_path):
     assert "Pass@1 33.33 % if answers without a box count too" in (folder / "scores.md").read_text()
 
 
-def test_the_deviation_of_votes(result):
-    votes = score_folder(result, repeats=400)["benchmarks"]["aime24"]["maj@k"]["1"]
-    # one sample of each: right with .5 and .25; deviation of their mean sqrt(.25 + .1875)/2 = .331
-    assert votes["mean"] == pytest.approx(0.375, abs=0.06)
-    assert votes["std"] == pytest.approx(0.331, abs=0.04)
-    assert score_folder(result, repeats=1)["benchmarks"]["aime24"]["maj@k"]["1"]["std"] is None
-
-
 def test_equal_answers_vote_together_and_others_do_not(tmp_path):
     """1/2 twice against 3; a half, written in two ways, against 1; 7 among four wrong answers; 7 and 8 in a tie."""
     folder = write_folder(tmp_path)
     answers = [(r"\frac{1}{2}", box("0.5", 3, r"\frac{1}{2}", 4, 5)), ("1", box("2/4", 1, "0.5", 4, 5))]
     write_benchmark(folder, "aime24", [*answers, ("7", box(8, 7, 9, 7, 10)), ("8", box(8, 7, 9, 7, 8))])
-    votes = score_folder(folder, repeats=100)["benchmarks"]["aime24"]["maj@k"]["5"]
-    assert votes["mean"] == pytest.approx((1 + 0 + 1 + 0.5) / 4, abs=0.05)
+    votes = score_folder(folder)["benchmarks"]["aime24"]["maj@k"]["5"]
+    share = 4 * votes["mean"] - (1 + 0 + 1)  # of the ten draws of all samples, those in which 8 comes before 7
+    assert 0.2 < share < 0.8 and votes["std"] == pytest.approx((share * (1 - share) * 10 / 9) ** 0.5 / 4)
 
 
 def test_choices(tmp_path):
@@ -119,9 +111,7 @@ def test_choices(tmp_path):
     texts = ["The answer is B.", "The answer is zinc.", "The answer is iron.", "Perhaps."]
     write_benchmark(folder, "medqa", [("B", texts)], title="MedQA", grader="choice", options=["iron", "zinc"])
     scores = score_folder(folder)["benchmarks"]["medqa"]
-    assert (
-        scores["pass@k"]["1"] == pytest.approx(0.5) and scores["maj@k"]["4"]["mean"] == 1 and scores["no_answer"] == 1
-    )
+    assert scores["pass@k"]["1"] == 0.5 and scores["maj@k"]["4"]["mean"] == scores["no_answer"] == 1
 
 
 def test_a_problem_without_a_verdict_is_left_out_and_counted(tmp_path):
@@ -146,8 +136,9 @@ def test_a_benchmark_without_a_verdict_has_no_score(tmp_path):
         write_benchmark(other, name, [("7", box(7, 7))])
     scores = score_folder(folder)
     assert [*scores["benchmarks"]] == ["amc23"] and "n/a" in scores["warnings"][0]
-    compared = compare_folders([other, folder], resamples=100)
-    assert {one["benchmark"] for one in compared["comparisons"]} == {"amc23"}
+    first, second, *warnings = compare_folders([other, folder])
+    assert "Pass@1" in first and "Pass@2" in second and all(said.startswith("Warning") for said in warnings)
+    assert "Only some folders have aime24" in warnings[-1]
 
 
 def test_a_model_that_answers_nothing_scores_zero(tmp_path):
@@ -168,22 +159,16 @@ def test_a_broken_line_at_the_end_is_a_missing_sample(result):
     assert path.read_bytes() == before
 
 
-def test_a_later_line_wins_and_a_broken_one_of_a_sample_that_is_there_is_only_reported(result):
-    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
-    with (result / "aime24" / "samples.jsonl").open("a") as stream:
-        stream.write(json.dumps(again) + "\n" + '{"problem": "p0", "sam')
-    scores = score_folder(result)
-    # c = 2 and 2
-    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5) and len(scores["warnings"]) == 1
-
-
-def test_samples_that_do_not_belong_are_not_scored(result):
+def test_a_later_line_wins_and_samples_that_do_not_belong_are_not_scored(result):
     path = result / "aime24" / "benchmark.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"samples": 2}))
-    scores = score_folder(result)  # 7, 8 and 5, 5
-    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.25)
+    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
     with (result / "aime24" / "samples.jsonl").open("a") as stream:
-        stream.write('{"problem": "p9", "sample": 0, "seed": 1, "text": "", "tokens": 1, "truncated": false}\n')
+        stream.write(json.dumps(again) + "\n" + '{"problem": "p0", "sam\n')
+    scores = score_folder(result)  # 7, 8 and 3, 5
+    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5) and len(scores["warnings"]) == 1
+    with (result / "aime24" / "samples.jsonl").open("a") as stream:
+        stream.write(json.dumps(again | {"problem": "p9"}) + "\n")
     with pytest.raises(ValueError, match="'p9'"):
         score_folder(result)
 
@@ -194,8 +179,8 @@ def test_k_of_the_tables(result):
             score_folder(result, k=k)
     assert not (result / "scores.json").exists()
     scores = score_folder(result, k=3)["benchmarks"]["aime24"]
-    assert scores["k"] == 3 and list(scores["maj@k"]) == ["1", "2", "3", "4"]
-    assert scores["intervals"]["pass@k"]["mean"] == pytest.approx(1.75 / 2)
+    assert scores["k"] == 3 and list(scores["maj@k"]) == list(scores["pass@k"]) == ["1", "2", "3", "4"]
+    assert scores["intervals"]["pass@k"]["mean"] == pytest.approx(1.75 / 2)  # 1 and 3/4
     assert "P@3" in (result / "scores.md").read_text()
 
 
@@ -211,48 +196,29 @@ def test_the_papers_rows_stand_beside(tmp_path):
     assert cells == ["25.86", "73.33", "86.93", "-", f"{(25.86 + 86.93) / 2:.2f}", "-"]
     assert "temperature 0.7, here 1.0" in page
     assert "GSPO, Avg P@1" in page
+    with pytest.raises(ValueError, match="got Qwen3-32B. They are Qwen3-4B-Base, "):
+        score_folder(folder, paper="Qwen3-32B")
 
 
-def test_the_model_itself_finds_its_rows(result):
-    score_folder(result)
-    assert "Paper:" not in (result / "scores.md").read_text()
-    write_folder(result, model="Qwen/Qwen3-8B-Base")
-    score_folder(result)
-    assert "Paper: GRPO" in (result / "scores.md").read_text()
-    with pytest.raises(ValueError, match="Qwen3-4B-Base, .*: got Qwen3-32B"):
-        score_folder(result, paper="Qwen3-32B")
-
-
-def test_names_and_levels_are_no_markup(tmp_path):
+def test_names_are_no_markup(tmp_path):
     image, html = "![x](http://evil/a.png)", "<img src=http://evil/b.png>"
     folder = write_folder(tmp_path / "one", model=f"me{image}|\n# {html}")
-    write_benchmark(folder, "own", TWO, title=f"{image} | {html}\n\n## New", levels=[html, "`1` | 2\n- x"])
+    write_benchmark(folder, "own", TWO, title=f"{image} | {html}\n\n## New")
     score_folder(folder)
-    assert main(["score", str(folder), str(folder), "--output", str(tmp_path / "compared.md"), "--quiet"]) == 0
-    for text in ((folder / "scores.md").read_text(), (tmp_path / "compared.md").read_text()):
-        assert "![x](" not in text and "<img" not in text and "!\\[x](http" in text
-        assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;", "- x"))]
+    text = (folder / "scores.md").read_text()
+    assert "![x](" not in text and "<img" not in text and "!\\[x](http" in text
+    assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;"))]
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "expected"),
-    [
-        ("Qwen3-4B-Base", "MINER, lambda 1e-3", [21.74, 63.33]),
-        ("Qwen3-4B-Base", "w/o IR", [15.49, 53.33]),
-        ("Qwen3-4B-Base", "BAPO", [17.86, 50.0]),
-        ("Qwen/Qwen3-8B-Base", "UCAS", [22.16, 70.0]),
-        ("OctoThinker/OctoThinker-8B-Hybrid-Base", "MINER", [14.11, 50.0]),
-        ("meta-llama/Llama-3.1-8B-Instruct", "GRPO", None),
-    ],
-)
-def test_paper_rows(name, row, expected):
-    found = paper_rows(name)
-    assert found[row].get("AIME2024") == expected and next(iter(found)) == "Base"
+def test_paper_rows():
+    assert paper_rows("Qwen3-4B-Base")["MINER, lambda 1e-3"]["AIME2024"] == [21.74, 63.33]
+    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct")["HuatuoGPT-o1*"]["MedQA"] == [70.2, None]
+    assert next(iter(paper_rows("Qwen/Qwen3-8B-Base"))) == "Base"
 
 
 def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
     wrong = []
-    for model, rows in load_paper()["rows"].items():
+    for model, rows in PAPER["rows"].items():
         for method, row in rows.items():
             columns = [cells for title, cells in row.items() if title != "Avg"]
             for place, printed in enumerate(row["Avg"]):
@@ -262,9 +228,7 @@ def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
                 ):
                     wrong.append((model, method, printed))
     assert wrong == [("Qwen3-4B-Base", "GSPO", 36.38), ("Llama3.1-8B-Instruct", "MINER", 59.96)]
-    assert all(
-        f"{printed} for {method}, Avg" in " ".join(load_paper()["notes"][model]) for model, method, printed in wrong
-    )
+    assert all(f"{printed} for {method}, Avg" in " ".join(PAPER["notes"][model]) for model, method, printed in wrong)
 
 
 def pair(tmp_path, **settings):
@@ -277,19 +241,12 @@ def pair(tmp_path, **settings):
 
 def test_compare_by_hand(tmp_path):
     first, second = pair(tmp_path)
-    found = compare_folders([first, second], resamples=500)
-    assert found["warnings"] == []
-    one, two = found["comparisons"]
+    one, two = compare_folders([first, second])
     # pass@1 is 1/2 and 3/4 on each of three problems; of the eight swaps +++ and --- are as extreme
-    figures = [one[name] for name in ("first", "second", "difference", "low", "high", "p_value")]
-    assert figures == pytest.approx([0.5, 0.75, 0.25, 0.25, 0.25, 0.25], abs=0.05)
+    assert one.startswith(f"{second} against {first}, AIME2024, Pass@1 75.00 % against 50.00 %, 3 problems: +25.00 ")
+    assert "95 % +25.00 to +25.00: no difference shown (p 0.2" in one
     # pass@2, the largest that both have: 1, and 1 - C(1,2)/C(4,2) = 1
-    assert two["metric"] == "pass@2" and two["difference"] == 0 and two["p_value"] == 1
-    said = comparison_sentences(found)
-    assert said[0].startswith(
-        f"{second} against {first}, AIME2024, Pass@1 75.00 % against 50.00 %, 3 problems: +25.00 "
-    )
-    assert "95 % +25.00 to +25.00: no difference shown" in said[0] and "Pass@2" in said[1] and len(said) == 2
+    assert "Pass@2 100.00 % against 100.00 %" in two and "(p 1.0000)" in two
     assert sorted(path.name for path in first.iterdir()) == ["aime24", "settings.json"]
 
 
@@ -306,30 +263,31 @@ def test_a_difference_is_shown_where_interval_and_test_agree(effect, said):
     assert effect_text(*effect) == said
 
 
-def test_score_prints_sentences_and_all_tables_on_demand(tmp_path, capsys):
+def test_score_prints_sentences_and_the_paper_on_demand(tmp_path, capsys):
     first, second = pair(tmp_path)
-    call = ["score", str(first), str(second), "--resamples", "50", "--quiet"]
+    call = ["score", str(first), str(second), "--quiet"]
     assert main(call) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line]
     assert lines[1] == (
         "AIME2024: Pass@1 50.00 % (95 %: 50.00 to 50.00), Pass@2 100.00 % (95 %: 100.00 to 100.00), "
         "Maj@2 " + lines[1].partition("Maj@2 ")[2]
     )
-    assert lines[1].endswith("3 problems, 2 samples of each.") and lines[1] in (first / "scores.md").read_text()
+    rest = "3 problems, 2 samples of each, of 4 tokens on average; 16.67 % cut off, 0 without an answer."
+    assert lines[1].endswith(rest) and lines[1] in (first / "scores.md").read_text()
     assert "Pass@1 75.00 % against 50.00 %" in lines[4] and len(lines) == 6
-    assert main([*call, "--details"]) == 0
-    assert "## By benchmark" in capsys.readouterr().out
+    assert main([*call, "--paper", "Qwen3-4B-Base"]) == 0
+    assert "| Paper: MINER" in capsys.readouterr().out
 
 
 def test_compare_warns_of_other_settings_and_needs_the_same_problems(tmp_path):
     first, second = pair(tmp_path, temperature=1.0)
     write_benchmark(first, "amc23", [("1", box(1))], title="AMC23")
-    warnings = compare_folders([first, second], resamples=50)["warnings"]
+    warnings = [said for said in compare_folders([first, second]) if said.startswith("Warning")]
     assert len(warnings) == 2 and "temperature 0.7 and 1.0" in warnings[0] and "amc23" in warnings[1]
     assert "seed" not in warnings[0]
     path = second / "aime24" / "benchmark.json"
     path.write_text(path.read_text().replace("of aime24", "other"))
-    with pytest.raises(ValueError, match="same problems.*other"):
+    with pytest.raises(ValueError, match="aime24 has other problems in"):
         compare_folders([first, second])
 
 
@@ -337,10 +295,8 @@ def test_folders_that_cannot_be_scored_or_compared_are_named(tmp_path, result):
     with pytest.raises(FileNotFoundError, match="settings.json is missing"):
         score_folder(tmp_path)
     other = write_folder(tmp_path / "other")
-    with pytest.raises(FileNotFoundError, match="benchmark.json per benchmark"):
+    with pytest.raises(FileNotFoundError, match="holds no folder with a benchmark.json"):
         score_folder(other)
-    with pytest.raises(ValueError, match="at least two"):
-        compare_folders([result])
     write_benchmark(other, "amc23", [("1", box(1))])
-    with pytest.raises(ValueError, match="share a benchmark"):
+    with pytest.raises(ValueError, match="share no benchmark"):
         compare_folders([result, other])

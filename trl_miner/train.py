@@ -32,7 +32,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantiza
 from . import grading
 from .config import MinerGRPOConfig
 from .data import base_model, reasoning_gym
-from .data.benchmarks import BENCHMARKS, read_entry
+from .data.benchmarks import read_entry
 from .data.prompt_form import describe, read_form
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
@@ -338,9 +338,6 @@ def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
         return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
     usual = "medqa" if "choice_reward" in reward_names(args) else "math500"
     benchmark = args.held_out_benchmark or (name.rpartition("/")[2] if name in WORLDS else usual)
-    entry = read_entry(benchmark)
-    if entry.path and entry.name in BENCHMARKS:
-        return [*command, entry.name, "--local", f"{entry.name}={entry.path}"]
     return [*command, benchmark]
 
 

@@ -19,7 +19,7 @@ from trl_miner import miner_advantages
 from trl_miner.data import forks
 from trl_miner.data.base_model import find_model
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.rewards import math_reward
 from trl_miner.runs.history import RunHistory
@@ -54,15 +54,12 @@ class Batch:
     """Rollouts of a model, and their log-probs with a graph."""
 
     def __init__(self, model: Any, tokenizer: Any, problems: Sequence[forks.Problem], seed: int) -> None:
-        seeds = [[sample_seed(seed, str(place), number) for number in range(G)] for place in range(len(problems))]
-        sampled = sample_completions(
-            model, tokenizer, [each.prompt for each in problems], seeds, max_new_tokens=MAX_TOKENS
-        )
-        self.texts = [text for of_problem in sampled for text, _ in of_problem]
+        seeds = [sample_seed(seed, str(place), number) for place in range(len(problems)) for number in range(G)]
+        prompts = [tokenizer(each.prompt)["input_ids"] for each in problems for _ in range(G)]
+        self.tokens = sample_all(model, tokenizer, prompts, seeds, max_new_tokens=MAX_TOKENS)
+        self.texts = tokenizer.batch_decode(self.tokens, skip_special_tokens=True)
         answers = [each.answer for each in problems for _ in range(G)]
         self.rewards_N = torch.tensor(math_reward(self.texts, answers))
-        prompts = [tokenizer(each.prompt)["input_ids"] for each in problems for _ in range(G)]
-        self.tokens = [tokens for of_problem in sampled for _, tokens in of_problem]
         self.logps_NT, self.entropies_NT, self.mask_NT = score(model, tokenizer.pad_token_id, prompts, self.tokens)
 
     def centred(self, values_N: Tensor) -> Tensor:

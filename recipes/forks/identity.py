@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner import miner_advantages
 from trl_miner.data.base_model import find_model
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.recipe import load_reward_funcs, make_parser
 from trl_miner.recipe_files import with_recipe_file
@@ -40,16 +40,14 @@ def compare(recipe: str, num_batches: int) -> Iterator[tuple[Tensor, Tensor]]:
     for start in range(0, num_batches * size, size):
         rows = [data[place] for place in range(start, start + size) for _ in range(group)]
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-        seeds = [[sample_seed(start, str(place), number) for number in range(group)] for place in range(size)]
-        sampled = sample_completions(
-            model, tokenizer, columns["prompt"][::group], seeds, max_new_tokens=config.max_completion_length
-        )
-        texts, tokens = zip(*(sample for of_prompt in sampled for sample in of_prompt), strict=True)
-        rewards_N = torch.tensor(reward_func(**columns, prompts=columns["prompt"], completions=list(texts)))
+        seeds = [sample_seed(start, str(place), number) for place in range(size) for number in range(group)]
+        ids = [tokenizer(text)["input_ids"] for text in columns["prompt"]]
+        tokens = sample_all(model, tokenizer, ids, seeds, max_new_tokens=config.max_completion_length)
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        rewards_N = torch.tensor(reward_func(**columns, prompts=columns["prompt"], completions=texts))
         is_ph_N = rewards_N.view(-1, group).amin(dim=1).eq(1).repeat_interleave(group)
         if not is_ph_N.any():
             continue
-        ids = [tokenizer(text)["input_ids"] for text in columns["prompt"]]
         with torch.no_grad():
             logps_NT, _, mask_NT = score(model, tokenizer.pad_token_id, ids, tokens)
         mined_NT = miner_advantages(rewards_N, logps_NT, mask_NT, num_generations=group).advantages_NT

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.rewards import math_reward
 
 WORLD = WORLDS["trl_miner/strategies"]
@@ -32,11 +32,10 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
     folder = find_model(name)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     problems = WORLD.load_dataset("test", size)
-    seeds = [[sample_seed(0, str(place), number) for number in range(SAMPLES)] for place in range(size)]
-    completions = sample_completions(
-        model, tokenizer, problems["prompt"], seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE
-    )
-    texts = [text for of_problem in completions for text, _ in of_problem]
+    seeds = [sample_seed(0, str(place), number) for place in range(size) for number in range(SAMPLES)]
+    ids = [tokenizer(prompt)["input_ids"] for prompt in problems["prompt"] for _ in range(SAMPLES)]
+    sampled = sample_all(model, tokenizer, ids, seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE)
+    texts = tokenizer.batch_decode(sampled, skip_special_tokens=True)
     golds, levels = ([value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level"))
     taken, right = Counter(), Counter()
     for text, level, verdict in zip(texts, levels, math_reward(texts, golds), strict=True):

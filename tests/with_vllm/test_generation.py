@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).parent / "eval_worker.py"
-COUNT = ["--max-tokens", "40", "--resamples", "100"]
+COUNT = ["--max-tokens", "40"]
 
 
 @pytest.fixture(scope="module")

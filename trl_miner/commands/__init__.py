@@ -10,3 +10,10 @@ def set_run(parser: argparse.ArgumentParser, run: Callable[..., int]) -> None:
     parser.add_argument(
         "--quiet", action="store_true", help="show only results, warnings and errors: no progress, no closing lines"
     )
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1, for argparse."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1: got {text}")
+    return int(text)

@@ -70,15 +70,13 @@ def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
         from ..data.training_set import MEDICAL_BENCHMARKS, build_medical
-        from ..evaluation.evaluate import ModelOptions, sample_filter
+        from ..evaluation.evaluate import options_of, sample_filter
 
     local = evaluate.local_files(args.local)
     options = _options(args)
     benchmarks = _benchmarks(args, local, MEDICAL_BENCHMARKS)
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
-    # --tokenizer belongs to the model to train, not to the one that filters
-    model = ModelOptions.from_arguments(argparse.Namespace(**{**vars(args), "tokenizer": None}))
-    sample_filter(model, answers, local.get("medmcqa_train"))
+    sample_filter(options_of(args), answers, local.get("medmcqa_train"))
     written = build_medical(
         args.output, options, samples_folder=answers, benchmarks=benchmarks, medqa_source=local.get("medqa_train"),
         medmcqa_source=local.get("medmcqa_train"),

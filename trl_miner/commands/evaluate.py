@@ -8,7 +8,7 @@ from typing import Any
 
 from ..progress import Progress
 from ..runs.training_record import read_tools
-from . import score, set_run
+from . import positive, score, set_run
 
 
 def add(commands: Any) -> None:
@@ -22,17 +22,12 @@ def add(commands: Any) -> None:
         "more --max-tokens draw again only the samples that were cut off.",
     )
     add_model(parser)
-    parser.add_argument("--tokenizer", metavar="ID", help="default: the model's")
     option = parser.add_argument_group("problems").add_argument
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
         help="aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro "
-        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV; "
-        "NAME:200 and NAME=PATH:200 for the first 200 problems",
-    )  # fmt: skip
-    option(
-        "--local", nargs="+", default=[], metavar="NAME=PATH",
-        help="read benchmarks from local files, not from the Hub",
+        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
+        "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
     option(
         "--skip-bad-golds", action="store_true",
@@ -66,33 +61,37 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         help="a template with {question} in it, instead of the training's or the benchmark's; '' for the latter",
     )  # fmt: skip
     option(
-        f"--{prefix}chat-template-kwargs", dest="chat_template_kwargs", metavar="JSON", type=_json_object,
+        f"--{prefix}chat-template-kwargs", dest="chat_template_kwargs", metavar="JSON", type=json_object,
         help='what the chat template gets instead of what it got in the training: \'{"enable_thinking": false}\'',
     )  # fmt: skip
-    option = parser.add_argument_group("backend").add_argument
-    option(
-        "--backend", choices=("auto", "vllm", "server", "transformers"), default="auto",
-        help="default: server with --base-url, else vllm if it is installed, else transformers",
+    group = parser.add_argument_group("backend")
+    one_of, option = group.add_mutually_exclusive_group().add_argument, group.add_argument
+    one_of(
+        "--backend", choices=("auto", "vllm", "transformers"), default="auto",
+        help="default: vllm if it is installed, else transformers",
     )  # fmt: skip
-    option("--base-url", metavar="URL", help="address of a server with OpenAI's API: http://localhost:8000/v1")
+    one_of("--base-url", metavar="URL", help="ask a server with OpenAI's API instead: http://localhost:8000/v1")
     option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
     option(
         "--api-key-env", metavar="NAME",
         help="variable with a key to send to the server, such as OPENAI_API_KEY (default: none is sent)",
     )  # fmt: skip
-    option("--concurrency", type=int, default=64, metavar="N", help="requests in flight to a server (default: 64)")
     option(
-        "--batch-size", type=int, default=32, metavar="N", help="completions at a time, for transformers (default: 32)"
+        "--concurrency", type=positive, default=64, metavar="N", help="requests in flight to a server (default: 64)"
     )
+    option(
+        "--batch-size", type=positive, default=32, metavar="N",
+        help="completions at a time, for transformers (default: 32)",
+    )  # fmt: skip
     option("--dtype", default="auto", help="type of the weights (default: as stored)")
-    option("--tensor-parallel-size", type=int, metavar="N", help="GPUs that share the model, for vllm")
+    option("--tensor-parallel-size", type=positive, metavar="N", help="GPUs that share the model, for vllm")
     option("--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm")
-    option("--max-model-len", type=int, metavar="N", help="limit of prompt and completion, in tokens, for vllm")
+    option("--max-model-len", type=positive, metavar="N", help="limit of prompt and completion, in tokens, for vllm")
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument_group("sampling").add_argument
-    option("--samples", type=int, metavar="N", help="samples of each problem (default: as in the paper)")
+    option("--samples", type=positive, metavar="N", help="samples of each problem (default: as in the paper)")
     option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
     option("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
     option(
@@ -101,16 +100,9 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     option("--seed", type=int, default=0, help="default: 0")
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(
-            f"must be a JSON object: got {text}. Example: '{{\"enable_thinking\": false}}'."
-        )
-    return found
+def json_object(text: str) -> dict[str, Any]:
+    """Return an object in JSON, for argparse."""
+    return dict(json.loads(text))
 
 
 def local_files(entries: list[str]) -> dict[str, str]:
@@ -124,7 +116,7 @@ def local_files(entries: list[str]) -> dict[str, str]:
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):  # importing transformers takes seconds
-        from ..evaluation.evaluate import ModelOptions, evaluate, load_problem_sets
+        from ..evaluation.evaluate import evaluate, load_problem_sets, options_of
         from ..evaluation.generate import Sampling
 
     if tools := read_tools(Path(args.model)):
@@ -133,11 +125,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             "scores with them.",
             file=sys.stderr,
         )
-    model = ModelOptions.from_arguments(args)
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = load_problem_sets(
-        args.benchmarks, local_files(args.local), args.samples, strict=not args.skip_bad_golds
-    )
+    problem_sets = load_problem_sets(args.benchmarks, args.samples, strict=not args.skip_bad_golds)
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
-    evaluate(output, model, problem_sets, sampling)
+    evaluate(output, options_of(args), problem_sets, sampling)
     return score.score_and_print([output], args)

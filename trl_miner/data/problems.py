@@ -89,7 +89,7 @@ def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
             raise kind(
                 f"A data set must be on the Hub or in a local file: could not get {benchmark.hub}, config {config}, "
                 f"split {benchmark.split} ({error}). Connect to the network once, so that it is cached, or download "
-                f"it elsewhere and pass --local {benchmark.name}=PATH."
+                f"it elsewhere: eval --benchmarks {benchmark.name}=PATH, data --local {benchmark.name}=PATH."
             ) from error
         rows += loaded.to_list()
         # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet

@@ -8,15 +8,7 @@ NOT_SAMPLING = {"model", "revision", "adapter", "tokenizer", "fingerprint", "dty
 
 
 def sampling_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Name the settings of the sampling in which two result folders differ.
-
-    Args:
-        first: The `settings.json` of one.
-        second: That of the other.
-
-    Returns:
-        Such as "temperature 0.7 and 1.0", by name; empty: they were sampled alike.
-    """
+    """Name the settings in which two `settings.json` differ, such as "temperature 0.7 and 1.0"; empty: alike."""
     return named_differences(
         {name: (first.get(name), second.get(name)) for name in sorted({*first, *second} - NOT_SAMPLING)}
     )

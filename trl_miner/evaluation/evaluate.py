@@ -1,152 +1,99 @@
 """Run an evaluation from the options of `trl-miner eval`: load the model, the problems and the backend, and sample."""
 
+import contextlib
 import dataclasses
 import hashlib
-import importlib.util
 import os
 import platform
+import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..data.benchmarks import BENCHMARKS, KNOWN, find_benchmark, is_known, load_with_record, read_entry
-from ..data.prompt_form import find_file
+from ..data.benchmarks import KNOWN, find_benchmark, is_known, load_with_record, read_entry
+from ..data.prompt_form import describe, find_file, read_form
+from ..data.prompts import PromptForm, guess_style
 from ..data.worlds import WORLDS
+from ..errors import first_line
 from ..redaction import learn
 from ..runs.files import read_object
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER
 from ..runs.records import BASE_MODEL
 from ..runs.trainer_state import FILE as STATE
-from .asked_form import choose_form
-from .backends import Backend, ModelSource, ServerBackend, TransformersBackend, VLLMBackend
-from .generate import ProblemSet, PromptRenderer, Sampling, generate
+from .backends import Backend, ModelOptions, ServerBackend, TransformersBackend, VLLMBackend
+from .generate import ProblemSet, Sampling, generate, prompt_ids
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.json")
 _CHUNK, _CHUNKS = 2**16, 64
 
 
-@dataclass(frozen=True)
-class ModelOptions:
-    """The model that samples, and how it runs; the fields are the options of `trl-miner eval`."""
-
-    model: str
-    revision: str | None = None
-    adapter: str | None = None
-    tokenizer: str | None = None
-    style: str = "auto"
-    system_prompt: str | None = None
-    prompt_template: str | None = None
-    chat_template_kwargs: Mapping[str, Any] | None = None
-    backend: str = "auto"
-    base_url: str | None = None
-    served_model: str | None = None
-    api_key_env: str | None = None
-    concurrency: int = 64
-    batch_size: int = 32
-    dtype: str = "auto"
-    tensor_parallel_size: int | None = None
-    gpu_memory_utilization: float | None = None
-    max_model_len: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("concurrency", "batch_size", "tensor_parallel_size", "max_model_len"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1: got {value}.")
-        if self.backend == "server" and not self.base_url:
-            raise ValueError("--backend server needs --base-url, such as http://localhost:8000/v1: got none.")
-        if self.base_url and self.backend not in ("auto", "server"):
-            raise ValueError(f"--base-url is for --backend server: got {self.backend}. Leave one of them out.")
-
-        if self.api_key_env and not self.base_url:
-            raise ValueError(f"--api-key-env is for --base-url: got {self.api_key_env} alone. Leave it out.")
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise ValueError(
-                f"--api-key-env must name a variable that holds a key: got {self.api_key_env}, which is not set. "
-                f"Export it first."
-            )
-
-    @classmethod
-    def from_arguments(cls, args: Namespace) -> "ModelOptions":
-        """Take the options from parsed arguments."""
-        return cls(**{option.name: getattr(args, option.name) for option in dataclasses.fields(cls)})
-
-    @property
-    def backend_name(self) -> str:
-        """The backend that runs: with "auto", a server, else vLLM, else transformers."""
-        if self.backend != "auto":
-            return self.backend
-        if self.base_url:
-            return "server"
-        return "vllm" if _has_vllm() else "transformers"
+def options_of(args: Namespace) -> ModelOptions:
+    """Take the options of a model from parsed arguments."""
+    return ModelOptions(**{option.name: getattr(args, option.name) for option in dataclasses.fields(ModelOptions)})
 
 
 def load_problem_sets(
-    benchmarks: Sequence[str],
-    local: Mapping[str, str],
-    samples: int | None = None,
-    *,
-    strict: bool = True,
+    benchmarks: Sequence[str], samples: int | None = None, *, strict: bool = True
 ) -> list[ProblemSet]:
     """Load and check the problems; the arguments are the options of `trl-miner eval`."""
-    if samples is not None and samples < 1:
-        raise ValueError(f"samples must be at least 1: got {samples}.")
-    entries = [read_entry(text) for text in benchmarks]
-    names = [entry.name for entry in entries]
-    if not names:
-        raise ValueError(f"--benchmarks must name at least one: {', '.join(BENCHMARKS)}, or NAME=PATH.")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--benchmarks must name each once: got {name} {names.count(name)} times.")
-    for name in local:
-        if name not in names:
-            raise ValueError(f"--local must name one of --benchmarks: got {name} for {', '.join(names)}.")
+    if not benchmarks:
+        raise ValueError(f"--benchmarks must name at least one: {', '.join(KNOWN)}, or NAME=PATH.")
     problem_sets = []
-    for entry in entries:
-        name, path, count = entry
+    for entry in map(read_entry, dict.fromkeys(benchmarks)):
         if not is_known(entry):
             raise ValueError(
-                f"--benchmarks must name known ones, or NAME=PATH of a file: got {name!r}. Known: {', '.join(KNOWN)}."
+                f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}. Known: "
+                f"{', '.join(KNOWN)}."
             )
-        benchmark = find_benchmark(name, path)
-        problems, record = load_with_record(benchmark, local.get(name), strict=strict)
-        problem_sets.append(ProblemSet(benchmark, problems[:count], samples or benchmark.samples, record))
+        benchmark = find_benchmark(entry.name, entry.path)
+        problems, record = load_with_record(benchmark, entry.path or None, strict=strict)
+        problem_sets.append(ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record))
     return problem_sets
 
 
 def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
     """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
-    fingerprint = _fingerprint(model, source)  # before anything is loaded
+    fingerprint = _fingerprint(source)  # before anything is loaded
     if not Path(source.model).is_dir():  # the same commit for all that is loaded, should the repository move
         source = dataclasses.replace(source, revision=fingerprint.get("model") or source.revision)
-    tokenizer = _load_tokenizer(model, source)
+    tokenizer = _load_tokenizer(source)
 
     def load() -> Backend:
-        backend = _load_backend(model, source, tokenizer)
-        if _fingerprint(model, source) != fingerprint:
+        backend = _load_backend(source, tokenizer)
+        if _fingerprint(source) != fingerprint:
             raise ValueError(
                 f"The model must stay the same while it is loaded: the files of {model.model} have changed meanwhile. "
                 f"Wait until nobody writes them, and run the same command again."
             )
         return backend
 
+    form = _choose_form(model, source, tokenizer)
     settings = {
-        "model": model.model,
-        "revision": model.revision,
-        "adapter": model.adapter,
-        "backend": model.backend_name,
-        "dtype": model.dtype,
-        "tokenizer": model.tokenizer,
+        **{name: getattr(model, name) for name in ("model", "revision", "adapter", "dtype")},
+        "backend": _backend_name(model),
         "fingerprint": fingerprint,
-        "versions": _versions(model.backend_name),
+        "style": form.style,
+        "system_prompt": form.system,
+        "prompt_template": form.template,
+        "chat_template_kwargs": dict(form.template_kwargs) or None,
+        "versions": _versions(),
     }
-    options = model.style, model.system_prompt, model.prompt_template, model.chat_template_kwargs
-    renderer = PromptRenderer(tokenizer, choose_form(model.model, source, tokenizer, *options))
-    return generate(output, problem_sets, load, renderer, sampling, settings)
+    return generate(output, problem_sets, load, partial(prompt_ids, tokenizer, form), sampling, settings)
+
+
+def _backend_name(model: ModelOptions) -> str:
+    """Return the backend that runs: the server at `base_url`, else the chosen one, else vLLM where it is installed."""
+    if model.base_url:
+        return "server"
+    if model.backend != "auto":
+        return model.backend
+    return "vllm" if find_spec("vllm") else "transformers"
 
 
 def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | None = None) -> int:
@@ -157,58 +104,92 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | 
     return evaluate(output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))
 
 
-def _resolve(model: ModelOptions) -> ModelSource:
-    """Return the model to load: find an embedded one, and the base of an adapter."""
+def _resolve(model: ModelOptions) -> ModelOptions:
+    """Return the options of the model to load: find an embedded one, and the base of an adapter."""
     if model.model in WORLDS:
         from ..data.base_model import find_model
 
-        return ModelSource(find_model(model.model), None, model.adapter, model.dtype)
+        return dataclasses.replace(model, model=find_model(model.model), revision=None)
     config = Path(model.model) / ADAPTER
     if config.is_file() and not model.adapter:
         base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
-        return ModelSource(base, model.revision, model.model, model.dtype)
+        return dataclasses.replace(model, model=base, adapter=model.model)
     if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
-    return ModelSource(model.model, model.revision, model.adapter, model.dtype)
+    return model
 
 
-def _load_tokenizer(model: ModelOptions, source: ModelSource) -> Any:
+def _load_tokenizer(source: ModelOptions) -> Any:
     from transformers import AutoTokenizer
 
-    name, revision = model.tokenizer or source.model, None if model.tokenizer else source.revision
-    if not model.tokenizer and source.adapter and find_file(source.adapter, "tokenizer_config.json"):
+    name, revision = source.model, source.revision
+    if source.adapter and find_file(source.adapter, "tokenizer_config.json"):
         name, revision = source.adapter, None  # the chat template of its training
     try:
         return AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"--model must be a folder with a model and its tokenizer, or a reachable model on the Hub: could not "
-            f"load the tokenizer of {name} ({str(error).splitlines()[0]}). Give a folder, or --tokenizer."
+            f"load the tokenizer of {name} ({first_line(error)})."
         ) from error
 
 
-def _load_backend(model: ModelOptions, source: ModelSource, tokenizer: Any) -> Backend:
-    name = model.backend_name
-    if name == "server":
-        key = os.environ[model.api_key_env] if model.api_key_env else None
-        learn({"api_key": key})
-        return ServerBackend(str(model.base_url), model.served_model, model.concurrency, key)
-    if name == "transformers":
-        return TransformersBackend(source, tokenizer, model.batch_size)
-    if not _has_vllm():
-        raise ValueError(
-            "--backend vllm needs vLLM, which is not installed. Install trl_miner[vllm], or use --backend "
-            "transformers or --base-url."
+def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> PromptForm:
+    """Return the form of prompt to ask a model in: of the options, of its training, or of its name.
+
+    Say where it is a guess, or not that of the training.
+    """
+    names = [name for name in (source.adapter, model.model, source.model) if name]
+    forms = (read_form(name, source.revision if name == source.model else None) for name in names)
+    trained = next((form for form in forms if form is not None), None)
+    known = trained or PromptForm(guess_style(model.model, tokenizer))
+    chosen: Any = known.style if model.style == "auto" else model.style
+    kwargs = known.template_kwargs if model.chat_template_kwargs is None else model.chat_template_kwargs
+    form = PromptForm(
+        chosen,
+        known.system if model.system_prompt is None else model.system_prompt or None,
+        known.template if model.prompt_template is None else model.prompt_template or None,
+        kwargs if chosen == "chat" else {},
+    )
+    said = ""
+    if trained is None and model.style == "auto":
+        said = (
+            f"does not say in which form it was trained. By its name and tokenizer it is asked with {describe(form)}"
         )
-    names = ("tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
-    options = {name: getattr(model, name) for name in names if getattr(model, name) is not None}
-    return VLLMBackend(source, options)
+        if getattr(tokenizer, "chat_template", None):
+            said += f"; --style {'plain' if chosen == 'chat' else 'chat'} chooses the other form"
+    elif trained is not None and form != trained:
+        said = f"was trained on {describe(trained)}. It is asked as the options say: {describe(form)}"
+    elif trained is not None and not trained.is_known:
+        said = (
+            f"was trained on its data set's own prompts, whose words are not known. It is asked with "
+            f"{describe(form)}: set --prompt-template and --system-prompt if they were others"
+        )
+    if said:
+        print(f"{model.model} {said}.", file=sys.stderr)
+    return form
 
 
-def _fingerprint(model: ModelOptions, source: ModelSource) -> dict[str, str | None]:
+def _load_backend(source: ModelOptions, tokenizer: Any) -> Backend:
+    if source.base_url:
+        key = os.environ.get(source.api_key_env or "")
+        if source.api_key_env and not key:
+            raise ValueError(f"--api-key-env must name a variable with a key: {source.api_key_env} is not set.")
+        learn({"api_key": key})
+        return ServerBackend(source, key)
+    if _backend_name(source) == "transformers":
+        return TransformersBackend(source, tokenizer)
+    if not find_spec("vllm"):
+        raise ValueError(
+            "vLLM is not installed. Install trl_miner[vllm], or use --backend transformers or --base-url."
+        )
+    return VLLMBackend(source)
+
+
+def _fingerprint(source: ModelOptions) -> dict[str, str | None]:
     """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local files."""
-    if model.backend_name == "server":
-        return {"served_model": model.served_model}
+    if source.base_url:
+        return {"served_model": source.served_model}
     adapter = {"adapter": _identity(source.adapter, None)} if source.adapter else {}
     return {"model": _identity(source.model, source.revision), **adapter}
 
@@ -227,26 +208,15 @@ def _identity(name: str, revision: str | None) -> str | None:
         digest.update(f"{path.name} {size}\n".encode())
         # Training moves every weight, so a few chunks of each file are enough; reading 28 GB would take a minute.
         with open(path, "rb") as file:
-            for chunk in range(_CHUNKS):
-                file.seek(max(0, (size - _CHUNK) * chunk // (_CHUNKS - 1)))
+            for start in range(0, size, max(_CHUNK, size // _CHUNKS)):
+                file.seek(start)
                 digest.update(file.read(_CHUNK))
-                if size <= _CHUNK:
-                    break
     return digest.hexdigest()
 
 
-def _has_vllm() -> bool:
-    # A folder that happens to be called vllm is found as a package without an origin.
-    spec = importlib.util.find_spec("vllm")
-    return spec is not None and spec.origin is not None
-
-
-def _versions(backend: str) -> dict[str, str]:
-    packages = {"vllm": ("vllm", "torch"), "transformers": ("transformers", "torch"), "server": ()}[backend]
+def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for package in ("trl_miner", "math-verify", *packages):
-        try:
+    for package in ("trl_miner", "math-verify", "torch", "transformers", "vllm"):
+        with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions

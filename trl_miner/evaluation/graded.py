@@ -3,9 +3,11 @@
 # P problems, n samples of each
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems, read_samples
 from .metrics import pass_at_k
-from .paper import load_paper
 
+PAPER = json.loads(resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))  # as printed
 NO_ANSWER = -1
 _RIGHT = 0  # all right answers to a problem are one answer
 
@@ -45,11 +47,6 @@ class Graded:
     warnings: Sequence[str]
 
     @property
-    def is_scored(self) -> bool:
-        """Whether any sample was judged."""
-        return bool(self.problems)
-
-    @property
     def num_samples(self) -> int:
         return self.correct_PN.shape[1]
 
@@ -58,117 +55,97 @@ class Graded:
         return pass_at_k(self.num_samples, self.correct_PN.sum(1), k)
 
 
-def benchmark_folders(folder: Path) -> list[Path]:
-    """Return the benchmarks of a result folder, in the paper's order and then by name."""
+def read_graded(folder: Path) -> list[Graded]:
+    """Read and grade the output of `trl-miner eval`: its benchmarks in the paper's order, then by name."""
     title_of = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
     if not title_of:
         raise FileNotFoundError(
-            f"{folder} must hold a folder with a benchmark.json per benchmark: found none. Give the --output of "
-            f"`trl-miner eval`."
+            f"{folder} holds no folder with a benchmark.json. Give the --output of trl-miner eval."
         )
-    order = {title: place for place, title in enumerate(load_paper()["k"])}
-    return sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
-
-
-def read_graded(folder: Path, *, k: int | None) -> list[Graded]:
-    """Read and grade a result folder, one entry per benchmark.
-
-    Args:
-        folder: The output of `trl-miner eval`.
-        k: The largest k that will be asked for; None: whatever there is.
-    """
-    paths = benchmark_folders(folder)
-    chosen = [_read_benchmark(path, k) for path in paths]  # all errors come before any grading
-    total = sum(len(several) for _, _, samples, _ in chosen for several in samples)
+    order = {title: place for place, title in enumerate(PAPER["k"])}
+    paths = sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))
+    chosen = [_read_benchmark(path) for path in paths]  # all errors come before any grading
+    total = sum(len(pairs) for _, pairs, _ in chosen)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
         return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
 
 
-def _read_benchmark(
-    path: Path, k: int | None
-) -> tuple[dict[str, Any], list[dict[str, Any]], list[list[dict[str, Any]]], list[str]]:
-    """Return `benchmark.json`, the problems, equally many samples of each, and warnings."""
+Pair = tuple[dict[str, Any], dict[str, Any]]  # of a problem and a sample
+
+
+def _read_benchmark(path: Path) -> tuple[dict[str, Any], list[Pair], list[str]]:
+    """Return `benchmark.json`, equally many samples of each problem, and warnings."""
     about, problems = read_benchmark(path), read_problems(path)
-    by_key, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
-    ids, asked = [problem["id"] for problem in problems], about["samples"]
-    if strangers := {problem for problem, _ in by_key} - {*ids}:
+    samples, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
+    asked = about["samples"]
+    if strangers := {problem for problem, _ in samples} - {problem["id"] for problem in problems}:
+        raise ValueError(f"{path / SAMPLES} has a sample of {strangers.pop()!r}, which is not in problems.jsonl.")
+    keys = [(problem["id"], number) for problem in problems for number in range(asked)]
+    if missing := sum(key not in samples for key in keys):
         raise ValueError(
-            f"{path / SAMPLES} must hold samples of problems.jsonl: got one of {strangers.pop()!r}. Sample into a new "
-            f"folder."
-        )
-    keys = [(name, number) for name in ids for number in range(asked)]
-    if missing := sum(key not in by_key for key in keys):
-        raise ValueError(
-            f"{path} must hold {asked} samples of each of its {len(ids)} problems: {missing} of {len(keys)} are "
+            f"{path} must hold {asked} samples of each of its {len(problems)} problems: {missing} of {len(keys)} are "
             f"missing. The same `trl-miner eval` command samples them. {' '.join(warnings)}".strip()
         )
-    if k is not None and not 1 <= k <= asked:
-        raise ValueError(
-            f"k must be between 1 and the samples per problem: got k={k} for {asked} samples in {path}. Sample more, "
-            f"or ask for a smaller k."
-        )
-    return about, problems, [[by_key[name, number] for number in range(asked)] for name in ids], warnings
+    pairs = [(problem, samples[problem["id"], number]) for problem in problems for number in range(asked)]
+    return about, pairs, warnings
 
 
 def _grade_benchmark(
-    name: str,
-    about: Mapping[str, Any],
-    problems: Sequence[Mapping[str, Any]],
-    samples: Sequence[Sequence[Mapping[str, Any]]],
-    warnings: Sequence[str],
-    progress: Progress,
+    name: str, about: Mapping[str, Any], pairs: Sequence[Pair], warnings: Sequence[str], progress: Progress
 ) -> Graded:
-    pairs = [(problem, sample) for problem, several in zip(problems, samples, strict=True) for sample in several]
+    grader = about["grader"]
     verdicts = grade(
-        about["grader"],
+        grader,
         [sample["text"] for _, sample in pairs],
-        [problem["task" if about["grader"] == "task" else "solution"] for problem, _ in pairs],
-        options=[problem.get("options") or () for problem, _ in pairs] if about["grader"] == "choice" else None,
+        [problem["task" if grader == "task" else "solution"] for problem, _ in pairs],
+        options=[problem.get("options") or () for problem, _ in pairs] if grader == "choice" else None,
         votes=True,
         advance=progress.advance,
     )
-    shape = (len(problems), len(samples[0]))
-    ids = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
+    is_right = np.array([verdict.is_correct is True for verdict in verdicts])
     is_judged = np.array([verdict.is_correct is not None for verdict in verdicts])
-    kept = np.flatnonzero(is_judged.reshape(shape).any(axis=1)).tolist()
-    no_answer = int((is_judged & (ids == NO_ANSWER)).sum())
+    answers = _answer_ids([str(problem["id"]) for problem, _ in pairs], verdicts)
+    size = about["samples"]
+    kept = np.array([part.any() for part in is_judged.reshape(-1, size)])
+    no_answer = int((is_judged & (answers == NO_ANSWER)).sum())
     not_judged = Counter(str(verdict.reason) for verdict in verdicts if verdict.is_correct is None)
     warnings = list(warnings)
     if not_judged:
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
         warnings.append(
-            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. "
-            f"{len(problems) - len(kept)} of {len(problems)} problems without any that was are left out; of the "
-            f"others, they count as wrong." + ("" if kept else " There is no score: n/a.")
+            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. {(~kept).sum()} of {len(kept)} "
+            f"problems without any that was are left out; of the others, they count as wrong."
+            + ("" if kept.any() else " There is no score: n/a.")
         )
     if no_answer == len(pairs):
         warnings.append("No sample holds an answer in the form that the prompt asks for: every score is 0.")
+
+    def rows(values: Any) -> np.ndarray:
+        """Return values of all samples as (P, n), without the problems that are left out."""
+        return np.asarray(values).reshape(-1, size)[kept]
+
     return Graded(
         name=name,
         about=about,
-        problems=[problems[place] for place in kept],
-        correct_PN=np.array([verdict.is_correct is True for verdict in verdicts]).reshape(shape)[kept],
-        lenient_PN=_lenient(about["grader"], pairs, verdicts).reshape(shape)[kept],
-        answers_PN=ids.reshape(shape)[kept],
-        tokens_PN=np.array([sample["tokens"] for _, sample in pairs]).reshape(shape)[kept],
-        truncated_PN=np.array([bool(sample["truncated"]) for _, sample in pairs]).reshape(shape)[kept],
+        problems=[problem for (problem, _), is_kept in zip(pairs[::size], kept, strict=True) if is_kept],
+        correct_PN=rows(is_right),
+        lenient_PN=rows(_lenient(pairs, is_right) if grader == "math" else is_right),
+        answers_PN=rows(answers),
+        tokens_PN=rows([sample["tokens"] for _, sample in pairs]),
+        truncated_PN=rows([sample["truncated"] for _, sample in pairs]),
         no_answer=no_answer,
         not_judged=dict(sorted(not_judged.items())),
         warnings=warnings,
     )
 
 
-def _lenient(
-    grader: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], verdicts: Sequence[Verdict]
-) -> np.ndarray:
-    """Return whether each sample is right where, in mathematics, an answer without a box counts too."""
-    is_right = np.array([verdict.is_correct is True for verdict in verdicts])
-    if grader != "math":
-        return is_right
+def _lenient(pairs: Sequence[Pair], is_right: np.ndarray) -> np.ndarray:
+    """Return whether each sample in mathematics is right where an answer without a box counts too."""
     without = [place for place, (_, sample) in enumerate(pairs) if "\\boxed" not in sample["text"]]
     texts, golds = ([pairs[place][part][key] for place in without] for part, key in ((1, "text"), (0, "solution")))
-    is_right[without] = [verdict.is_correct is True for verdict in grade("math", texts, golds, unboxed=True)]
-    return is_right
+    lenient = is_right.copy()
+    lenient[without] = [verdict.is_correct is True for verdict in grade("math", texts, golds, unboxed=True)]
+    return lenient
 
 
 def _answer_ids(problems: Sequence[str], verdicts: Sequence[Verdict]) -> np.ndarray:

@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
@@ -17,15 +18,23 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..progress import is_quiet
-from ..reward_functions import KNOWN_VERIFIERS, check_rewards, parameters_of, reward_list
+from ..reward_functions import (
+    KNOWN_VERIFIERS,
+    WHERE_NONE_IS_RIGHT,
+    check_rewards,
+    reward_list,
+    show_ends,
+)
 from ..rewards import text_of
 from ..runs import models
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.trainer_state import last_step
 from ..text import one_line
-from .gain import say_no_gain
 from .generate import sample_seed
+from .metrics import paired_difference
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
+
+MANY_CUT, FEW_USED = 0.2, 0.1  # shares of rollouts that are cut off, and that have an advantage
 
 
 class EvaluationCallback(TrainerCallback):
@@ -150,47 +159,38 @@ class EvaluationCallback(TrainerCallback):
         Returns:
             (P,) right completions of each problem, and (P,) those that were scored, right or wrong.
         """
-        accelerator = self.trainer.accelerator
-        size, processes = len(self.problems), accelerator.num_processes
-        indices = range(accelerator.process_index, size, processes)
-        share = self.problems.select(indices)
-        # Weights in shards are gathered by all processes at once: one with fewer problems samples the first once more.
-        more = [0] * (-(-size // processes) - len(indices))
-        rows = [*share, *self.problems.select(more)]
-        rewards_N = self._score([*indices, *more], rows, num_samples, len(indices))
+        accelerator, size = self.trainer.accelerator, len(self.problems)
+        # Weights in shards are gathered by all processes at once: one with fewer problems samples the last once more.
+        with accelerator.split_between_processes([*range(size)], apply_padding=True) as indices:
+            rewards_N = self._score(indices, num_samples)
         judged_N2 = torch.stack([rewards_N >= self._threshold, ~rewards_N.isnan()], dim=1)  # NaN is not right
         counts = judged_N2.view(len(indices), num_samples, 2).sum(dim=1).tolist()
-        # Each process had every `processes`-th problem: put the gathered counts back into the problems' order.
-        order = [index for first in range(processes) for index in range(first, size, processes)]
-        counts_P2 = torch.empty(size, 2, dtype=torch.int64)
-        counts_P2[order] = torch.tensor(gather_object(counts))
+        by_index = dict(gather_object([*zip(indices, counts, strict=True)]))
+        counts_P2 = torch.tensor([by_index[index] for index in range(size)])
         return counts_P2[:, 0], counts_P2[:, 1]
 
-    def _score(self, indices: Sequence[int], rows: Sequence[Any], num_samples: int, num_graded: int) -> torch.Tensor:
-        """Return (num_graded * num_samples,) the rewards that decide what is correct, of samples of the first rows."""
+    def _score(self, indices: Sequence[int], num_samples: int) -> torch.Tensor:
+        """Return (len(indices) * num_samples,) the rewards that decide what is correct, of samples of problems."""
         trainer = self.trainer
         # Environments are used again for the next batch, so it is graded first. Else all rows are sampled at once: a
         # sample does not depend on those that are drawn with it.
-        at_once = max(1, self.batch_size // num_samples) if trainer.generates_in_turns else len(rows)
+        at_once = max(1, self.batch_size // num_samples) if trainer.generates_in_turns else len(indices)
         rewards = []
-        for first in range(0, len(rows), at_once):
-            batch = rows[first : first + at_once]
-            repeated = [dict(row) for row in batch for _ in range(num_samples)]
-            names = [str(index) for index in indices[first : first + at_once]]
-            seeds = [sample_seed(trainer.args.seed, name, number) for name in names for number in range(num_samples)]
+        for first in range(0, len(indices), at_once):
+            batch = indices[first : first + at_once]
+            rows = [dict(self.problems[index]) for index in batch for _ in range(num_samples)]
+            seeds = [sample_seed(trainer.args.seed, str(index), n) for index in batch for n in range(num_samples)]
             with trainer.generating("scoring"):
                 completions, ids, found = trainer.sample_held_out(
-                    repeated, num_samples, seeds[0], partial(self._sample, seeds)
+                    rows, num_samples, seeds[0], partial(self._sample, seeds)
                 )
-            columns = {name: [row[name] for row in repeated] for name in self.problems.column_names}
+            columns = {name: [row[name] for row in rows] for name in self.problems.column_names}
             columns["prompts"] = columns.pop("prompt")
             for name, values in found.items():  # as TRL hands them to the reward functions
-                columns[name] = values if isinstance(values, list) else [values] * len(repeated)
-            graded = max(0, min(num_graded - first, len(batch))) * num_samples
-            of_graded = {name: values[:graded] for name, values in columns.items()}
+                columns[name] = values if isinstance(values, list) else [values] * len(rows)
             if first == 0:
                 self._answers = [text_of(completion) for completion in completions[::num_samples][:2]]
-            rewards.append(self._grade(of_graded, completions[:graded], ids[:graded]))
+            rewards.append(self._grade(columns, completions, ids))
         return torch.cat(rewards)
 
     def _grade(
@@ -200,12 +200,12 @@ class EvaluationCallback(TrainerCallback):
         trainer = self.trainer
         more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        more |= {"environments": getattr(trainer, "environments", None)}
+        if environments := getattr(trainer, "environments", None):
+            more["environments"] = environments
         names = trainer.verifier.names if self.reward_func is None else ["reward_func"]
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
-        for place, function in enumerate(self._reward_funcs if completions else []):  # a process may have none
-            own = {name: more[name] for name in more.keys() & parameters_of(function)}
-            rewards = function(completions=completions, **columns, **own)
+        for place, function in enumerate(self._reward_funcs):
+            rewards = function(completions=completions, **columns, **more)
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
@@ -266,19 +266,17 @@ class EvaluationCallback(TrainerCallback):
         Every process must call it. The main process reads and the others get its result, so that they agree even if
         only its node has the folder. Scores of other problems are left out, with a warning.
         """
-        restored = [self._read(checkpoint) if self.trainer.is_world_process_zero() else None]
+        done = None if checkpoint is None else last_step(Path(checkpoint))
+        restored = [self._read(done) if done is not None and self.trainer.is_world_process_zero() else None]
         broadcast_object_list(restored)
-        if restored[0] is None:
+        if restored[0] is None:  # a first start replaces the file, a damaged one too
             return False
         self.held_out, self.best = restored[0]
         self.evaluation.update({moment: found.scores for moment, found in self.held_out.items()})
         return True
 
-    def _read(self, checkpoint: str | None) -> tuple[dict[str, Moment], float] | None:
-        """Return the counts up to a checkpoint, and the best score so far."""
-        done = None if checkpoint is None else last_step(Path(checkpoint))
-        if done is None:
-            return None  # a first start replaces the file, a damaged one too
+    def _read(self, done: int) -> tuple[dict[str, Moment], float] | None:
+        """Return the counts up to an optimizer step, and the best score so far; None: there are none."""
         notes: list[str] = []
         known = read_held_out(self.folder, notes)
         if known is None and not notes:
@@ -306,16 +304,58 @@ class EvaluationCallback(TrainerCallback):
                 models.finish_best(self.folder, held_out)
         except Exception as error:  # a full disk; safetensors has an error of its own
             problem = str(error)
-        if problems := [text for text in gather_object([problem]) if text]:
-            if is_main:
-                models.begin_best(self.folder)
-            self.trainer.accelerator.print(
-                f"The best model so far, of {moment}, could not be kept: {problems[0]}. The training goes on, and "
-                f"best/ stays as it was."
-            )
-        else:
+        problems = [text for text in gather_object([problem]) if text]
+        if not problems:
             self.best = found.scores["pass@1"]
+            return
+        if is_main:
+            models.begin_best(self.folder)
+        self.trainer.accelerator.print(
+            f"The best model so far, of {moment}, could not be kept: {problems[0]}. The training goes on, and "
+            f"best/ stays as it was."
+        )
 
 
 async def _awaited(rewards: Awaitable[Any]) -> Any:
     return await rewards
+
+
+def say_no_gain(
+    before: Moment, after: Moment, logs: Sequence[Mapping[str, Any]], answers: Sequence[str]
+) -> str | None:
+    """Return what a training did not change, and what may help; None: its Pass@1 has moved beyond chance.
+
+    Args:
+        before: The scores before the training.
+        after: Those after it, on the same problems.
+        logs: What the training has logged.
+        answers: Some answers of the trained model.
+    """
+    both = sorted(before.whole & after.whole)
+    if not both:
+        return None
+    first_P, last_P = (np.array(one.num_correct)[both] / one.num_samples for one in (before, after))
+    found = paired_difference(first_P, last_P, resamples=2000)
+    names = ("completions/clipped_ratio", "rollouts/used")
+    cut, used = (next((float(log[name]) for log in reversed(logs) if name in log), None) for name in names)
+    advice = []
+    if cut is not None and cut >= MANY_CUT:
+        advice.append(f"raise max_completion_length, at which {cut:.0%} of the last rollouts were cut off")
+    if not first_P.any() and not last_P.any():
+        said = f"Not one answer to the {len(both)} held-out problems was right, before or after the training. "
+        said += f"The first ones end with {show_ends(answers)}."
+        advice += WHERE_NONE_IS_RIGHT
+    elif found.low <= 0 <= found.high:
+        said = (
+            f"Pass@1 is {first_P.mean():.3f} before and {last_P.mean():.3f} after the training: a difference of "
+            f"{found.difference:+.3f}, with a 95 % interval over {len(both)} problem(s) from {found.low:+.3f} to "
+            f"{found.high:+.3f}, may be chance."
+        )
+        if used is not None and used <= FEW_USED:
+            advice.append(f"take problems of another difficulty, as {used:.0%} of the last rollouts had an advantage")
+        else:
+            advice.append("train longer, or with a larger learning_rate")
+            advice.append("score more problems, which shows smaller changes")
+    else:
+        return None
+    return f"{said} What may help: {'; '.join(advice)}."

@@ -1,9 +1,10 @@
 """Pure metrics of sampled answers, of numbers, arrays or tensors on the CPU.
 
-# P problems, n samples and c correct ones of each; M metrics
+# P problems, n samples and c correct ones of each; M metrics; R draws of k samples
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,32 +30,69 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
     Source: arXiv 2107.03374, equation 1, in its product form.
     """
     samples, correct = np.broadcast_arrays(_numbers(num_samples), _numbers(num_correct))
-    if samples.size and not 1 <= k <= samples.min():
-        raise ValueError(
-            f"k must be between 1 and the number of samples: got k={k} for {int(samples.min())} samples. Sample more, "
-            f"or ask for a smaller k."
-        )
+    if samples.size:
+        _check_k(k, int(samples.min()))
     if not ((correct >= 0) & (correct <= samples)).all():  # False for NaN
         raise ValueError(
             "num_correct must be between 0 and num_samples: got a problem outside. Count each sample once, "
             "and leave out problems without a verdict."
         )
-    return 1.0 - _none_right(samples, correct, k)[..., -1]
-
-
-def pass_curve(num_samples: int, num_correct_P: np.ndarray) -> np.ndarray:
-    """Return (P, n): `pass_at_k` for every k from 1 to n."""
-    return 1.0 - _none_right(np.array(num_samples), num_correct_P, num_samples)
-
-
-def _none_right(samples: np.ndarray, correct: np.ndarray, k: int) -> np.ndarray:
-    """Return (..., k): the chance that none of the first 1, 2, ... k samples is right.
-
-    C(n-c, k) / C(n, k) is the product of (n-c-i) / (n-i) over i < k, and 0 where fewer than k samples are wrong.
-    """
     drawn = np.arange(k)
-    wrong_left = np.clip((samples - correct)[..., None] - drawn, 0, None)
-    return np.cumprod(wrong_left / (samples[..., None] - drawn), axis=-1)
+    wrong_left = np.clip((samples - correct)[..., None] - drawn, 0, None)  # 0 where fewer than k samples are wrong
+    return 1.0 - np.prod(wrong_left / (samples[..., None] - drawn), axis=-1)
+
+
+def maj_at_k(answers_PN: Any, correct_PN: Any, k: int, *, repeats: int = 10, seed: int = 0) -> Any:
+    """Return whether the most frequent of k answers is correct, one number per draw of k samples and problem.
+
+    Each draw takes k of the n samples without replacement. Ties go to the answer seen first in the draw; a draw in
+    which nobody answers is wrong. Draws of one `seed` are nested: those of k samples begin those of k+1. Every draw
+    of all n samples is the same set, and only ties still vary; the paper's deviation at K = n is not 0.
+
+    Args:
+        answers_PN: Whole numbers, equal where two answers to a problem are; negative: no answer, which does not vote.
+        correct_PN: bool, whether the answer is correct.
+        k: At least 1 and at most n.
+        repeats: R, draws per problem; the paper's are 10.
+        seed: Of the draws.
+
+    Returns:
+        float64 (R, P) of 0 and 1. `.mean(1)` is one score per draw.
+
+    Raises:
+        ValueError: k is out of range.
+
+    Source: arXiv 2203.11171; arXiv 2601.04731, tables of Maj@K.
+    """
+    return majorities(np.asarray(answers_PN), np.asarray(correct_PN), [k], repeats=repeats, seed=seed)[k]
+
+
+def majorities(
+    answers_PN: np.ndarray, correct_PN: np.ndarray, ks: Sequence[int], *, repeats: int = 10, seed: int = 0
+) -> dict[int, np.ndarray]:
+    """Return `maj_at_k` for each of several k, from the same draws."""
+    for k in ks:
+        _check_k(k, answers_PN.shape[1])
+    rng, answers_PN = np.random.default_rng(seed), np.maximum(answers_PN, -1)
+    won = {k: np.zeros((repeats, len(answers_PN))) for k in ks}
+    for draw in range(repeats):
+        order_PN = rng.random(answers_PN.shape).argsort(1)
+        drawn = [np.take_along_axis(array_PN, order_PN, 1).tolist() for array_PN in (answers_PN, correct_PN)]
+        for problem, (answers, is_correct) in enumerate(zip(*drawn, strict=True)):
+            for k in ks:
+                votes = Counter(answers[:k])  # in the order of the draw
+                votes.pop(-1, None)
+                if votes:
+                    won[k][draw, problem] = is_correct[answers.index(max(votes, key=votes.__getitem__))]
+    return won
+
+
+def _check_k(k: int, num_samples: int) -> None:
+    if not 1 <= k <= num_samples:
+        raise ValueError(
+            f"k must be between 1 and the number of samples: got k={k} for {num_samples} samples. Sample more, or ask "
+            f"for a smaller k."
+        )
 
 
 def powers_of_two(largest: int) -> list[int]:
@@ -62,28 +100,17 @@ def powers_of_two(largest: int) -> list[int]:
     return sorted({2**power for power in range(largest.bit_length())} | {largest})
 
 
-def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0) -> tuple[Any, Any]:
-    """Return the percentile interval of the mean over problems, had other problems of their kind been asked.
+def bootstrap_interval(values: Any, *, resamples: int = 10_000, seed: int = 0) -> tuple[Any, Any]:
+    """Return the 95 % percentile interval of the mean over problems, had other problems of their kind been asked.
 
     One problem, or equal values, give an interval of no width: resampling cannot see beyond what it has.
 
     Args:
-        values: (P,), or (P, M) for M metrics, which share the resamples.
-        level: Share of the resampled means inside.
+        values: (P,), or (P, M) for M metrics, which share the resamples. The bounds are scalars or (M,).
         resamples: Resampled sets of P problems.
         seed: Of the resampling.
-
-    Returns:
-        The bounds, float64, each a scalar or (M,).
-
-    Raises:
-        ValueError: No problems, values that are not finite, or a level or number of resamples out of range.
     """
     scores = _finite(values, "values")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1: got {level}. 0.95 is usual.")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1: got {resamples}. 10000 settle the second digit.")
     rng, size = np.random.default_rng(seed), len(scores)
 
     def counts(rows: int) -> np.ndarray:
@@ -92,7 +119,7 @@ def bootstrap_interval(values: Any, *, level: float = 0.95, resamples: int = 10_
         return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
 
     means = _weighted_sums(scores, resamples, counts) / size
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return low, high
 
 
@@ -104,24 +131,15 @@ def _weighted_sums(scores: np.ndarray, resamples: int, draw: Callable[[int], np.
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How two models differ on the same problems.
+    """How two models differ on the same problems."""
 
-    Attributes:
-        difference: Mean of b minus mean of a.
-        low: Lower bound of its bootstrap interval over problems.
-        high: Upper bound.
-        p_value: Two-sided, of the sign-flip test: had the two models been one, how often would they differ as much?
-    """
-
-    difference: float
-    low: float
+    difference: float  # mean of b minus mean of a
+    low: float  # of its 95 % bootstrap interval over problems
     high: float
-    p_value: float
+    p_value: float  # two-sided, of the sign-flip test: were the models one, how often would they differ as much?
 
 
-def paired_difference(
-    a_P: Any, b_P: Any, *, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> PairedDifference:
+def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000, seed: int = 0) -> PairedDifference:
     """Compare two models problem by problem.
 
     The test swaps the two models at random within each problem: p = (1 + swaps as extreme) / (1 + resamples).
@@ -129,15 +147,11 @@ def paired_difference(
     Args:
         a_P: Score of the first model on each problem.
         b_P: Score of the second, in the same order.
-        level: Of the interval.
         resamples: Number of resamples for the interval, and of swaps for the test.
         seed: Seed of both.
 
     Returns:
         The difference, its interval and p; positive where the second model is better.
-
-    Raises:
-        ValueError: Shapes differ, no problems, or values that are not finite.
     """
     shapes = [np.shape(scores) for scores in (a_P, b_P)]
     if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
@@ -146,7 +160,7 @@ def paired_difference(
             f"both models were asked."
         )
     differences_P = (_finite(b_P, "b_P") - _finite(a_P, "a_P")).round(12)  # equal shares may differ in their last bits
-    low, high = bootstrap_interval(differences_P, level=level, resamples=resamples, seed=seed)
+    low, high = bootstrap_interval(differences_P, resamples=resamples, seed=seed)
     rng = np.random.default_rng(seed)
     flipped = _weighted_sums(
         differences_P, resamples, lambda rows: rng.choice((-1.0, 1.0), (rows, len(differences_P)))

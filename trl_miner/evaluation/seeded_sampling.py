@@ -80,19 +80,20 @@ def sample_tokens(
     top_p: float = 1.0,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[tuple[int, list[int], bool]]:
-    """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off or not) in order.
+    """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off or not).
 
-    Prompts are token ids. The caller's random state does not change, and the model's own generation settings are not
-    used, except for the tokens that end a completion.
+    Prompts are token ids; those of like length are sampled together, with less padding. The caller's random state does
+    not change, and the model's own generation settings are not used, except for the tokens that end a completion.
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
     ends = _eos_token_ids(model, tokenizer)
     pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)  # masked: any will do
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     was_training = model.training
     model.eval()
     try:
-        for start in range(0, len(prompts), batch_size):
-            rows = range(start, min(start + batch_size, len(prompts)))
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
             config = GenerationConfig(
                 max_new_tokens=max(limits[i] for i in rows),
                 eos_token_id=ends or None,
@@ -147,26 +148,8 @@ def sample_all(
     **settings: Any,
 ) -> list[list[int]]:
     """Sample one completion of each prompt, as `sample_tokens` does, and return the tokens of all."""
-    # Prompts of like length together: less padding.
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    sampled = sample_tokens(model, tokenizer, [prompts[i] for i in order], [seeds[i] for i in order], **settings)
-    completions: list[list[int]] = [[] for _ in prompts]
-    for index, tokens, _ in track(sampled, title, total=len(order), unit="samples", quiet=quiet):
-        completions[order[index]] = tokens
-    return completions
-
-
-def sample_completions(
-    model: Any, tokenizer: Any, prompts: Sequence[str], seeds: Sequence[Sequence[int]], **settings: Any
-) -> list[list[tuple[str, list[int]]]]:
-    """Sample several completions of each prompt, and return the text without special tokens and the ids of each."""
-    ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
-    rows = [(prompt, seed) for prompt, its_seeds in enumerate(seeds) for seed in its_seeds]
-    sampled = sample_all(model, tokenizer, [ids[row] for row, _ in rows], [seed for _, seed in rows], **settings)
-    completions: list[list[tuple[str, list[int]]]] = [[] for _ in prompts]
-    for (row, _), tokens in zip(rows, sampled, strict=True):
-        completions[row].append((tokenizer.decode(tokens, skip_special_tokens=True), tokens))
-    return completions
+    sampled = sample_tokens(model, tokenizer, prompts, seeds, **settings)
+    return [tokens for _, tokens, _ in sorted(track(sampled, title, total=len(prompts), unit="samples", quiet=quiet))]
 
 
 def _eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
