@@ -54,7 +54,7 @@ def test_columns_and_verifier_are_guessed_where_the_user_does_not_say_them(rows,
     [
         ("a,b,c\n1,2,3\n", [], "looks like the question: there are a, b, c.*--dataset_prompt_column"),
         ("question,b,c\n1,2,3\n", [], "looks like the answer: there are b, c.*--dataset_solution_column"),
-        ("question,answer\n", [], "must have rows: data.csv has none"),
+        ("question,answer\n", [], "data.csv has no rows"),
         ("question,answer\nWhy?,Because it is so.\\nYes\n", ["--answer_pattern", "x"], "answer_pattern"),
         ("question,answer\n1,2\n", ["--dataset_train_split", "dev"], "no split 'dev', but train"),
     ],

@@ -42,7 +42,7 @@ def load(name, model="", mixture=None, **keys):
     [
         ("a.jsonl", None, ["5", "2,400"]),
         ("a.parquet", None, ["5", "2,400"]),
-        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4.0", "0.5"]),
+        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4", "0.5"]),
         ("a.csv", "question;answer\nWhat is half of 5?;2,5\n", ["2,5"]),
         ("a.csv", "\ufeffquestion\tanswer\nWhat is half of 5?\t2,5\n", ["2,5"]),
     ],
@@ -61,21 +61,19 @@ def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
 
 
 UNREADABLE = {
-    "head.csv": ("question,answer\n", "must have rows: .*head.csv has none"),
-    "nothing.csv": ("", "must have rows"),
-    "nothing.jsonl": ("", "must have rows"),
-    "list.json": ("[]", "must have rows"),
-    "latin.csv": (
-        "question,answer\n1 + 1?,2\nWie groß?,3\n".encode("latin-1"),
-        "latin.csv must be a file that can be read: .utf-8. codec",
-    ),
-    "commas.csv": ("question,answer\nWhat is 1,000 + 1?,1001\n", "has 3 cells under 2 names: .* need quotes"),
-    "later.csv": ("question,answer\n1 + 1?,2\nWhat is 1,000 + 1?,1001\n", "Expected 2 fields in line 3, saw 3"),
+    "head.csv": ("question,answer\n", "head.csv has no rows"),
+    "nothing.jsonl": ("", "nothing.jsonl has no rows"),
+    "latin.csv": ("question,answer\nWie groß?,3\n".encode("latin-1"), "latin.csv cannot be read: .utf-8. codec"),
+    "commas.csv": ("question,answer\n1 + 1?,2\n1,000 + 1?,1001\n", "Row 1 of .* has more cells than .*: quote"),
+    "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
+    "no.parquet": ("no", "no.parquet cannot be read: "),
+    "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
+    "words.txt": ("words", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*words.txt"),
 }
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_file_that_cannot_be_used_is_told_with_the_reason(tmp_path, name):
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, name):
     content, message = UNREADABLE[name]
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ValueError, match=message):

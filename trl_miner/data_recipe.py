@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from .data.reading import BUILDERS, load_data_set
+from .data.reading import SUFFIXES, load_data_set
 from .data.reasoning_gym import is_task
 from .data.worlds import WORLDS
 from .recipe_files import shipped
@@ -62,7 +62,7 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
 
 def is_data(name: str) -> bool:
     """Return whether a word names a data set rather than a recipe: a data file, a task, or OWNER/NAME on the Hub."""
-    if Path(name).suffix.lower() in BUILDERS or name in WORLDS or is_task(name):
+    if Path(name).suffix.lower() in SUFFIXES or name in WORLDS or is_task(name):
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
     is_recipe = Path(name).suffix in (".yaml", ".yml") or any(Path(f"{name}{end}").exists() for end in ("", ".yaml"))

@@ -6,20 +6,17 @@ survive becomes an exception here: a call that hangs, that exits, or whose resul
 
 import asyncio
 import inspect
-import logging
 import math
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
 from .errors import first_line
 from .heartbeat import beat
 from .importing import import_object
-
-logger = logging.getLogger(__name__)
 
 TOOL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
@@ -108,16 +105,9 @@ def _tool_names(environment: type) -> list[str]:
 
 def _make_limited(factory: Callable[[], Any], seconds: float) -> Any:
     environment = factory()
-    own: Any = type(environment)
-    environment.__class__ = _limited_class(own, seconds)
+    for name in _tool_names(type(environment)):
+        setattr(environment, name, limited(getattr(environment, name), seconds))
     return environment
-
-
-@lru_cache
-def _limited_class(environment: Any, seconds: float) -> type:
-    """Return a subclass of the same name, by which TRL logs its reward, whose tools have a time limit."""
-    tools = {name: limited(getattr(environment, name), seconds) for name in _tool_names(environment)}
-    return type(environment.__name__, (environment,), {"__slots__": (), **tools})  # else an object cannot change to it
 
 
 def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
@@ -126,7 +116,7 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     Not ended are a library's computation, such as `9**9**9`, a tool that sets SIGALRM itself, and calls outside of
     the main thread. An async tool is ended where it awaits.
     """
-    failing = partial(_failing, tool.__name__, seconds, set())
+    failing = partial(_failing, tool.__name__, seconds)
 
     @wraps(tool)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -142,23 +132,14 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 @contextmanager
-def _failing(name: str, seconds: float, said: set[type]) -> Iterator[None]:
-    """Raise an exception that TRL survives where a call ends badly; `said` is what has been warned of."""
+def _failing(name: str, seconds: float) -> Iterator[None]:
+    """Raise an exception that TRL survives where a call ends badly."""
     try:
         yield
-    except (Exception, _TimeIsUp, SystemExit) as error:
-        failure: BaseException = error
-        if isinstance(error, _TimeIsUp | asyncio.TimeoutError):
-            failure = TimeoutError(f"{name} took longer than {seconds:g} seconds")
-        elif isinstance(error, SystemExit):
-            failure = RuntimeError(f"{name} ended with SystemExit")
-        if type(failure) not in said:
-            said.add(type(failure))
-            logger.warning(
-                f"A call of the tool {name} failed: {type(failure).__name__}: {first_line(failure)}. The model gets "
-                f"this as the result, and tools/failure_frequency counts it. No more is said of such calls."
-            )
-        raise failure from error
+    except (_TimeIsUp, asyncio.TimeoutError) as error:
+        raise TimeoutError(f"{name} took longer than {seconds:g} seconds") from error
+    except SystemExit as error:
+        raise RuntimeError(f"{name} ended with SystemExit") from error
     finally:
         beat()
 

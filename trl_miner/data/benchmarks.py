@@ -164,8 +164,6 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
             f"Taken: {', '.join(BENCHMARKS)}."
         )
     rows = [row for file in find_files(Path(path)) for row in read_file(file)]
-    if not rows:
-        raise ValueError(f"A benchmark must have problems: got none in {path}. Write one per row.")
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
     question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
     options = found.get("dataset_options_column")

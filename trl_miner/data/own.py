@@ -189,7 +189,7 @@ def is_marked(golds: Iterable[Any]) -> bool:
 def check_answers(column: str, rows: Any) -> None:
     """Raise if a row of a data set has no answer; of a stream, whose rows are for the training, if a first one has."""
     values = list(rows["solution"] if hasattr(rows, "__len__") else (row["solution"] for row in islice(rows, GOLDS)))
-    empty = [place for place, value in enumerate(values) if value != value or not c.text(value)]
+    empty = [place for place, value in enumerate(values) if c.text(value).casefold() in ("", "nan")]
     if empty:
         raise ValueError(
             f"The column {column} must hold an answer in every row: {len(empty)} of {len(values)} have none, such as "
