@@ -24,6 +24,20 @@ WITHOUT_ANSWER = {"boxnet", "rush_hour"}
 TAKES_ANYTHING = {"game_of_life_halting"}  # where the answer is False, it takes every text but True for that
 
 
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Make problems without a process of their own, which takes seconds to start."""
+    monkeypatch.setattr("trl_miner.data.reasoning_gym.make_rows", lambda *request: [*draw_rows(*request)])
+
+
+@pytest.fixture(scope="module")
+def one_worker():
+    """For all scores: it imports reasoning-gym once."""
+    configure(workers=1, seconds=0.5)
+    yield
+    configure()
+
+
 def rows_of(name, config=(), split="train", size=1):
     """Rows made in this process, without a process of their own."""
     return list(draw_rows([Part(name, dict(config))], split, size, 0))
@@ -36,6 +50,7 @@ def problems_of(rows):
 # The families
 
 
+@pytest.mark.slow
 def test_every_family_accepts_its_own_answer_and_no_other():
     """In the worker processes, from the text that a data set holds."""
     rows = [row for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"}) for row in rows_of(name)]
@@ -67,6 +82,7 @@ def test_no_problem_is_twice_in_a_split_or_in_both():
     assert [row["question"] for row in more[:100]] == test  # a larger size only appends
 
 
+@pytest.mark.slow
 def test_problems_do_not_depend_on_the_process(monkeypatch):
     """Families such as these iterate over sets, whose order is another one in each process."""
     made = []
@@ -143,7 +159,7 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels():
     assert record["split"] == "test" and record["reasoning_gym"]
 
 
-def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
+def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys, in_this_process, one_worker):
     """With a mixture, held-out problems with levels, and the command that the run ends with."""
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -184,7 +200,7 @@ def test_where_an_answer_is_found(text, answer):
     assert find_answer(text) == answer
 
 
-def test_part_of_the_reward_is_paid_for_marked_answers_only():
+def test_part_of_the_reward_is_paid_for_marked_answers_only(one_worker):
     """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is 2 of 8."""
     task = repr({"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}})
     texts = ["<answer>17</answer>", "17", "<answer>it is 17</answer>", "it is 17", "18", ""]
@@ -194,7 +210,7 @@ def test_part_of_the_reward_is_paid_for_marked_answers_only():
     assert [verdict.answer for verdict in verdicts] == ["17", "17", "it is 17", "it is 17", "18", None]
 
 
-def test_a_problem_that_cannot_be_read_scores_none():
+def test_a_problem_that_cannot_be_read_scores_none(one_worker):
     tasks = ["no literal", repr({"family": "none", "config": {}})]
     assert task_reward(["<answer>1</answer>"] * 2, tasks) == [None, None]
 
@@ -209,10 +225,6 @@ def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_an_answer_that_takes_forever_scores_none():
+def test_an_answer_that_takes_forever_scores_none(one_worker):
     (row,) = rows_of("countdown")
-    configure(seconds=0.5)
-    try:
-        assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]
-    finally:
-        configure()
+    assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]

@@ -53,7 +53,7 @@ TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
 
 def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(recipe, monkeypatch):
     monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
-    changes = dict(tools=TOOLS, tool_seconds=0.5, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
+    changes = dict(tools=TOOLS, tool_seconds=0.1, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
     changes |= dict(log_token_credit=1, max_tool_calling_iterations=1)
     changes |= dict(held_out=3, score_samples=5)
     path = recipe(**changes)
@@ -69,7 +69,7 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
     said = {message["content"] for row in trainer._logs["completion"] for message in row if message["role"] == "tool"}
     assert said == {"42"} | {
         str({"error": text})
-        for text in ("hang took longer than 0.5 seconds", "leave ended with SystemExit", "too long to say")
+        for text in ("hang took longer than 0.1 seconds", "leave ended with SystemExit", "too long to say")
     }
     (advantages,) = trainer.token_advantages
     assert (advantages[is_tools] == 0).all() and advantages.abs().sum() > 0

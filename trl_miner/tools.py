@@ -136,7 +136,7 @@ def _failing(name: str, seconds: float) -> Iterator[None]:
     """Raise an exception that TRL survives where a call ends badly."""
     try:
         yield
-    except (_TimeIsUp, asyncio.TimeoutError) as error:
+    except (TimeoutError, _TimeIsUp) as error:
         raise TimeoutError(f"{name} took longer than {seconds:g} seconds") from error
     except SystemExit as error:
         raise RuntimeError(f"{name} ended with SystemExit") from error

@@ -41,10 +41,7 @@ def find_model(name: str) -> str:
         return name
     folder = _folder_of(name)
     if not folder.is_dir():
-        raise ValueError(
-            f"{name} must have its weights in {folder}: there are none. Make them, there or in another folder "
-            f"(--output) that is then the model: python -m trl_miner.data.base_model {name}"
-        )
+        raise ValueError(f"{folder} has no weights. Make them, with: python -m trl_miner.data.base_model {name}")
     return str(folder)
 
 

@@ -116,16 +116,9 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
 def solution(
     problem: Problem, rng: random.Random, step_error: float = 0.0, shares: Mapping[str, float] = SHARES
 ) -> str:
-    """Work a problem out in a way drawn from `rng`.
+    """Work a problem out in a way drawn from `rng`, which also decides what an unsure operation does, by a coin.
 
-    Args:
-        problem: The problem.
-        rng: Decides on the way, the errors, and what an unsure operation does, by a coin.
-        step_error: The probability that the shortcut skips one of several operations.
-        shares: The probability of each way.
-
-    Returns:
-        The completion up to and including the boxed answer, without an end-of-sequence token.
+    `step_error` is the probability that the shortcut skips one of several operations, `shares` that of each way.
     """
     way = pick(shares, rng)
     taken = "".join(rng.choice(UNSURE.get(name, name)) for name in problem.operations)
@@ -154,7 +147,7 @@ def oracle(rollouts: Any) -> Any:
 
     An upper bound of what any credit on all-right prompts can do here, as no method can see which way is sound.
     """
-    return _over_group_mean(rollouts, [float(way_of(text) == "sound") for text in rollouts.texts()])
+    return _over_group_mean(rollouts, is_sound(rollouts.texts()))
 
 
 def uniqueness(rollouts: Any) -> Any:

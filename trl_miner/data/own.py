@@ -4,11 +4,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 from . import columns as c
-from .problems import accepts_gold
+from .problems import Problem, accepts_gold
 from .prompts import Kind, PromptForm, build_prompt
 from .reading import Row
 
@@ -122,31 +121,26 @@ def _gold(row: Row, place: int, layout: Layout) -> str:
     return str(gold).strip()
 
 
-def guess_settings(
-    name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
-) -> dict[str, Any]:
+def guess_settings(name: str, data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a recipe that say what a data set holds.
 
     Args:
         name: What the data set is called, for errors.
-        columns: Its columns.
-        rows: Its first rows.
+        data: Its first rows, a `Dataset`.
         given: Settings of the user, which stay as they are.
 
     Raises:
         ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
     """
-    from datasets import Dataset
-
-    found = dict(given) | guess_columns(name, columns, given, "Name it with --{setting} COLUMN")
+    found = dict(given) | guess_columns(name, data.column_names, given, "Name it with --{setting} COLUMN")
     prompt, solution = found["dataset_prompt_column"], found["dataset_solution_column"]
-    if is_marked(row.get(solution) for row in rows):
+    if is_marked(row.get(solution) for row in data):
         found.setdefault("answer_pattern", MARKED)
     if "reward_funcs" not in found:
         options = found.get("dataset_options_column")
         rewards = found["reward_funcs"] = ["choice_reward" if options else "math_reward"]
         layout = Layout(prompt, solution, options or "options", found.get("answer_pattern"))
-        check_first_golds(rewards[0], arrange(Dataset.from_list([*map(dict, rows)]), layout, rewards), rewards)
+        check_first_golds(rewards[0], arrange(data, layout, rewards), rewards)
     return found
 
 
@@ -156,12 +150,14 @@ def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], h
     `hint` is what an error says to do, with {setting} and {what} for what is missing; see `guess_settings`.
     """
     found: dict[str, str] = {}
-    for setting, what, usual in (
-        ("dataset_prompt_column", "question", QUESTIONS),
-        ("dataset_solution_column", "answer", ANSWERS),
+    for what, setting, usual in (
+        ("question", "dataset_prompt_column", QUESTIONS),
+        ("answer", "dataset_solution_column", ANSWERS),
     ):
         others = [column for column in columns if column not in found.values()]
-        found[setting] = given.get(setting) or _find(usual, others)
+        by_name = {column.lower().strip(): column for column in reversed(others)}
+        likely = [by_name[name] for name in usual if name in by_name]
+        found[setting] = given.get(setting) or next(iter(likely or others[:1] * (len(others) == 1)), "")
         if not found[setting]:
             raise ValueError(
                 f"No column of {name} looks like the {what}: there are {', '.join(others) or 'no others'}. "
@@ -171,13 +167,6 @@ def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], h
     if options:
         found["dataset_options_column"] = given.get("dataset_options_column") or options[0]
     return found
-
-
-def _find(usual: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the column with the surest name, or one that is alone; empty: there is none."""
-    by_name = {column.lower().strip(): column for column in reversed(columns)}
-    alone = columns[0] if len(columns) == 1 else ""
-    return next((by_name[candidate] for candidate in usual if candidate in by_name), alone)
 
 
 def is_marked(golds: Iterable[Any]) -> bool:
@@ -209,12 +198,9 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
     grader, rows = GRADERS[reward], list(enumerate(islice(data, GOLDS)))
     if {"math_reward", "choice_reward"} <= {*rewards}:
         rows = [(place, row) for place, row in rows if bool(row.get("options")) == (grader == "choice")]
-    problems: list[Any] = [
-        SimpleNamespace(
-            solution=c.text(row["answer" if grader == "task" else "solution"]),
-            options=row.get("options") or [],
-            task=row.get("task"),
-        )
+    gold = "answer" if grader == "task" else "solution"
+    problems = [
+        Problem("", "", c.text(row[gold]), tuple(row.get("options") or ()), task=row.get("task") or "")
         for _, row in rows
     ]
     bad = [

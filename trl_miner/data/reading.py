@@ -75,7 +75,9 @@ def read_file(path: Path) -> list[Row]:
         if not isinstance(row, dict):
             raise ValueError(f"Row {index} of {path} must be an object: got {type(row).__name__}. Correct the file.")
         if None in row:
-            raise ValueError(f"Row {index} of {path} has more cells than there are names: quote cells with separators.")
+            raise ValueError(
+                f"Row {index} of {path} has more cells than there are names: quote cells with separators."
+            )
     return rows
 
 

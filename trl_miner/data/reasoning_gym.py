@@ -95,18 +95,11 @@ def benchmark_name(part: Part) -> str:
 
 
 def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[Row]:
-    """Make different problems of one split.
+    """Make different problems of one split, each of one of the families, by their weights.
 
-    Each is of one of the families, by their weights. A larger `size` only appends.
-
-    Returns:
-        Rows with `id`, `question`, `solution` (one right answer), `level` and `task`, the problem as text for its
-        scorer. The level holds the family, if there are several, and what the problem says of its own difficulty
-        ("num_terms 3"); it may be None.
-
-    Raises:
-        ValueError: An unknown family or setting, a wrong value, or fewer different problems than asked for.
-        ImportError: reasoning-gym is not installed.
+    A larger `size` only appends. The rows have `id`, `question`, `solution` (one right answer), `level` and `task`,
+    the problem as text for its scorer. The level holds the family, if there are several, and what the problem says of
+    its own difficulty ("num_terms 3"); it may be None.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ImportError(
@@ -135,13 +128,12 @@ def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: 
     from datasets import Dataset
 
     rows = make_rows(parts, split, size, seed)
-    columns = {
-        "prompt": [build_prompt("task", row["question"], form=form) for row in rows],
-        "answer": [row["solution"] for row in rows],
-        "task": [row["task"] for row in rows],
-    }
-    levels = [row["level"] for row in rows]
-    return Dataset.from_dict(columns | ({"level": levels} if None not in levels else {}))
+    prompts = [build_prompt("task", row["question"], form=form) for row in rows]
+    columns = {"answer": "solution", "task": "task"} | (
+        {"level": "level"} if all(row["level"] for row in rows) else {}
+    )
+    values = {name: [row[column] for row in rows] for name, column in columns.items()}
+    return Dataset.from_dict({"prompt": prompts, **values})
 
 
 # What runs in the process that makes the problems
@@ -203,18 +195,10 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
     if answer is None:
         example = next((metadata[key] for key in _EXAMPLES if key in metadata), None)
         if example is None:
-            raise ValueError(
-                f"A task must give an answer, with which its scorer can be checked: {NAME}/{part.name} gives none. "
-                f"Choose another family."
-            )
+            raise ValueError(f"A task must give an answer: {NAME}/{part.name} gives none. Choose another family.")
         answer = example if isinstance(example, str) else json.dumps(example)
-    task = {
-        "family": part.name,
-        "config": part.config,
-        "question": entry["question"],
-        "answer": _plain(entry["answer"]),
-        "metadata": metadata,
-    }
+    task = {"family": part.name, "config": part.config, "question": entry["question"]}
+    task |= {"answer": _plain(entry["answer"]), "metadata": metadata}
     level = " ".join([*([part.name] if is_mixture else []), *_difficulty(metadata)])
     return {
         "id": f"{part.name}-{name}",

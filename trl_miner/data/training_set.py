@@ -21,7 +21,7 @@ from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS
 from .problems import Benchmark, Problem, accepts_gold, read_problems, read_rows
-from .prompts import Message, PromptForm, Style, build_prompt, prompt_text
+from .prompts import Kind, Message, PromptForm, Style, build_prompt, prompt_text
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
@@ -175,7 +175,7 @@ def _keep(rows: Sequence[T], keep: Sequence[bool], reason: str, dropped: Counter
 
 
 def _row(source: str, problem: Problem, style: Style, is_choice: bool) -> dict[str, Any]:
-    kind = "choice" if is_choice else "math"
+    kind: Kind = "choice" if is_choice else "math"
     prompt = build_prompt(kind, problem.question, problem.options, problem.context, form=PromptForm(style))
     columns = {"prompt": prompt, "question": problem.question, "solution": problem.solution}
     options = {"options": list(problem.options)} if is_choice else {}

@@ -114,4 +114,4 @@ def _decide_math(text: str, gold: Any, votes: bool, unboxed: bool) -> Verdict | 
 
 def _decide_task(text: str, task: str, votes: bool) -> Verdict | TaskJob:
     answer, is_marked = tasks.find_answer(text)
-    return Verdict(False, reward=0.0) if answer is None else TaskJob(task, answer, is_marked, votes)
+    return Verdict(False) if answer is None else TaskJob(task, answer, is_marked, votes)

@@ -50,7 +50,12 @@ class Verdict:
     is_correct: bool | None  # None: not graded
     answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
     reason: str | None = None  # why it was not graded
-    reward: float | None = None  # for "task", what the scorer gives, 0 to 1
+    score: float | None = None  # for "task", what the scorer gives, 0 to 1
+
+    @property
+    def reward(self) -> float | None:
+        """The score, else 1 for a right answer and 0 for a wrong one; None: not graded."""
+        return self.score if self.score is not None or self.is_correct is None else float(self.is_correct)
 
 
 def prepare(job: Job | TaskJob) -> bool:
@@ -64,10 +69,11 @@ def prepare(job: Job | TaskJob) -> bool:
 def grade(job: Job | TaskJob) -> Verdict:
     """Grade one job in this process, without a time limit."""
     if isinstance(job, TaskJob):
-        reward = tasks.score(job.task, job.answer)
-        is_right = reward == 1.0
-        form = (tasks.own_answer(job.task) if is_right else job.answer) if job.want_vote else None
-        return Verdict(is_right, form, reward=reward if job.is_marked or is_right else 0.0)
+        score = tasks.score(job.task, job.answer)
+        form = tasks.own_answer(job.task) if score == 1.0 else job.answer
+        return Verdict(
+            score == 1.0, form if job.want_vote else None, score=score if job.is_marked or score == 1.0 else 0.0
+        )
     is_correct = math_answers.is_correct(job.boxes, job.tail, job.expected)
     if is_correct is None:
         return Verdict(None, reason="gold")
