@@ -135,7 +135,7 @@ def test_a_mixture_is_trls_own_with_shares(tmp_path):
         ({**KEYS, "dataset_options_column": "choices"}, "dataset_options_column must name a column: got 'choices'"),
         (
             {**KEYS, "answer_pattern": "The answer: (.+)"},
-            "finds none in row 0, which ends with .*#### 5",
+            "finds none in row 0 of the column answer, which ends with .*#### 5",
         ),
         ({**KEYS, "answer_pattern": "("}, "answer_pattern must be a regular expression"),
         ({"prompt_template": "Question:"}, "prompt_template must say where the question goes"),

@@ -19,6 +19,7 @@ from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 
 from trl_miner import MinerGRPOTrainer, cli, tools, train
+from trl_miner.data import reasoning_gym
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination, machine
 from trl_miner.doctor.context import FAILED
@@ -125,7 +126,7 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
 WRONG = {
     "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
     "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
-    "no docstring": (dict(tools=["agents.undocumented"]), "a docstring that describes"),
+    "no docstring": (dict(tools=["agents.undocumented"]), "that describes it and each argument"),
     "a class": (dict(tools=["agents.Counter"]), "agents.Counter is not (it is a type)"),
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
     "a method of a tool's name": (dict(tools=["agents.add"], environment_factory="agents.Adder"), "got 'add' twice"),
@@ -270,7 +271,8 @@ def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
 
 @pytest.fixture
 def calculator(monkeypatch):
-    """The module beside the recipe."""
+    """The module beside the recipe; its problems are made in this process, as another one takes seconds to start."""
+    monkeypatch.setattr(reasoning_gym, "make_rows", lambda *args, **named: [*reasoning_gym.draw_rows(*args, **named)])
     monkeypatch.syspath_prepend(CALCULATOR)
     return importlib.import_module("calculator")
 

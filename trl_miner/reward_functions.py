@@ -86,8 +86,7 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
         wanted = [chosen] if chosen in names else [name.strip() for name in str(chosen).split("+")]
         if not set(wanted) <= set(names):
             raise ValueError(
-                f"correct_reward_func must name one of the reward functions, or several joined by '+': got "
-                f"{chosen!r}, there are {listed}."
+                f"correct_reward_func must name reward functions, joined by '+': got {chosen!r}, there are {listed}."
             )
         return _verifier([i for i in every if names[i] in wanted], names, "correct_reward_func")
     if len(names) == 1:

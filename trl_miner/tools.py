@@ -66,10 +66,7 @@ def load_environments(
 def check_prompts(setting: str, prompt: Any) -> None:
     """Refuse prompts of plain text, in which TRL mentions no tool, and finds no call."""
     if isinstance(prompt, str):
-        raise ValueError(
-            f"{setting} needs prompts that are messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat, or "
-            f"write messages into the data set."
-        )
+        raise ValueError(f"{setting} needs messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat.")
 
 
 def _check_tool(path: str, tool: Any) -> None:
@@ -82,19 +79,15 @@ def _check_tool(path: str, tool: Any) -> None:
         get_json_schema(tool)
     except Exception as error:  # it has several of its own
         raise ValueError(
-            f"A tool must be a function with a type for each argument, and a docstring that describes it and each "
-            f"argument: {path} is not ({first_line(error)}). Write it in Google's style, with a section `Args:`; a "
-            f"class that holds a state is an environment_factory."
+            f"A tool must be a function with typed arguments, and a docstring in Google's style that describes "
+            f"it and each argument: {path} is not ({first_line(error)}). With a state, name an environment_factory."
         ) from error
 
 
 def _check_names(names: list[str]) -> None:
     """Refuse two tools of one name: TRL would call the last."""
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(
-            f"tools must have different names, by which the model calls them: got {min(twice)!r} twice. Rename one of "
-            f"them, or leave it out."
-        )
+        raise ValueError(f"tools must have different names: got {min(twice)!r} twice. Rename or leave out one.")
 
 
 def _tool_names(environment: type) -> list[str]:

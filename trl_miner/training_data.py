@@ -85,8 +85,8 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     rows = _split(data, "dataset_train_split", args)
     if not isinstance(rows, Dataset):
         raise ValueError(
-            f"held_out needs a test split, or a data set that is loaded whole: got dataset_streaming, and the splits "
-            f"{', '.join(data)}. Set dataset_streaming to false, or held_out to NAME=PATH of other problems."
+            f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}. Set it to "
+            f"false, or held_out to NAME=PATH of other problems."
         )
     size = number_of(args.held_out_size, len(rows))
     if size >= len(rows):
@@ -182,10 +182,7 @@ def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPO
         return _benchmark(args, trainer)
     rows = test_rows(data, args)
     if args.held_out_size < 1 and not isinstance(rows, Sized):
-        raise ValueError(
-            f"held_out must be a number of problems where the data set is streamed: got {args.held_out_size}. Write "
-            f"how many, such as 200."
-        )
+        raise ValueError(f"held_out must be a number of problems for a stream: got {args.held_out_size}.")
     size = number_of(args.held_out_size, len(rows) if isinstance(rows, Sized) else 0)
     problems = Dataset.from_list([*islice(rows, size)])
     _warn_of_trained(problems, data[args.dataset_train_split])

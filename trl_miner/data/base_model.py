@@ -46,7 +46,9 @@ def find_model(name: str) -> str:
 
 
 def _folder_of(world: str) -> Path:
-    return Path(str(WORLDS[world].__file__)).with_name("base_models") / world.rpartition("/")[2]
+    place = Path("base_models", world.rpartition("/")[2])
+    shipped = Path(__file__).parent / place
+    return shipped if shipped.is_dir() else Path(str(WORLDS[world].__file__)).parent / place
 
 
 def settings_of(world: str) -> BaseModelSettings:

@@ -40,8 +40,7 @@ class Layout:
             re.compile(self.answer_pattern or "")
         except re.error as error:
             raise ValueError(
-                f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error}). GSM8K's is "
-                f"'#### (.+)'."
+                f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error})."
             ) from error
 
     @property
@@ -98,8 +97,7 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
         if not isinstance(question, str) or not question.strip():
             raise ValueError(
                 f"The column {layout.prompt} must hold a question as text: row {place}, counted from 0, has "
-                f"{str(question)[:80]!r}. Drop the row; messages are prompts already, for which system_prompt and "
-                f"prompt_template are not made."
+                f"{str(question)[:80]!r}. Drop the row; messages are prompts already."
             )
         options = new.get("options") or ()
         new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
@@ -114,9 +112,8 @@ def _gold(row: Row, place: int, layout: Layout) -> str:
     gold = (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
     if not gold or not gold.strip():
         raise ValueError(
-            f"answer_pattern must find an answer in every row of the column {layout.solution}: "
-            f"{layout.answer_pattern!r} finds none in row {place}, which ends with {text[-80:]!r}. Correct it, or "
-            f"drop such rows."
+            f"answer_pattern {layout.answer_pattern!r} finds none in row {place} of the column {layout.solution}, "
+            f"which ends with {text[-80:]!r}. Correct it, or drop such rows."
         )
     return str(gold).strip()
 

@@ -113,8 +113,7 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             problem = _read_problem(benchmark, index, row)
         except KeyError as error:
             raise ValueError(
-                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}. "
-                f"Rename a column."
+                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}."
             ) from error
         except (TypeError, ValueError) as error:
             if unreadable is None:
@@ -123,8 +122,7 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             continue
         if problem.id in row_of_id:
             raise ValueError(
-                f"Every problem of {benchmark.title} needs its own id: rows {row_of_id[problem.id]} and {index} "
-                f"are both {problem.id}. Drop one, or give it another id."
+                f"{benchmark.title} has an id twice: rows {row_of_id[problem.id]} and {index} are both {problem.id}."
             )
         row_of_id[problem.id] = index
         problems.append(problem)
@@ -212,8 +210,5 @@ def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict:
         f"{len(rejected)} of {len(problems)}, {shown}."
     )
     if strict:
-        raise ValueError(
-            f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python), which counts them as "
-            f"never solved."
-        )
+        raise ValueError(f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python).")
     warnings.warn(f"{message} They count as never solved.", stacklevel=4)

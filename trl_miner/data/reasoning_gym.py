@@ -81,10 +81,7 @@ def benchmark_parts(name: str) -> list[Part]:
     family, _, text = name.partition("/")[2].partition(":")
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     if not family or not all(key and equals for key, equals, _ in pairs):
-        raise ValueError(
-            f"A benchmark of reasoning-gym must be {NAME}/FAMILY, or {NAME}/FAMILY:KEY=VALUE,KEY=VALUE with settings "
-            f"of the family: got {name!r}. Example: {NAME}/chain_sum:max_terms=3."
-        )
+        raise ValueError(f"{name!r} must be {NAME}/FAMILY, or with settings such as {NAME}/chain_sum:max_terms=3.")
     return [Part(family, {key.strip(): yaml.safe_load(value) for key, _, value in pairs})]
 
 
@@ -165,9 +162,8 @@ def draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterat
                 break
         else:
             raise ValueError(
-                f"There must be as many different problems as are asked for: got {size} for the {split} split, and "
-                f"{benchmark_name(part)} has no new one after {index}. Ask for fewer (task_size, held_out), or "
-                f"let its settings vary more."
+                f"{benchmark_name(part)} has no new one after {index} problems of the {split} split: got {size}. Ask "
+                f"for fewer (task_size, held_out), or let its settings vary more."
             )
         seen.add(question)
         yield _row(part, entry, f"{split}-{seed}-{index}", len(parts) > 1)

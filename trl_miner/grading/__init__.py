@@ -53,10 +53,7 @@ def grade(
     if grader not in GRADERS:
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
     if len(texts) != len(golds):
-        raise ValueError(
-            f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat each problem's "
-            f"gold for all of its answers."
-        )
+        raise ValueError(f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat them.")
     if grader == "choice":
         verdicts = [_choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)]
         advance(len(verdicts))
@@ -81,13 +78,10 @@ def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Se
     if options is None or len(options) != count:
         raise ValueError(
             f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
-            f"{count} answers. A data set for choice needs a column `options`, a list of texts."
+            f"{count} answers."
         )
     if (most := max(map(len, options), default=0)) > len(ascii_uppercase):
-        raise ValueError(
-            f"A question for choice must have at most {len(ascii_uppercase)} options, one letter each: got {most}. "
-            f"Drop some of the wrong ones."
-        )
+        raise ValueError(f"A question must have at most {len(ascii_uppercase)} options, one letter each: got {most}.")
     return options
 
 

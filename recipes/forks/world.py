@@ -31,8 +31,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import chains
-from .chains import pick
+from trl_miner.data import chains
+from trl_miner.data.chains import pick
 
 if TYPE_CHECKING:
     from datasets import Dataset
