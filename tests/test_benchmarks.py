@@ -254,7 +254,7 @@ def test_a_benchmark_of_ones_own(tmp_path, rows, grader, expected):
 def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
     empty = write(tmp_path / "a.jsonl", [])
     for name in ("aime24", "a/b", ""):
-        with pytest.raises(ValueError, match="needs a name of letters"):
+        with pytest.raises(ValueError, match="needs a new name of letters"):
             user_benchmark(name, empty)
     with pytest.raises(ValueError, match="has no rows"):
         user_benchmark("mine", empty)

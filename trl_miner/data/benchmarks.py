@@ -159,7 +159,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
     """
     if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
-        raise ValueError(f"A benchmark of your own needs a name of letters, digits, -, _ and ., no {name!r}.")
+        raise ValueError(f"A benchmark of your own needs a new name of letters, digits, -, _ and .: got {name!r}.")
     rows = [row for file in find_files(Path(path)) for row in read_file(file)]
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
     question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
