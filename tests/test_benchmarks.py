@@ -40,13 +40,6 @@ def write(path, rows):
 # The table
 
 
-def test_the_official_test_set_of_pubmedqa_has_500_ids():
-    from trl_miner.data.columns import pubmedqa_test_ids
-
-    assert len(pubmedqa_test_ids()) == 500
-    assert all(found.isdigit() for found in pubmedqa_test_ids())
-
-
 @pytest.mark.parametrize("name", DOWNLOADED)
 def test_a_small_file_in_the_real_format_loads(name):
     """Which also checks that the grader accepts its golds."""
@@ -152,23 +145,11 @@ def changed(name, index, **values):
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
         ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
         ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
-        ("math500", 1, {"answer": None}, r"row 1: a gold must not be empty"),
         ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
         ("medmcqa", 1, {"cop": -1}, r"row 1: cop must be a letter or a number from 0: got '-1'"),
         ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got H"),
-        (
-            "medxpertqa",
-            0,
-            {"options": {"A": "x", "C": "y"}},
-            r"options must have the letters A, B, C, ...: got \['A'",
-        ),
-        ("medxpertqa", 0, {"options": "A or B"}, "options must be a list of texts or a text for each letter"),
-        (
-            "pubmedqa",
-            2,
-            {"final_decision": "perhaps"},
-            r"row 2: 'perhaps' is not in list",
-        ),
+        ("medxpertqa", 0, {"options": {"A": "x", "C": "y"}}, r"options must have the letters A, B, C, ...: got \['A'"),
+        ("pubmedqa", 2, {"final_decision": "perhaps"}, r"row 2: 'perhaps' is not in list"),
     ],
 )
 def test_bad_content(name, index, values, message):
@@ -311,12 +292,10 @@ def test_a_choice_needs_options_with_letters():
     ("name", "template", "style"),
     [
         ("Qwen/Qwen3-4B-Base", "{{ x }}", "plain"),
-        ("Qwen/Qwen3-4B-Base/", "{{ x }}", "plain"),
         ("meta-llama/Llama-3.1-8B-Instruct", "{{ x }}", "chat"),
         ("meta-llama/Llama-3.1-8B", None, "plain"),
         ("org/database-chat", "{{ x }}", "chat"),
         ("/models/base/Qwen3-4B", "{{ x }}", "chat"),
-        ("qwen2.5_base", "{{ x }}", "plain"),
     ],
 )
 def test_the_style_is_guessed_from_template_and_name(name, template, style):

@@ -18,7 +18,7 @@ from trl_miner.data.reading import read_file
 from trl_miner.evaluation.generate import PromptRenderer
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import main
-from trl_miner.training_data import load_data
+from trl_miner.training_data import check_golds, load_data
 
 GSM8K = [
     {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
@@ -111,12 +111,9 @@ def test_the_form_of_a_prompt(form, prompt):
     assert (built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]) == prompt
 
 
-def test_a_stream_is_read_and_checked_as_well(tmp_path):
+def test_a_stream_is_read_as_well(tmp_path):
     path = write_rows(tmp_path / "train.jsonl", GSM8K)
     assert [row["solution"] for row in load(path, dataset_streaming=True, **KEYS)["train"]] == ["5", "2,400"]
-    rows = load(path, dataset_streaming=True, **KEYS | {"answer_pattern": "The answer: (.+)"})["train"]
-    with pytest.raises(ValueError, match="finds none in row 0"):
-        next(iter(rows))
 
 
 def test_a_mixture_is_trls_own_with_shares(tmp_path):
@@ -161,28 +158,28 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
     assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in (str(error.value) if is_bad else said)
 
 
-def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path, monkeypatch):
+@pytest.mark.parametrize("empty", ["", '"  "', "NaN"])
+@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
+def test_a_row_without_an_answer_is_named(tmp_path, empty, place):
+    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
+    golds = [empty if row == place else str(row + 1) for row in range(40)]
+    (tmp_path / "train.csv").write_text("q,a\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
+    keys = dict(dataset_prompt_column="q", dataset_solution_column="a")
+    data = load(str(tmp_path / "train.csv"), **keys)
+    with pytest.raises(ValueError, match=rf"column a must hold an answer.*1 of 40 have none.* row {place} "):
+        check_golds(MinerScriptArguments(dataset_name=str(tmp_path / "train.csv"), **keys), data)
+
+
+@pytest.mark.parametrize("answer", ["answer", "note"])
+def test_a_run_stops_before_the_model_where_golds_are_bad(tmp_path, answer, monkeypatch):
+    """Worked solutions, and rows without an answer."""
     monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
-    path = write_rows(tmp_path / "train.jsonl", GSM8K)
-    options = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
+    path = write_rows(tmp_path / "train.jsonl", [{**row, "note": ""} for row in GSM8K])
+    options = ["--dataset_prompt_column", "question", "--dataset_solution_column", answer]
     options += ["--prompt_style", "plain", "--model_name_or_path", "trl_miner/arithmetic"]
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
+    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern|2 of 2 have none"):
         main(["--dataset_name", path, *options])
-
-
-@pytest.mark.parametrize("empty", ["", "  ", '"  "', "NaN"])
-@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
-def test_a_row_without_an_answer_is_named_before_the_model_loads(policy, tmp_path, empty, place, monkeypatch):
-    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
-    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
-    path = tmp_path / "train.csv"
-    golds = [empty if row == place else str(row + 1) for row in range(40)]
-    path.write_text("question,answer\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
-    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --held_out 0 "
-    words += "--dataset_prompt_column question --dataset_solution_column answer --use_cpu true --bf16 false"
-    with pytest.raises(ValueError, match=rf"column answer must hold an answer.*1 of 40 have none.* row {place} "):
-        main(words.split())
 
 
 def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):

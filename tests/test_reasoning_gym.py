@@ -129,14 +129,6 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
             "FAMILY, .* which takes task_config; .*got reasoning_gym/chain_sum",
         ),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
-        (
-            {"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]},
-            "tasks: 0.weight: Input should be greater than 0",
-        ),
-        (
-            {"dataset_name": "reasoning_gym/gcd", "task_config": "7"},
-            "task_config: 0.config: Input should be a valid dict",
-        ),
         ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks and task_config are for dataset_name reason"),
         ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),

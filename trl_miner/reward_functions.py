@@ -72,13 +72,8 @@ def show_ends(answers: Iterable[str]) -> str:
 def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
     """Return the reward functions that decide what is correct.
 
-    They are the chosen ones; else the only one; else the known verifiers, those with a weight before those with a
-    weight of 0; else all that have one, as a guess.
-
-    Args:
-        names: Of all reward functions, as TRL logs them.
-        chosen: The setting `correct_reward_func`: a name, or several joined by "+".
-        weights: Of all reward functions; default: none is 0.
+    They are the chosen ones (`correct_reward_func`: a name, or several joined by "+"); else the only one; else the
+    known verifiers, those with a weight before those with a weight of 0; else all that have one, as a guess.
     """
     listed, every = ", ".join(names), range(len(names))
     weighted = [i for i in every if weights is None or weights[i]] or [*every]

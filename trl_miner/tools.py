@@ -28,11 +28,7 @@ class _TimeIsUp(BaseException):
 
 
 def load_tools(paths: Collection[str], seconds: float) -> list[Callable[..., Any]]:
-    """Return the tools that a recipe names by import path, each with a time limit in seconds for one call.
-
-    Raises:
-        ValueError: A path leads nowhere or to no tool, or two tools have one name.
-    """
+    """Return the tools that a recipe names by import path, each with a time limit in seconds for one call."""
     tools = [import_object("tools", path) for path in paths]
     for path, tool in zip(paths, tools, strict=True):
         _check_tool(path, tool)
@@ -45,13 +41,8 @@ def load_environments(
 ) -> Any:
     """Return what TRL takes as `environment_factory`: environments whose tools have a time limit.
 
-    Args:
-        named: An import path, or several by the names in the data set's column `environment`.
-        seconds: Of wall time for one call of a tool.
-        tools: The functions beside them, as `load_tools` returns them.
-
-    Raises:
-        ValueError: A path leads nowhere, or an environment has a method that is no tool or has the name of another.
+    `named` is an import path, or several by the names in the data set's column `environment`; `tools` are the
+    functions beside them, as `load_tools` returns them.
     """
     if isinstance(named, Mapping):
         return {name: load_environments(path, seconds, tools) for name, path in named.items()}

@@ -148,13 +148,7 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
 
 
 def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
-    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
-
-    Args:
-        args: Of the recipe.
-        config: Of the recipe, for `chat_template_kwargs`.
-        rows: As the trainer takes them; some are read.
-    """
+    """Return the form of the prompts of a training: that in which they are built here, or else that of some rows."""
     found = form_of_rows(rows, config.chat_template_kwargs)
     if found is None:
         return None
@@ -171,10 +165,7 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
 def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
     """Return the problems to score, and the reward function that verifies them; None: none, or the trainer's.
 
-    Args:
-        args: Of the recipe.
-        data: By split, as `load_data` returns it.
-        trainer: Its prompts' form is that of a benchmark's.
+    A benchmark is asked in the form of the trainer's prompts.
     """
     if not args.held_out:
         return None, None

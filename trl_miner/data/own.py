@@ -63,14 +63,8 @@ class Layout:
 def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     """Return a data set with the columns `prompt`, `solution` and, where there are some, `options`.
 
-    Args:
-        data: A `Dataset` or an `IterableDataset`.
-        layout: What its columns are called, and how a prompt is built; without a setting the data set stays as it is.
-        rewards: Names of the reward functions. Without a template, a question with options is asked as the benchmarks
-            of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
-
-    Raises:
-        ValueError: A missing column, a question that is not text, or a gold that `answer_pattern` does not find.
+    Without a setting in `layout` it stays as it is. Without a template, a question with options is asked as the
+    benchmarks of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
     """
     asked, names = layout.asked(), data.column_names
     if not asked:
@@ -119,16 +113,7 @@ def _gold(row: Row, place: int, layout: Layout) -> str:
 
 
 def guess_settings(name: str, data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe that say what a data set holds.
-
-    Args:
-        name: What the data set is called, for errors.
-        data: Its first rows, a `Dataset`.
-        given: Settings of the user, which stay as they are.
-
-    Raises:
-        ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
-    """
+    """Return the settings of a recipe that say what a data set holds, by its first rows; those that are given stay."""
     found = dict(given) | guess_columns(name, data.column_names, given, "Name it with --{setting} COLUMN")
     prompt, solution = found["dataset_prompt_column"], found["dataset_solution_column"]
     if is_marked(row.get(solution) for row in data):
@@ -144,7 +129,7 @@ def guess_settings(name: str, data: Any, given: Mapping[str, Any]) -> dict[str, 
 def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], hint: str) -> dict[str, str]:
     """Return the settings that name the columns with questions, answers and, where there are some, options.
 
-    `hint` is what an error says to do, with {setting} and {what} for what is missing; see `guess_settings`.
+    `hint` is what an error says to do, with {setting} and {what} for what is missing.
     """
     found: dict[str, str] = {}
     for what, setting, usual in (

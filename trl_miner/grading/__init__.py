@@ -40,15 +40,8 @@ def grade(
         options: For "choice", the texts of the options of each question, N sequences.
         votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
         unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
-        budget: Seconds for the whole batch, with waiting for other threads that grade; None for no limit but that of
-            each answer.
+        budget: Seconds for the whole batch, with waiting for other threads that grade; None: no limit.
         advance: Called with the number of answers graded since the last call.
-
-    Returns:
-        N verdicts.
-
-    Raises:
-        ValueError: An unknown grader, lengths that differ, no options, or more than 26.
     """
     if grader not in GRADERS:
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")

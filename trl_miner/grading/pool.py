@@ -35,10 +35,9 @@ GRACE_SECONDS = 1.0
 
 
 class Pool:
-    """A pool of workers, which start when first needed and are replaced when they die.
+    """Workers that start when first needed and are replaced when they die; batches of several threads share them.
 
-    A worker has `seconds` of CPU time for one answer, and four times that in wall time. Batches of several threads
-    share the workers.
+    A worker has `seconds` of CPU time for one answer, and four times that in wall time.
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
