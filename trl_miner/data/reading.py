@@ -26,13 +26,17 @@ def load_data_set(
     """
     from datasets import Dataset, load_dataset
 
-    if Path(name).is_file():
-        rows = read_file(Path(name))
+    path = Path(name)
+    is_parquet = path.is_file() and path.suffix.lower() == ".parquet"
+    if path.is_file() and not is_parquet:
+        rows = read_file(path)
         columns = dict.fromkeys(column for row in rows for column in row)  # a row may lack some
         values = {column: [row.get(column) for row in rows] for column in columns}
         data = Dataset.from_dict(values, on_mixed_types="use_json")
         return {"train": data.to_iterable_dataset() if streaming else data}
     try:
+        if is_parquet:  # which has types of its own, and may be large
+            return load_dataset("parquet", data_files=name, streaming=streaming)
         return load_dataset(name, config, revision=revision, streaming=streaming)
     except Exception as error:  # the loaders of `datasets` may raise anything
         why = error
