@@ -1,12 +1,11 @@
 """TRL's side of the verifiers: shapes of completions, None, what is logged. The rules themselves: test_grading.py."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from trl_miner import grading
-from trl_miner.rewards import choice_reward, math_reward, random_reward
+from trl_miner.rewards import choice_reward, math_reward
 
 BOMB = r"\boxed{9^{9^{9^{9}}}}"
 
@@ -81,13 +80,3 @@ def test_the_time_of_a_batch_is_limited(caplog):
     # 20 bombs of 5 s each; the answer that needs no mathematics is graded all the same
     assert math_reward(completions, ["17"] * 21, batch_seconds=1.0) == [None] * 20 + [1.0]
     assert "20 left over when the batch's time was up" in caplog.text
-
-
-def test_a_random_reward_is_even_and_knows_the_step_but_not_the_answer():
-    def toss(step, answers):
-        return random_reward(["?"] * len(answers), answers, trainer_state=SimpleNamespace(global_step=step))
-
-    same, other = ["x"] * 1000, [r"\boxed{1}"] * 1000
-    assert 400 < sum(toss(1, same)) < 600 and 400 < sum(toss(1, other)) < 600
-    assert toss(1, same) == toss(1, same) and toss(1, same) != toss(2, same)
-    assert random_reward([], []) == []

@@ -14,7 +14,7 @@ from .importing import did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-OWN_REWARDS = ("math_reward", "choice_reward", "task_reward", "random_reward")
+OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 # Ours and TRL's: 1 is right.
 KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")

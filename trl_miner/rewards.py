@@ -7,7 +7,6 @@ task may also give part of the reward. TRL counts a rollout with None neither wa
 
 # one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type": "text", "text": ...}]}]
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -74,18 +73,6 @@ def task_reward(
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)
-
-
-def random_reward(prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float]:
-    """Reward half of the answers with 1.0 and half with 0.0, whatever they say: a control without any signal.
-
-    The coin depends on the optimizer step, the prompt, the answer and its place, so that a resumed run tosses the same
-    ones, and the same answer gets another at the next step, which TRL's `trainer_state` knows.
-    """
-    step = getattr(kwargs.get("trainer_state"), "global_step", 0)
-    pairs = zip(prompts, completions, strict=True)
-    seeds = (f"{step} {place} {prompt} {completion}" for place, (prompt, completion) in enumerate(pairs))
-    return [float(hashlib.blake2b(seed.encode("utf-8", "replace")).digest()[0] % 2) for seed in seeds]
 
 
 def _rewards(
