@@ -66,7 +66,7 @@ UNREADABLE = {
     "latin.csv": ("question,answer\nWie groß?,3\n".encode("latin-1"), "latin.csv cannot be read: .utf-8. codec"),
     "commas.csv": ("question,answer\n1 + 1?,2\n1,000 + 1?,1001\n", "Row 1 of .* has more cells than .*: quote"),
     "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
-    "no.parquet": ("no", "no.parquet cannot be read: "),
+    "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
     "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
     "words.txt": ("words", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*words.txt"),
 }
