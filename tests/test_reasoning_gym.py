@@ -141,7 +141,7 @@ def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):
         MinerScriptArguments(**settings)
 
 
-def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_this_process):
+def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_this_process, one_worker):
     part = Part("chain_sum", {"max_terms": 3, "allow_negation": True})
     assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
     assert benchmark_parts(benchmark_name(part)) == [part]
@@ -217,6 +217,7 @@ def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_forever_scores_none(one_worker):
     (row,) = rows_of("countdown")
     assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]
