@@ -10,6 +10,7 @@ import pytest
 from datasets import Dataset
 
 from trl_miner.data.benchmarks import BENCHMARKS, load, load_with_record, user_benchmark
+from trl_miner.data.columns import pubmedqa_test_ids
 from trl_miner.data.problems import Problem, accepts_gold, fingerprint, read_problems
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
 from trl_miner.data.reading import find_files, load_data_set, read_file
@@ -65,6 +66,7 @@ def test_fields_that_need_work():
     assert of("olympiadbench")[2].context == "All lines lie in a plane."
     assert of("medqa")[0].options[-1] == "Vitamin K" and len(of("medqa")[0].options) == 5  # the sixth is padding
     assert of("medmcqa")[1].solution == "D"  # cop 3
+    assert len(pubmedqa_test_ids()) == 500
     first = of("pubmedqa")[0]
     assert (first.options, first.solution, first.context) == (
         ("yes", "no", "maybe"), "A", "Tea is drunk.\nAll stayed awake.",
