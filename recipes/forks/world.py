@@ -29,6 +29,8 @@ exchanged.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trl_miner.data import chains
@@ -181,3 +183,13 @@ def build_tokenizer() -> "PreTrainedTokenizerFast":
     """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by character."""
     phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
     return chains.word_tokenizer([str(digit) for digit in range(10)], phrases)
+
+
+def mirrored() -> SimpleNamespace:
+    """Return this world with the shares of the ways exchanged: there the rare way is the shortcut.
+
+    It fails on harder problems. What pays rare ways on solved prompts gains here, and must lose there.
+    """
+    shares = {"sound": SHARES["fast"], "fast": SHARES["sound"]}
+    changed = {"NAME": "trl_miner/forks_mirror", "solution": partial(solution, shares=shares)}
+    return SimpleNamespace(**globals() | changed)

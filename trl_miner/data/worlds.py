@@ -1,9 +1,8 @@
 """The embedded worlds, by name: problems and base models that need no download."""
 
 import sys
-from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from ..recipe_files import shipped_folder
@@ -19,17 +18,7 @@ def _of_recipes(folder: str, name: str) -> ModuleType:
     return module
 
 
-def _mirrored(forks: Any) -> SimpleNamespace:
-    """Return `forks` with the shares of the ways exchanged: here the rare way is the shortcut.
-
-    It fails on harder problems. What pays rare ways on solved prompts gains in `forks`, and must lose here.
-    """
-    shares = {"sound": forks.SHARES["fast"], "fast": forks.SHARES["sound"]}
-    changed = {"NAME": "trl_miner/forks_mirror", "solution": partial(forks.solution, shares=shares)}
-    return SimpleNamespace(**vars(forks) | changed)
-
-
 _FORKS = _of_recipes("forks", "forks")
-_ALL = (arithmetic, _of_recipes("study", "strategies"), _FORKS, _mirrored(_FORKS))
+_ALL = (arithmetic, _of_recipes("study", "strategies"), _FORKS, _FORKS.mirrored())
 # Each has NAME, LEVELS, PRETRAINED_LEVELS, BASE_MODEL, draw, load_dataset, solution and build_tokenizer.
 WORLDS: dict[str, Any] = {world.NAME: world for world in _ALL}
