@@ -77,6 +77,9 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
 
 def test_the_time_of_a_batch_is_limited(caplog):
     completions = [rf"\boxed{{9^{{9^{{9^{{9}}}}}} + {i}}}" for i in range(20)] + [r"\boxed{17}"]
-    # 20 bombs of 5 s each; the answer that needs no mathematics is graded all the same
-    assert math_reward(completions, ["17"] * 21, batch_seconds=1.0) == [None] * 20 + [1.0]
+    grading.configure(workers=2, seconds=1.0)
+    try:  # 20 bombs of 1 s each; the answer that needs no mathematics is graded all the same
+        assert math_reward(completions, ["17"] * 21, batch_seconds=0.5) == [None] * 20 + [1.0]
+    finally:
+        grading.configure()
     assert "20 left over when the batch's time was up" in caplog.text
