@@ -60,6 +60,11 @@ def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
     assert rows[0]["prompt"] == build_prompt("math", first["question"]) and first.keys() == {"question", "answer"}
 
 
+def test_rows_may_lack_columns_and_mix_types(tmp_path):
+    rows = [{"q": "1 + 1?", "a": 2}, {"q": "a or b?", "a": "b", "level": 1}]
+    assert load(write_rows(tmp_path / "a.jsonl", rows))["train"].to_list() == [{**rows[0], "level": None}, rows[1]]
+
+
 UNREADABLE = {
     "head.csv": ("question,answer\n", "head.csv has no rows"),
     "nothing.jsonl": ("", "nothing.jsonl has no rows"),

@@ -187,6 +187,25 @@ def test_a_call_that_hangs_ends_in_time_and_leaves_no_alarm(tool):
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (handler, (0, 0))
 
 
+class Waiting(agents.Counter):
+    def wait(self, seconds: int):
+        """Wait.
+
+        Args:
+            seconds: How long.
+        """
+        time.sleep(seconds)
+        return self.count(1)
+
+
+def test_the_tools_of_an_environment_have_the_limit_and_share_a_state():
+    environment = tools.load_environments(f"{__name__}.Waiting", 0.2)()
+    environment.reset(solution="1")
+    with pytest.raises(TimeoutError, match="wait took longer than 0.2 seconds"):
+        environment.wait(60)
+    assert (environment.wait(0), environment.count(by=2), type(environment)) == ("1", "3", Waiting)
+
+
 def test_an_async_tool_has_the_same_limit():
     async def slow(a: int):
         await asyncio.sleep(a)
