@@ -195,7 +195,7 @@ class Waiting(agents.Counter):
             seconds: How long.
         """
         time.sleep(seconds)
-        return self.count(1)
+        return self.count(1) + 10
 
 
 def test_the_tools_of_an_environment_have_the_limit_and_share_a_state():
@@ -203,7 +203,8 @@ def test_the_tools_of_an_environment_have_the_limit_and_share_a_state():
     environment.reset(solution="1")
     with pytest.raises(TimeoutError, match="wait took longer than 0.2 seconds"):
         environment.wait(60)
-    assert (environment.wait(0), environment.count(by=2), type(environment)) == ("1", "3", Waiting)
+    # one tool that calls another gets a number, and the model gets text
+    assert (environment.wait(0), environment.count(by=2), type(environment)) == ("11", "3", Waiting)
 
 
 def test_an_async_tool_has_the_same_limit():

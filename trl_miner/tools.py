@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
 
@@ -20,6 +21,8 @@ from .importing import import_object
 
 TOOL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
+# Whether a tool is being called: another one that it calls returns its result as it is, not as text.
+_is_running: ContextVar[bool] = ContextVar("_is_running", default=False)
 _NOT_TOOLS = ("reset", "get_reward")  # methods of an environment that TRL calls itself
 
 
@@ -104,11 +107,15 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
     @wraps(tool)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_running.get():
+            return tool(*args, **kwargs)
         with failing(), _alarm(seconds):
             return _as_content(tool(*args, **kwargs))
 
     @wraps(tool)
     async def call_async(*args: Any, **kwargs: Any) -> Any:
+        if _is_running.get():
+            return await tool(*args, **kwargs)
         with failing():
             return _as_content(await asyncio.wait_for(tool(*args, **kwargs), seconds))
 
@@ -118,6 +125,7 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 @contextmanager
 def _failing(name: str, seconds: float) -> Iterator[None]:
     """Raise an exception that TRL survives where a call ends badly."""
+    token = _is_running.set(True)
     try:
         yield
     except (TimeoutError, _TimeIsUp) as error:
@@ -125,6 +133,7 @@ def _failing(name: str, seconds: float) -> Iterator[None]:
     except SystemExit as error:
         raise RuntimeError(f"{name} ended with SystemExit") from error
     finally:
+        _is_running.reset(token)
         beat()
 
 
