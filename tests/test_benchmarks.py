@@ -7,12 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 
 from trl_miner.data.benchmarks import BENCHMARKS, load, load_with_record, user_benchmark
+from trl_miner.data.columns import pubmedqa_test_ids
 from trl_miner.data.problems import Problem, accepts_gold, fingerprint, read_problems
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
-from trl_miner.data.reading import find_files, read_file
+from trl_miner.data.reading import find_files, load_data_set, read_file
 from trl_miner.data.worlds import WORLDS
+from trl_miner.grading import configure
 
 HERE = Path(__file__).parent
 SMALL = HERE / "benchmarks"
@@ -36,13 +39,6 @@ def write(path, rows):
 
 
 # The table
-
-
-def test_the_official_test_set_of_pubmedqa_has_500_ids():
-    from trl_miner.data.columns import pubmedqa_test_ids
-
-    assert len(pubmedqa_test_ids()) == 500
-    assert all(found.isdigit() for found in pubmedqa_test_ids())
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)
@@ -70,6 +66,7 @@ def test_fields_that_need_work():
     assert of("olympiadbench")[2].context == "All lines lie in a plane."
     assert of("medqa")[0].options[-1] == "Vitamin K" and len(of("medqa")[0].options) == 5  # the sixth is padding
     assert of("medmcqa")[1].solution == "D"  # cop 3
+    assert len(pubmedqa_test_ids()) == 500
     first = of("pubmedqa")[0]
     assert (first.options, first.solution, first.context) == (
         ("yes", "no", "maybe"), "A", "Tea is drunk.\nAll stayed awake.",
@@ -101,7 +98,16 @@ def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
 def test_a_gold_that_could_never_be_graded_is_not_accepted():
     golds = ["7", "9^{9^{9^{9}}}", "\\frac{", ""]
     problems = [Problem(str(index), "?", gold) for index, gold in enumerate(golds)]
-    assert accepts_gold("math", problems) == [True, False, False, False]
+    configure(workers=1, seconds=0.5)
+    try:
+        assert accepts_gold("math", problems) == [True, False, False, False]
+    finally:
+        configure()
+
+
+@pytest.mark.parametrize(("gold", "is_good"), [("B", True), ("b", True), ("Ice.", True), ("C", False), ("fur", False)])
+def test_a_gold_of_choice_is_a_letter_or_the_text_of_an_option(gold, is_good):
+    assert accepts_gold("choice", [Problem("", "What helps?", gold, ("hat", "ice"))]) == [is_good]
 
 
 def test_a_gold_that_the_grader_refuses_is_named(tmp_path):
@@ -141,23 +147,11 @@ def changed(name, index, **values):
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
         ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
         ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
-        ("math500", 1, {"answer": None}, r"row 1: a gold must not be empty"),
         ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
         ("medmcqa", 1, {"cop": -1}, r"row 1: cop must be a letter or a number from 0: got '-1'"),
         ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got H"),
-        (
-            "medxpertqa",
-            0,
-            {"options": {"A": "x", "C": "y"}},
-            r"options must have the letters A, B, C, ...: got \['A'",
-        ),
-        ("medxpertqa", 0, {"options": "A or B"}, "options must be a list of texts or a text for each letter"),
-        (
-            "pubmedqa",
-            2,
-            {"final_decision": "perhaps"},
-            r"row 2: 'perhaps' is not in list",
-        ),
+        ("medxpertqa", 0, {"options": {"A": "x", "C": "y"}}, r"options must have the letters A, B, C, ...: got \['A'"),
+        ("pubmedqa", 2, {"final_decision": "perhaps"}, r"row 2: 'perhaps' is not in list"),
     ],
 )
 def test_bad_content(name, index, values, message):
@@ -177,44 +171,31 @@ def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
     problems, record = load_with_record(on_hub)
     assert problems == load(small("aime25"), SMALL / "aime25")
     assert record["configs"] == ["AIME2025-I", "AIME2025-II"] and record["commit"] is None
-    with pytest.raises(ValueError, match=r"could not get .*split dev .*--local aime25=PATH"):
-        load(dataclasses.replace(on_hub, split="dev"))
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(ConnectionError, match="AIME2025, config AIME2025-I, split test "):
-        load(BENCHMARKS["aime25"])
+    for missing, named in (
+        (dataclasses.replace(on_hub, split="dev"), "split dev"),
+        (BENCHMARKS["aime25"], "split test"),
+    ):
+        with pytest.raises(ValueError, match=f"config AIME2025-I, {named}, could not be loaded.*--local aime25=PATH"):
+            load(missing)
 
 
 # Files
 
 
 def test_every_kind_of_file_gives_the_same_rows(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [{"a": "1", "b": "two\nlines\u2028here"}, {"a": "2", "b": 'a "quote", a comma'}]
+    """As they are written: `datasets` would make dates of the texts in `c`."""
+    rows = [
+        {"a": "1", "b": "two\nlines\u2028here", "c": "2021-05-05"},
+        {"a": "2", "b": 'a "quote", a comma', "c": "2020-01-01"},
+    ]
     write(tmp_path / "a.jsonl", rows)
     (tmp_path / "b.json").write_text(json.dumps(rows))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
-    (tmp_path / "d.csv").write_text('a,b\n1,"two\nlines\u2028here"\n2,"a ""quote"", a comma"\n', newline="")
+    Dataset.from_list(rows).to_parquet(tmp_path / "c.parquet")
+    content = 'a,b,c\n1,"two\nlines\u2028here",2021-05-05\n2,"a ""quote"", a comma",2020-01-01\n'
+    (tmp_path / "d.csv").write_text(content, newline="")
     for name in ("a.jsonl", "b.json", "c.parquet", "d.csv"):
-        assert read_file(tmp_path / name) == rows, name
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", '{"a": 1}\n{"a": ', "a.jsonl must be a file that can be read: line 2 is no JSON object"),
-        ("b.parquet", "no", "b.parquet must be a file that can be read: "),
-        ("c.json", "[1]", "Row 0 of .*c.json must be an object: got int"),
-        ("d.txt", "", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*d.txt"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_file(tmp_path / name)
-    with pytest.raises(ValueError, match="must be a file, or a folder with"):
-        find_files(tmp_path / "nowhere")
+        assert read_file(tmp_path / name) == rows == load_data_set(str(tmp_path / name))["train"].to_list(), name
 
 
 def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
@@ -224,6 +205,8 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
     assert [file.name for file in find_files(tmp_path, "test")] == ["test-0.parquet"]
     assert len(find_files(tmp_path, "train")) == 2
     assert len(find_files(tmp_path, "validation")) == 3
+    with pytest.raises(ValueError, match="neither a file nor a folder with .jsonl"):
+        find_files(tmp_path / "nowhere")
 
 
 # One's own
@@ -254,9 +237,9 @@ def test_a_benchmark_of_ones_own(tmp_path, rows, grader, expected):
 def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
     empty = write(tmp_path / "a.jsonl", [])
     for name in ("aime24", "a/b", ""):
-        with pytest.raises(ValueError, match="needs a name of letters"):
+        with pytest.raises(ValueError, match="needs a new name of letters"):
             user_benchmark(name, empty)
-    with pytest.raises(ValueError, match="got none in"):
+    with pytest.raises(ValueError, match="has no rows"):
         user_benchmark("mine", empty)
 
 
@@ -311,12 +294,10 @@ def test_a_choice_needs_options_with_letters():
     ("name", "template", "style"),
     [
         ("Qwen/Qwen3-4B-Base", "{{ x }}", "plain"),
-        ("Qwen/Qwen3-4B-Base/", "{{ x }}", "plain"),
         ("meta-llama/Llama-3.1-8B-Instruct", "{{ x }}", "chat"),
         ("meta-llama/Llama-3.1-8B", None, "plain"),
         ("org/database-chat", "{{ x }}", "chat"),
         ("/models/base/Qwen3-4B", "{{ x }}", "chat"),
-        ("qwen2.5_base", "{{ x }}", "plain"),
     ],
 )
 def test_the_style_is_guessed_from_template_and_name(name, template, style):

@@ -1,4 +1,4 @@
-"""Training sets: what is dropped, what overlaps with benchmarks, what is written."""
+"""The paper's training sets: what is dropped, and what is written."""
 
 import dataclasses
 import hashlib
@@ -6,13 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trl_miner.data import arithmetic
-from trl_miner.data.benchmarks import BENCHMARKS, load
-from trl_miner.data.contamination import find_overlaps
-from trl_miner.data.problems import Problem
 from trl_miner.data.prompts import PromptForm, build_prompt
 from trl_miner.data.training_set import (
     Options,
@@ -40,79 +35,17 @@ def tokenizer(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture(scope="module")
-def aime25():
-    return load(dataclasses.replace(BENCHMARKS["aime25"], problems=3), SMALL / "aime25")
-
-
 def read(folder):
     from datasets import load_dataset
 
     return load_dataset(str(folder), split="train", cache_dir=str(Path(folder).parent / "cache"))
 
 
-# Contamination
-
-LONG = "Anna walks from home to school and back again every day of the week except on Sunday"
-
-
-def problem(question, name="p"):
-    return Problem(name, question, "1")
-
-
-WORDS = LONG.split()
-SHORT = "find the sum of the positive divisors of 28"  # 9 words: it overlaps only as a whole
-
-
-@pytest.mark.parametrize(
-    ("question", "known", "kind"),
-    [
-        (r"find \( (\frac{1}{2})^2+3\cdot X \)", r"Find $\left(\dfrac{1}{2}\right)^{2} + 3 \times x$.", "exact"),
-        ("What is $2-3$?", "What is $2+3$?", None),
-        (r"Find the maximum of $\cos x$.", r"Find the maximum of $\sin x$.", None),
-        (f"Yesterday {' '.join(WORDS[-13:])}", LONG, "13-gram"),
-        (f"Yesterday {' '.join(WORDS[2:14])} or so", LONG, None),
-        (SHORT, f"{SHORT.capitalize()}.", "exact"),
-        (f"Please do the following. {SHORT}. Then tell us what you found.", f"{SHORT}.", None),
-        (
-            "Show that $x^2+y^2+z^2=1$ is a sphere",
-            "Solve $x^2+y^2+z^2=1$ for whole numbers",
-            None,
-        ),  # signs are no words
-    ],
-)
-def test_a_question_overlaps_by_thirteen_words_or_as_a_whole(question, known, kind):
-    found = find_overlaps(["nothing", question], {"b": [problem(known)]})
-    assert [(overlap.row, overlap.kind) for overlap in found] == ([(1, kind)] if kind else [])
-
-
-vocabulary = st.sampled_from([f"w{index}" for index in range(6)])
-texts = st.lists(vocabulary, min_size=0, max_size=30)
-
-
-@given(st.lists(texts, max_size=6), st.lists(texts, max_size=6), st.integers(2, 5))
-def test_overlaps_are_those_of_the_definition(questions, problems, n):
-    def overlaps(a, b):
-        runs = {tuple(a[start : start + n]) for start in range(len(a) - n + 1)}
-        return (a == b and bool(a)) or any(tuple(b[start : start + n]) in runs for start in range(len(b) - n + 1))
-
-    benchmark = {"b": [problem(" ".join(words), str(index)) for index, words in enumerate(problems)]}
-    found = {(o.row, int(o.problem)) for o in find_overlaps([" ".join(words) for words in questions], benchmark, n)}
-    assert found == {
-        (row, index)
-        for row, question in enumerate(questions)
-        for index, words in enumerate(problems)
-        if overlaps(question, words)
-    }
-
-
 # DeepScaleR
 
 
-def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25):
-    written = build_deepscaler(
-        tmp_path / "out", Options(tokenizer, "plain"), benchmarks={"aime25": aime25}, source=SMALL / "deepscaler.jsonl"
-    )
+def test_deepscaler_is_cleaned_and_counted(tokenizer, tmp_path):
+    written = build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), SMALL / "deepscaler.jsonl")
     assert written.dropped == {
         "no question or no valid answer": 1,
         "repeated question": 1,
@@ -125,22 +58,16 @@ def test_deepscaler_is_cleaned_counted_and_reported(tokenizer, tmp_path, aime25)
     assert [row["solution"] for row in rows] == ["42", "\\frac{2}{3}", "56"]
     assert {row["source"] for row in rows} == {"deepscaler"}
     assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.")
-    (report,) = map(json.loads, (tmp_path / "out" / "contamination.jsonl").read_text().splitlines())
-    assert report == {
-        "row": 2, "benchmark": "aime25", "problem": "aime25-0", "kind": "exact", "id": "deepscaler-4",
-        "source": "deepscaler", "words": "find the sum of the positive divisors of 28",
-    }  # fmt: skip
     card = (tmp_path / "out" / "README.md").read_text()
     source = hashlib.sha256((SMALL / "deepscaler.jsonl").read_bytes()).hexdigest()
-    for line in ("- deepscaler: 6 rows of", "repeated question: 1", "written: 3", source, "kept: aime25: 1 rows"):
-        assert line in card
+    assert all(line in card for line in ("- deepscaler: 6 rows of", "repeated question: 1", "written: 3", source))
 
 
 def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_path):
     from transformers import AutoTokenizer
 
     options = Options(tokenizer, "chat")
-    build_deepscaler(tmp_path / "out", options, benchmarks={}, source=SMALL / "deepscaler.jsonl")
+    build_deepscaler(tmp_path / "out", options, SMALL / "deepscaler.jsonl")
     prompts = read(tmp_path / "out")["prompt"][:]
     assert [dict(message) for message in prompts[0]] == build_prompt(
         "math", "Find $6\\cdot 7$.", form=PromptForm("chat")
@@ -148,7 +75,6 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert prompt_lengths(prompts, options) == [len(ids) for ids in expected]
-    assert "compared with no benchmark" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
@@ -158,11 +84,11 @@ def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
     longer = json.dumps({"problem": "Find $6\\cdot 7$!?", "answer": "42"})  # one token more
     (tmp_path / "a.jsonl").write_text(f"{short}\n{longer}\n")
     options = Options(tokenizer, "plain", max_prompt_tokens=length)
-    written = build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+    written = build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
     assert written.rows == 1 and written.dropped[f"prompt over {length} tokens"] == 1
     with pytest.raises(ValueError, match="A training set must have rows: all were dropped"):
         options = dataclasses.replace(options, max_prompt_tokens=5)
-        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+        build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +112,7 @@ def test_what_makes_no_training_set_is_named(tmp_path, style, row, message):
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
     options = Options(str(tmp_path / "tokenizer"), style)
     with pytest.raises(ValueError, match=message):
-        build_deepscaler(tmp_path / "out", options, benchmarks={}, source=tmp_path / "a.jsonl")
+        build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
 
 
 # Medical
@@ -212,12 +138,10 @@ ANSWERS = [
 
 
 def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
-    medqa = load(dataclasses.replace(BENCHMARKS["medqa"], problems=3), SMALL / "medqa.jsonl")
     written = build_medical(
         tmp_path / "out",
         Options(tokenizer, "plain"),
         samples_folder=write_answers(tmp_path / "answers", ANSWERS),
-        benchmarks={"medqa": medqa},
         medqa_source=SMALL / "medqa_train.jsonl",
         medmcqa_source=SMALL / "medmcqa_train.jsonl",
     )

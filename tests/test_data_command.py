@@ -1,6 +1,5 @@
 """`trl-miner data`: from local files in the real format to a training set, with a model that filters."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from datasets import load_dataset
 
 from trl_miner import cli
-from trl_miner.data.benchmarks import BENCHMARKS
 
 FILES = Path(__file__).parent / "benchmarks"
 
@@ -24,7 +22,7 @@ def test_a_rewritten_folder_is_read_anew(base_model_folder, tmp_path, capsys):
         rows = [{"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""} for n in range(count)]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         arguments = ["data", "deepscaler", "--tokenizer", str(base_model_folder), "--output", str(tmp_path / "out")]
-        assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}", "--check-against"]) == 0
+        assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}"]) == 0
         assert len(load_dataset(str(tmp_path / "out"), split="train")) == count
         assert f"{count} problems in {tmp_path / 'out'}" in capsys.readouterr().out
 
@@ -51,7 +49,7 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
     golds = {problem.id: problem.solution for problem in problems}
     monkeypatch.setattr(TransformersBackend, "sample", answer)
     arguments = ["data", "medical", "--tokenizer", str(base_model_folder), "--filter-model", str(base_model_folder)]
-    arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--check-against", "--local"]
+    arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--local"]
     arguments += [f"{name}={FILES / name}.jsonl" for name in ("medqa_train", "medmcqa_train")]
     assert cli.main(arguments) == 130
     first = list(asked)
@@ -68,10 +66,8 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["deepscaler", "--check-against"], "--local deepscaler=PATH"),
-        (["deepscaler", "--check-against", "aime"], "--check-against must name benchmarks: got 'aime'"),
-        (["deepscaler", "--check-against", "aime24"], "--local aime24=PATH"),
-        (["deepscaler", "--max-prompt-tokens", "0", "--check-against"], "prompt"),
+        (["deepscaler"], "--local deepscaler=PATH"),
+        (["deepscaler", "--max-prompt-tokens", "0"], "prompt"),
     ],
 )
 def test_what_is_missing_is_named_with_its_flag(base_model_folder, tmp_path, arguments, message, capsys):
@@ -81,16 +77,6 @@ def test_what_is_missing_is_named_with_its_flag(base_model_folder, tmp_path, arg
     assert cli.main(command) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "train.parquet").exists()
-
-
-def test_contamination_is_removed_on_request(base_model_folder, tmp_path, monkeypatch):
-    """Of its 3 clean rows DeepScaleR's file shares one with AIME 2025."""
-    monkeypatch.setitem(BENCHMARKS, "aime25", dataclasses.replace(BENCHMARKS["aime25"], problems=3))
-    arguments = ["data", "deepscaler", "--tokenizer", str(base_model_folder), "--check-against", "aime25"]
-    arguments += ["--local", f"aime25={FILES / 'aime25'}", f"deepscaler={FILES / 'deepscaler.jsonl'}"]
-    for flag, left in (([], 3), (["--decontaminate"], 2)):
-        assert cli.main([*arguments, "--output", str(tmp_path / str(left)), *flag]) == 0
-        assert len(load_dataset(str(tmp_path / str(left)), split="train")) == left
 
 
 def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):

@@ -10,12 +10,13 @@ import torch
 from scipy import stats
 from scipy.special import logit
 
-from trl_miner.data import forks
 from trl_miner.data.base_model import BaseModelSettings, _new_model
+from trl_miner.data.worlds import WORLDS
 from trl_miner.runs.runs_file import read_runs
 
 REPOSITORY = Path(__file__).parent.parent
 FORKS = REPOSITORY / "recipes" / "forks"
+forks = WORLDS["trl_miner/forks"]
 TABLES = (FORKS / "tables.md").read_text()
 INTERVAL = r"[+-]\d\.\d\d \([+-]\d\.\d\d to [+-]\d\.\d\d\)"
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))

@@ -13,25 +13,16 @@ def graded(answer, gold, **kwargs):
     return grade("math", [answer], [gold], **kwargs)[0]
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "verdict"),
-    [
-        (r"so it is \boxed{17}.", "17", 1.0),
-        (r"so it is \boxed{18}.", "17", 0.0),
-        (r"\boxed{17}", r"\boxed{17}", 1.0),  # the gold is already boxed
-        (r"\boxed{ 17 }", r"Hence $x=\boxed{17}$, as claimed.", 1.0),  # the gold is a whole solution
-        (r"\boxed{\dfrac{2}{4}}", r"\frac12", 1.0),
-        (r"\boxed{0.5}", r"\frac{1}{2}", 1.0),
-        (r"\boxed{\frac{1}{3}}", r"\frac{1}{2}", 0.0),
-        (r"\boxed{\sqrt{8}}", r"2\sqrt{2}", 1.0),
-        (r"\boxed{x = 5}", "5", 1.0),
-        (r"\boxed{007}", "7", 1.0),  # not plain integers: math-verify decides
-        (r"\boxed{1,000}", "1000", 1.0),
-        (r"\boxed {17}", "17", 1.0),
-    ],
-)
-def test_verdicts(answer, gold, verdict):
-    assert graded(answer, gold).is_correct == verdict
+def rows_of(name):
+    """The rows of a table, without its head; whoever changes a rule adds rows."""
+    return [line.split("\t") for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def test_verdicts():
+    """Of infinities, tiny numbers, false statements, words, dates, units, blanks, several unknowns."""
+    rows = rows_of("verdicts.tsv")
+    verdicts = grade("math", [text for _, text, _ in rows], [gold for gold, *_ in rows])
+    assert not [row for row, verdict in zip(rows, verdicts, strict=True) if verdict.is_correct != (row[2] == "1")]
 
 
 @pytest.mark.parametrize("gold", ["17", "-3", r"\frac{1}{2}", "(1, 2)", r"\{1, 2\}", r"\text{blue}", "x^2 + 1", "@#"])
@@ -75,102 +66,14 @@ def test_what_is_no_finite_number_equals_no_finite_gold(gold):
     assert not [answer for answer in INFINITE if math_answers.is_correct((answer,), "", gold)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "verdict"),
-    [
-        (r"\infty", r"+\infty", True),
-        (r"-\infty", r"\infty", False),
-        (r"\lim_{x\to\infty} x", r"\infty", True),
-        (r"[1, \infty)", r"x \ge 1", True),  # a range ends there
-        (r"(-\infty, 5)", r"-\infty < x < 5", True),
-        (r"\sum_{n=1}^{\infty} \frac{1}{2^n}", "1", True),  # a bound
-        (r"\lim_{x\to\infty} \frac{x}{x + 1}", "1", True),
-        (r"2 \cdot 10^{-20}", r"3 \cdot 10^{-20}", False),  # math-verify cuts off what is below 1e-15
-        (r"2 \cdot 10^{-20}", r"2 \times 10^{-20}", True),
-        ("0.0000001", "0", False),
-        ("0.333333", r"\frac{1}{3}", True),
-        ("17 = 5", "5", False),
-        ("x = 17 = 5", "5", False),
-        ("2 + 3 = 5", "5", True),
-        (r"\frac{10}{3} = 3.33", "3.33", True),
-        (r"60\text{ min} = 1\text{ h}", "60", True),
-        ("12_3", "12_5", False),
-        ("12_3", "12_{3}", True),
-        (r"5\%", "5", True),
-        (r"5\text{ or 6}", "5", False),  # math-verify drops what it takes for units
-        (r"5\text{ cm} + 6\text{ cm}", "5", False),
-        (r"5\text{ cm} + 6\text{ cm}", "11", True),
-        (r"3\text{ cats}, 5\text{ dogs}", "3", False),
-        ("3, 5", r"3\text{ cats}, 5\text{ dogs}", True),
-        (r"5\text{ kg m}^2\text{/s}^{2}", "5", True),
-        (r"9.8\ \mathrm{m/s^2}", "9.8", True),
-        ("12", r"12\text{ cm^{-2}}", True),
-        (r"5\text{ or -5}", "5", False),
-        (r"(\text{June 20})", r"\text{June 20}", True),
-        (r"6 \fbox{5}", "5", False),
-        (r"\boxed{5}", "5", True),
-        ("1 2", "3", False),  # sympy adds up numbers that stand side by side
-        ("x = 2(3)", "5", False),
-        (r"5\text{ m } 3\text{ cm}", "8", False),
-        ("3 2", "3  2", True),
-        (r"10\,000", "10 000", True),
-        ("10000", "10 000", True),
-        (r"10\ 000.5", "10000.5", True),
-        ("0", r"10\,000", False),
-        ("1 1/2", "1", False),
-        ("-1 1/2", "-1.5", True),
-        ("3 125/256", r"\frac{893}{256}", True),
-        ("1 000/3", r"\frac{1000}{3}", True),
-        (r"\log_2 256", "8", True),
-        (r"\frac 1 2", "0.5", True),
-        (r"\begin{pmatrix} 1 \\ 100 \end{pmatrix}", r"\begin{pmatrix} 1 \\ 100 \end{pmatrix}", True),
-    ],
-)
-def test_infinities_tiny_numbers_false_statements_words_and_blanks(answer, gold, verdict):
-    assert math_answers.is_correct((answer,), "", gold) is verdict
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold", "verdict"),
-    [
-        ("y = 4, x = 3", "(3, 4)", True),
-        ("y = 4, x = 3", "(4, 3)", False),
-        ("z = 1, y = 2, x = 3", "(3, 2, 1)", True),
-        ("m = 2, b = 5", "(2, 5)", True),  # of other unknowns the order as written is all that is known
-    ],
-)
-def test_x_y_and_z_stand_in_their_order_however_they_are_written(answer, gold, verdict):
-    assert math_answers.is_correct((answer,), "", gold) is verdict
-
-
-def test_verdicts_agree_with_the_table_on_a_third_of_it():
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_verdicts_agree_with_the_table(step):
     """The table holds a fair reader's verdict and ours, which accepts nothing that the reader rejects."""
-    lines = (GOLDEN / "answers.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    rows = [line.split("\t") for line in lines]
+    rows = rows_of("answers.tsv")
     assert len(rows) > 1500 and not [row for row in rows if (row[3], row[5]) == ("0", "1")]
-    rows = rows[::3]
+    rows = rows[::step]
     verdicts = grade("math", [rf"So it is \boxed{{{row[2]}}}." for row in rows], [row[1] for row in rows])
     assert not [row for row, v in zip(rows, verdicts, strict=True) if v.is_correct != (row[5] == "1")]
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold", "verdict"),
-    [
-        (r"\text{July 20}", r"20\text{ July}", True),
-        ("20th of July 2019", r"\text{July 20}", True),  # a year that only one of them has does not count
-        (r"\text{June 20}", r"20\text{ July}", False),
-        (r"20\text{ June}", r"20\text{ July}", False),
-        (r"\text{July 21}", r"20\text{ July}", False),
-        (r"\text{July}", r"20\text{ July}", False),
-        (r"\text{Tue}", r"\text{Tuesday}", True),
-        (r"3:45\text{ AM}", r"3:45\text{ PM}", False),
-        (r"3:45\text{ p.m.}", r"3:45\text{ PM}", True),
-        ("x y", "x - y", False),  # a hyphen stands between words, a minus between variables
-        (r"\text{St. John-Smith}", r"\text{St John Smith}", True),
-    ],
-)
-def test_dates_halves_of_the_day_and_hyphens(answer, gold, verdict):
-    assert math_answers.is_correct((answer,), "", gold) is verdict
 
 
 def test_a_box_cut_off_at_the_length_limit_is_no_answer():
@@ -259,43 +162,13 @@ def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monk
 DRUGS = ("Aspirin", "Ibuprofen", "St. John's wort", "0.5 mg of digoxin", "None of the above")
 
 
-@pytest.mark.parametrize(
-    ("answer", "letter"),
-    [
-        ("The answer is B", "B"),
-        ("the answer is: (b).", "B"),
-        ("**The answer is B.** That is all.", "B"),
-        ("The answer is B. Ibuprofen", "B"),
-        ("The answer is option B) ibuprofen.", "B"),
-        ("The answer is\n\n Ibuprofen", "B"),
-        (r"The answer is \boxed{\text{B}}.", "B"),
-        ("The answer is `ibuprofen'", "B"),
-        ("The answer is ibuprofen (B).", "B"),
-        ("The answer is St. John's wort. It induces CYP3A4.", "C"),
-        ("The answer is 0.5 mg of digoxin.", "D"),
-        ("The answer is A. No, wait. The answer is E.", "E"),  # the last one
-        ("The answer is not aspirin.", None),
-        ("The answer is aspirin or ibuprofen.", None),
-        ("The answer is A, B and C.", None),
-        ("The answer is A. B.", None),  # two
-        ("The answer is A. Ibuprofen", None),  # the letter of one, the text of another
-        ("The answer is F.", None),
-        (r"The answer is \(B\).", "B"),
-        ("The answer is B – ibuprofen", "B"),
-        ("The answer is B, ibuprofen!", "B"),
-        ("The answer is B, aspirin", None),
-        ("The answer is B, not A", None),
-        ("The answer is “Ibuprofen”。", "B"),
-        ("The answer is a drug.", None),  # no letter
-        ("The answer is", None),
-        ("The answer isB", None),
-        ("Aspirin", None),
-        ("", None),
-    ],
-)
-def test_choices(answer, letter):
-    index = chosen(answer, DRUGS)
-    assert (None if index is None else "ABCDE"[index]) == letter
+def test_choices():
+    """Of DRUGS, by letter, text or both; none where two are named, or another one is denied."""
+    wrong = []
+    for answer, letter in rows_of("choices.tsv"):
+        index = chosen(answer.replace(r"\n", "\n"), DRUGS)
+        wrong += [answer] * (("" if index is None else "ABCDE"[index]) != letter)
+    assert not wrong
 
 
 def test_a_choice_is_right_by_letter_or_text_of_the_gold():

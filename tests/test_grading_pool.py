@@ -142,9 +142,9 @@ def test_memory_is_bounded(pool):
 def test_the_budget_and_ctrl_c_end_a_batch_and_leave_the_pool_usable(pool):
     pool.run([job("x"), job("y")])
     bombs = [job(f"{bomb} + {i}") for i in range(10) for bomb in BOMBS]
-    outcomes = scores(pool.run([job("17.0"), *bombs], budget=1.5))
+    outcomes = scores(pool.run([job("17.0"), *bombs], budget=0.8))
     assert outcomes[0] is True and outcomes[-1] == "budget" and len(outcomes) == 51
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         pool.run(bombs)
     assert scores(pool.run([job("17.0")])) == [True]
@@ -196,9 +196,8 @@ def test_every_answer_is_graded_in_the_same_state():
             print(state())
             worker.grade(worker.Job((answer,), "", r"\\frac{5}{1}", True))
     """
-    runs = [script(code, PYTHONHASHSEED="0") for _ in range(2)]
-    lines = [line for run in runs for line in run.communicate(timeout=60)[0].splitlines()]
-    assert len(lines) == 6 and len(set(lines)) == 1
+    lines = script(code, PYTHONHASHSEED="0").communicate(timeout=60)[0].splitlines()
+    assert len(lines) == 3 and len(set(lines)) == 1
 
 
 def script(code, **environment):
@@ -313,12 +312,10 @@ def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):
         Pool(workers=1).run([job("x")])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"), [({"workers": 0}, "at least 1: got 0"), ({"seconds": 0}, "positive")]
-)
-def test_bad_settings_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Pool(**arguments)
+@pytest.mark.parametrize("settings", [{"workers": 0}, {"seconds": 0}])
+def test_a_pool_without_workers_or_time_is_refused(settings):
+    with pytest.raises(ValueError, match="got 0"):
+        Pool(**settings)
 
 
 def test_the_ranks_of_one_machine_share_its_cpus(monkeypatch):

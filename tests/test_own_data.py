@@ -14,7 +14,7 @@ from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import main
-from trl_miner.training_data import load_data
+from trl_miner.training_data import check_golds, load_data
 
 GSM8K = [
     {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
@@ -38,7 +38,7 @@ def load(name, model="", mixture=None, **keys):
     [
         ("a.jsonl", None, ["5", "2,400"]),
         ("a.parquet", None, ["5", "2,400"]),
-        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4.0", "0.5"]),
+        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4", "0.5"]),
         ("a.csv", "question;answer\nWhat is half of 5?;2,5\n", ["2,5"]),
         ("a.csv", "\ufeffquestion\tanswer\nWhat is half of 5?\t2,5\n", ["2,5"]),
     ],
@@ -56,22 +56,25 @@ def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
     assert rows[0]["prompt"] == build_prompt("math", first["question"]) and first.keys() == {"question", "answer"}
 
 
+def test_rows_may_lack_columns_and_mix_types(tmp_path):
+    rows = [{"q": "1 + 1?", "a": 2}, {"q": "a or b?", "a": "b", "level": 1}]
+    assert load(write_rows(tmp_path / "a.jsonl", rows))["train"].to_list() == [{**rows[0], "level": None}, rows[1]]
+
+
 UNREADABLE = {
-    "head.csv": ("question,answer\n", "must have rows: .*head.csv has none"),
-    "nothing.csv": ("", "must have rows"),
-    "nothing.jsonl": ("", "must have rows"),
-    "list.json": ("[]", "must have rows"),
-    "latin.csv": (
-        "question,answer\n1 + 1?,2\nWie groß?,3\n".encode("latin-1"),
-        "latin.csv must be a file that can be read: .utf-8. codec",
-    ),
-    "commas.csv": ("question,answer\nWhat is 1,000 + 1?,1001\n", "has 3 cells under 2 names: .* need quotes"),
-    "later.csv": ("question,answer\n1 + 1?,2\nWhat is 1,000 + 1?,1001\n", "Expected 2 fields in line 3, saw 3"),
+    "head.csv": ("question,answer\n", "head.csv has no rows"),
+    "nothing.jsonl": ("", "nothing.jsonl has no rows"),
+    "latin.csv": ("question,answer\nWie groß?,3\n".encode("latin-1"), "latin.csv cannot be read: .utf-8. codec"),
+    "commas.csv": ("question,answer\n1 + 1?,2\n1,000 + 1?,1001\n", "Row 1 of .* has more cells than .*: quote"),
+    "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
+    "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
+    "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
+    "words.txt": ("words", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*words.txt"),
 }
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_file_that_cannot_be_used_is_told_with_the_reason(tmp_path, name):
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, name):
     content, message = UNREADABLE[name]
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ValueError, match=message):
@@ -109,12 +112,9 @@ def test_the_form_of_a_prompt(form, prompt):
     assert (built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]) == prompt
 
 
-def test_a_stream_is_read_and_checked_as_well(tmp_path):
+def test_a_stream_is_read_as_well(tmp_path):
     path = write_rows(tmp_path / "train.jsonl", GSM8K)
     assert [row["solution"] for row in load(path, dataset_streaming=True, **KEYS)["train"]] == ["5", "2,400"]
-    rows = load(path, dataset_streaming=True, **KEYS | {"answer_pattern": "The answer: (.+)"})["train"]
-    with pytest.raises(ValueError, match="finds none in row 0"):
-        next(iter(rows))
 
 
 def test_a_mixture_is_trls_own_with_shares(tmp_path):
@@ -133,7 +133,7 @@ def test_a_mixture_is_trls_own_with_shares(tmp_path):
         ({**KEYS, "dataset_options_column": "choices"}, "dataset_options_column must name a column: got 'choices'"),
         (
             {**KEYS, "answer_pattern": "The answer: (.+)"},
-            "finds none in row 0, which ends with .*#### 5",
+            "finds none in row 0 of the column answer, which ends with .*#### 5",
         ),
         ({**KEYS, "answer_pattern": "("}, "answer_pattern must be a regular expression"),
         ({"prompt_template": "Question:"}, "prompt_template must say where the question goes"),
@@ -159,28 +159,28 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
     assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in (str(error.value) if is_bad else said)
 
 
-def test_a_run_stops_before_the_model_where_golds_are_worked_solutions(tmp_path, monkeypatch):
+@pytest.mark.parametrize("empty", ["", '"  "', "NaN"])
+@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
+def test_a_row_without_an_answer_is_named(tmp_path, empty, place):
+    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
+    golds = [empty if row == place else str(row + 1) for row in range(40)]
+    (tmp_path / "train.csv").write_text("q,a\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
+    keys = dict(dataset_prompt_column="q", dataset_solution_column="a")
+    data = load(str(tmp_path / "train.csv"), **keys)
+    with pytest.raises(ValueError, match=rf"column a must hold an answer.*1 of 40 have none.* row {place} "):
+        check_golds(MinerScriptArguments(dataset_name=str(tmp_path / "train.csv"), **keys), data)
+
+
+@pytest.mark.parametrize("answer", ["answer", "note"])
+def test_a_run_stops_before_the_model_where_golds_are_bad(tmp_path, answer, monkeypatch):
+    """Worked solutions, and rows without an answer."""
     monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
-    path = write_rows(tmp_path / "train.jsonl", GSM8K)
-    options = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
+    path = write_rows(tmp_path / "train.jsonl", [{**row, "note": ""} for row in GSM8K])
+    options = ["--dataset_prompt_column", "question", "--dataset_solution_column", answer]
     options += ["--prompt_style", "plain", "--model_name_or_path", "trl_miner/arithmetic"]
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern"):
+    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern|2 of 2 have none"):
         main(["--dataset_name", path, *options])
-
-
-@pytest.mark.parametrize("empty", ["", "  ", '"  "', "NaN"])
-@pytest.mark.parametrize("place", [0, 30])  # the first golds are graded, too
-def test_a_row_without_an_answer_is_named_before_the_model_loads(policy, tmp_path, empty, place, monkeypatch):
-    """A row below the first 20, which are graded, trained as one that no rollout gets right."""
-    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("it was built"))
-    path = tmp_path / "train.csv"
-    golds = [empty if row == place else str(row + 1) for row in range(40)]
-    path.write_text("question,answer\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
-    words = f"--model_name_or_path {policy} --dataset_name {path} --output_dir {tmp_path}/run --held_out 0 "
-    words += "--dataset_prompt_column question --dataset_solution_column answer --use_cpu true --bf16 false"
-    with pytest.raises(ValueError, match=rf"column answer must hold an answer.*1 of 40 have none.* row {place} "):
-        main(words.split())
 
 
 def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):

@@ -24,6 +24,20 @@ WITHOUT_ANSWER = {"boxnet", "rush_hour"}
 TAKES_ANYTHING = {"game_of_life_halting"}  # where the answer is False, it takes every text but True for that
 
 
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Make problems without a process of their own, which takes seconds to start."""
+    monkeypatch.setattr("trl_miner.data.reasoning_gym.make_rows", lambda *args, **named: [*draw_rows(*args, **named)])
+
+
+@pytest.fixture(scope="module")
+def one_worker():
+    """For all scores: it imports reasoning-gym once."""
+    configure(workers=1, seconds=0.5)
+    yield
+    configure()
+
+
 def rows_of(name, config=(), split="train", size=1):
     """Rows made in this process, without a process of their own."""
     return list(draw_rows([Part(name, dict(config))], split, size, 0))
@@ -36,6 +50,7 @@ def problems_of(rows):
 # The families
 
 
+@pytest.mark.slow
 def test_every_family_accepts_its_own_answer_and_no_other():
     """In the worker processes, from the text that a data set holds."""
     rows = [row for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"}) for row in rows_of(name)]
@@ -67,6 +82,7 @@ def test_no_problem_is_twice_in_a_split_or_in_both():
     assert [row["question"] for row in more[:100]] == test  # a larger size only appends
 
 
+@pytest.mark.slow
 def test_problems_do_not_depend_on_the_process(monkeypatch):
     """Families such as these iterate over sets, whose order is another one in each process."""
     made = []
@@ -93,7 +109,7 @@ def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
         (Part("chain_sum", {"max_term": 3}), 1, "unexpected keyword argument 'max_term'.*Change task_config"),
         (Part("chain_sum", {"max_terms": 1}), 1, "max_terms must be >= min_terms"),
         (Part("chain_sum", {"max_terms": "many"}), 1, "with the settings {'max_terms': 'many'} cannot be made"),
-        (Part("chain_sum", {**SUM.config, "max_terms": 2}), 200, "no new one after [0-9]+. Ask for fewer"),
+        (Part("chain_sum", {**SUM.config, "max_terms": 2}), 200, "no new one after [0-9]+ .*Ask for fewer"),
     ],
 )
 def test_what_a_family_does_not_take_is_named(part, size, message):
@@ -113,14 +129,6 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
             "FAMILY, .* which takes task_config; .*got reasoning_gym/chain_sum",
         ),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
-        (
-            {"dataset_name": "reasoning_gym", "tasks": [{"name": "gcd", "weight": 0}]},
-            "tasks: 0.weight: Input should be greater than 0",
-        ),
-        (
-            {"dataset_name": "reasoning_gym/gcd", "task_config": "7"},
-            "task_config: 0.config: Input should be a valid dict",
-        ),
         ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks and task_config are for dataset_name reason"),
         ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
@@ -133,7 +141,7 @@ def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):
         MinerScriptArguments(**settings)
 
 
-def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels():
+def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_this_process, one_worker):
     part = Part("chain_sum", {"max_terms": 3, "allow_negation": True})
     assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
     assert benchmark_parts(benchmark_name(part)) == [part]
@@ -143,7 +151,7 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels():
     assert record["split"] == "test" and record["reasoning_gym"]
 
 
-def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys):
+def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys, in_this_process, one_worker):
     """With a mixture, held-out problems with levels, and the command that the run ends with."""
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -184,7 +192,7 @@ def test_where_an_answer_is_found(text, answer):
     assert find_answer(text) == answer
 
 
-def test_part_of_the_reward_is_paid_for_marked_answers_only():
+def test_part_of_the_reward_is_paid_for_marked_answers_only(one_worker):
     """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is 2 of 8."""
     task = repr({"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}})
     texts = ["<answer>17</answer>", "17", "<answer>it is 17</answer>", "it is 17", "18", ""]
@@ -194,7 +202,7 @@ def test_part_of_the_reward_is_paid_for_marked_answers_only():
     assert [verdict.answer for verdict in verdicts] == ["17", "17", "it is 17", "it is 17", "18", None]
 
 
-def test_a_problem_that_cannot_be_read_scores_none():
+def test_a_problem_that_cannot_be_read_scores_none(one_worker):
     tasks = ["no literal", repr({"family": "none", "config": {}})]
     assert task_reward(["<answer>1</answer>"] * 2, tasks) == [None, None]
 
@@ -209,10 +217,7 @@ def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_an_answer_that_takes_forever_scores_none():
+@pytest.mark.slow
+def test_an_answer_that_takes_forever_scores_none(one_worker):
     (row,) = rows_of("countdown")
-    configure(seconds=0.5)
-    try:
-        assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]
-    finally:
-        configure()
+    assert task_reward(["<answer>9**9**9**9</answer>"], [row["task"]]) == [None]

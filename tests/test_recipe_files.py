@@ -49,7 +49,7 @@ def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
         "study/strategies.py",
         "study/world.py",
     }
-    scripts |= {"forks/analysis.py", "forks/both_sides.py", "forks/gates.py", "forks/identity.py"}
+    scripts |= {f"forks/{name}.py" for name in ("analysis", "both_sides", "gates", "identity", "world")}
     guides = {str(path.relative_to(RECIPES)) for path in RECIPES.glob("*/README.md")}
     assert shipped | scripts | guides == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped

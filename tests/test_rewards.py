@@ -1,13 +1,11 @@
 """TRL's side of the verifiers: shapes of completions, None, what is logged. The rules themselves: test_grading.py."""
 
-import logging
 import threading
-from types import SimpleNamespace
 
 import pytest
 
 from trl_miner import grading
-from trl_miner.rewards import choice_reward, math_reward, random_reward
+from trl_miner.rewards import choice_reward, math_reward
 
 BOMB = r"\boxed{9^{9^{9^{9}}}}"
 
@@ -56,23 +54,19 @@ def test_unboxed_answers_are_accepted_on_request():
     assert math_reward(said, ["0.5"], accept_unboxed=True) == [1.0]
 
 
-@pytest.mark.parametrize("where", ["main", "thread"])
-def test_what_is_not_graded_is_none_counted_and_said(where, caplog):
+def test_what_is_not_graded_is_none_counted_and_said(caplog):
+    """In a thread, where math-verify's own limits do not work."""
     logged, found = {}, []
-    grading.configure(workers=2, seconds=0.5)
+    grading.configure(workers=1, seconds=0.3)
 
     def reward():
         completions = [r"\boxed{0.5}", BOMB, r"\boxed{1}", r"\boxed{17}"]
         found.extend(math_reward(completions, ["1/2", "17", "", "17"], log_metric=logged.__setitem__))
 
     try:
-        with caplog.at_level(logging.WARNING):
-            if where == "main":
-                reward()
-            else:
-                thread = threading.Thread(target=reward)
-                thread.start()
-                thread.join(60)
+        thread = threading.Thread(target=reward)
+        thread.start()
+        thread.join(60)
     finally:
         grading.configure()
     assert found == [1.0, None, None, 1.0]
@@ -83,16 +77,9 @@ def test_what_is_not_graded_is_none_counted_and_said(where, caplog):
 
 def test_the_time_of_a_batch_is_limited(caplog):
     completions = [rf"\boxed{{9^{{9^{{9^{{9}}}}}} + {i}}}" for i in range(20)] + [r"\boxed{17}"]
-    # 20 bombs of 5 s each; the answer that needs no mathematics is graded all the same
-    assert math_reward(completions, ["17"] * 21, batch_seconds=1.0) == [None] * 20 + [1.0]
+    grading.configure(workers=2, seconds=1.0)
+    try:  # 20 bombs of 1 s each; the answer that needs no mathematics is graded all the same
+        assert math_reward(completions, ["17"] * 21, batch_seconds=0.5) == [None] * 20 + [1.0]
+    finally:
+        grading.configure()
     assert "20 left over when the batch's time was up" in caplog.text
-
-
-def test_a_random_reward_is_even_and_knows_the_step_but_not_the_answer():
-    def toss(step, answers):
-        return random_reward(["?"] * len(answers), answers, trainer_state=SimpleNamespace(global_step=step))
-
-    same, other = ["x"] * 1000, [r"\boxed{1}"] * 1000
-    assert 400 < sum(toss(1, same)) < 600 and 400 < sum(toss(1, other)) < 600
-    assert toss(1, same) == toss(1, same) and toss(1, same) != toss(2, same)
-    assert random_reward([], []) == []

@@ -19,6 +19,7 @@ from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 
 from trl_miner import MinerGRPOTrainer, cli, tools, train
+from trl_miner.data import reasoning_gym
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination
 from trl_miner.doctor.context import FAILED, this_machine
@@ -53,7 +54,7 @@ TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
 
 def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(recipe, monkeypatch):
     monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
-    changes = dict(tools=TOOLS, tool_seconds=0.5, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
+    changes = dict(tools=TOOLS, tool_seconds=0.1, rollout_func="agents.rollouts", reward_funcs=["agents.reward"])
     changes |= dict(log_token_credit=1, max_tool_calling_iterations=1)
     changes |= dict(held_out=3, score_samples=5)
     path = recipe(**changes)
@@ -69,7 +70,7 @@ def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_
     said = {message["content"] for row in trainer._logs["completion"] for message in row if message["role"] == "tool"}
     assert said == {"42"} | {
         str({"error": text})
-        for text in ("hang took longer than 0.5 seconds", "leave ended with SystemExit", "too long to say")
+        for text in ("hang took longer than 0.1 seconds", "leave ended with SystemExit", "too long to say")
     }
     (advantages,) = trainer.token_advantages
     assert (advantages[is_tools] == 0).all() and advantages.abs().sum() > 0
@@ -125,7 +126,7 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
 WRONG = {
     "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
     "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
-    "no docstring": (dict(tools=["agents.undocumented"]), "a docstring that describes"),
+    "no docstring": (dict(tools=["agents.undocumented"]), "that describes it and each argument"),
     "a class": (dict(tools=["agents.Counter"]), "agents.Counter is not (it is a type)"),
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
     "a method of a tool's name": (dict(tools=["agents.add"], environment_factory="agents.Adder"), "got 'add' twice"),
@@ -184,6 +185,26 @@ def test_a_call_that_hangs_ends_in_time_and_leaves_no_alarm(tool):
         tools.limited(wraps(busy)(tool), 0.5)()
     assert time.monotonic() - start < 20
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (handler, (0, 0))
+
+
+class Waiting(agents.Counter):
+    def wait(self, seconds: int):
+        """Wait.
+
+        Args:
+            seconds: How long.
+        """
+        time.sleep(seconds)
+        return self.count(1) + 10
+
+
+def test_the_tools_of_an_environment_have_the_limit_and_share_a_state():
+    environment = tools.load_environments(f"{__name__}.Waiting", 0.2)()
+    environment.reset(solution="1")
+    with pytest.raises(TimeoutError, match="wait took longer than 0.2 seconds"):
+        environment.wait(60)
+    # one tool that calls another gets a number, and the model gets text
+    assert (environment.wait(0), environment.count(by=2), type(environment)) == ("11", "3", Waiting)
 
 
 def test_an_async_tool_has_the_same_limit():
@@ -270,7 +291,8 @@ def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
 
 @pytest.fixture
 def calculator(monkeypatch):
-    """The module beside the recipe."""
+    """The module beside the recipe; its problems are made in this process, as another one takes seconds to start."""
+    monkeypatch.setattr(reasoning_gym, "make_rows", lambda *args, **named: [*reasoning_gym.draw_rows(*args, **named)])
     monkeypatch.syspath_prepend(CALCULATOR)
     return importlib.import_module("calculator")
 

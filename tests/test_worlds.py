@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trl_miner.data import arithmetic, forks
+from trl_miner.data import arithmetic
 from trl_miner.data.arithmetic import solution
 from trl_miner.data.chains import problem
 from trl_miner.data.worlds import WORLDS
@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 seeds = st.integers(0, 2**32)
 levels = st.sampled_from(arithmetic.LEVELS)
 chain_lengths = st.integers(1, 10)
+forks = WORLDS["trl_miner/forks"]
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 TOKENIZERS = {name: world.build_tokenizer() for name, world in WORLDS.items()}
 

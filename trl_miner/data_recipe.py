@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from .data.reading import BUILDERS, load_data_set
+from .data.reading import SUFFIXES, load_data_set
 from .data.reasoning_gym import is_task
 from .data.worlds import WORLDS
 from .recipe_files import shipped
@@ -62,7 +62,7 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
 
 def is_data(name: str) -> bool:
     """Return whether a word names a data set rather than a recipe: a data file, a task, or OWNER/NAME on the Hub."""
-    if Path(name).suffix.lower() in BUILDERS or name in WORLDS or is_task(name):
+    if Path(name).suffix.lower() in SUFFIXES or name in WORLDS or is_task(name):
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
     is_recipe = Path(name).suffix in (".yaml", ".yml") or any(Path(f"{name}{end}").exists() for end in ("", ".yaml"))
@@ -93,7 +93,7 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     train = data[split]
     if given.get("dataset_test_split", "test") not in data:
         run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
-    settings = guess_settings(name, train.column_names, [*train.take(ROWS)], given)
+    settings = guess_settings(name, train.take(ROWS), given)
     return recipe | settings | {key: value for key, value in run.items() if key not in settings}
 
 

@@ -14,7 +14,7 @@ from .importing import did_you_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-OWN_REWARDS = ("math_reward", "choice_reward", "task_reward", "random_reward")
+OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
 TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
 # Ours and TRL's: 1 is right.
 KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
@@ -72,13 +72,8 @@ def show_ends(answers: Iterable[str]) -> str:
 def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
     """Return the reward functions that decide what is correct.
 
-    They are the chosen ones; else the only one; else the known verifiers, those with a weight before those with a
-    weight of 0; else all that have one, as a guess.
-
-    Args:
-        names: Of all reward functions, as TRL logs them.
-        chosen: The setting `correct_reward_func`: a name, or several joined by "+".
-        weights: Of all reward functions; default: none is 0.
+    They are the chosen ones (`correct_reward_func`: a name, or several joined by "+"); else the only one; else the
+    known verifiers, those with a weight before those with a weight of 0; else all that have one, as a guess.
     """
     listed, every = ", ".join(names), range(len(names))
     weighted = [i for i in every if weights is None or weights[i]] or [*every]
@@ -86,8 +81,7 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
         wanted = [chosen] if chosen in names else [name.strip() for name in str(chosen).split("+")]
         if not set(wanted) <= set(names):
             raise ValueError(
-                f"correct_reward_func must name one of the reward functions, or several joined by '+': got "
-                f"{chosen!r}, there are {listed}."
+                f"correct_reward_func must name reward functions, joined by '+': got {chosen!r}, there are {listed}."
             )
         return _verifier([i for i in every if names[i] in wanted], names, "correct_reward_func")
     if len(names) == 1:

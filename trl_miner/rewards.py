@@ -7,7 +7,6 @@ task may also give part of the reward. TRL counts a rollout with None neither wa
 
 # one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type": "text", "text": ...}]}]
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -45,13 +44,7 @@ def math_reward(
         accept_unboxed: Look for a final answer in completions without a box too.
         batch_seconds: Wall time for the whole batch, in seconds, with waiting for other threads that grade; what is
             not graded by then scores None.
-        **kwargs: The other columns of the batch, which TRL passes; unused.
-
-    Returns:
-        B rewards, each 1.0, 0.0 or None.
-
-    Raises:
-        ValueError: There is not one gold per completion.
+        **kwargs: The other columns of the batch, which TRL passes; unused, as in the functions below.
     """
     texts = [text_of(completion) for completion in completions]
     verdicts = grade("math", texts, solution, unboxed=accept_unboxed, budget=batch_seconds)
@@ -63,17 +56,7 @@ def choice_reward(
 ) -> list[float | None]:
     """Reward the right option after "The answer is" with 1.0, anything else with 0.0.
 
-    Args:
-        completions: B completions, plain strings or conversations.
-        solution: B golds: the letter of the right option, or its text.
-        options: The texts of the options of each question, B lists.
-        **kwargs: The other columns of the batch, which TRL passes; unused.
-
-    Returns:
-        B rewards, each 1.0, 0.0, or None where the gold is none of the options.
-
-    Raises:
-        ValueError: There is not one gold and one list of at most 26 options per completion.
+    A gold in `solution` is the letter of the right option or its text; None where it is none of the `options`.
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)
@@ -84,44 +67,12 @@ def task_reward(
 ) -> list[float | None]:
     """Reward an answer to a problem of reasoning-gym with the score of its family's own scorer, 0.0 to 1.0.
 
-    1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another form. The answer is
-    what stands between the last `<answer>` and `</answer>`, else in the last `\\boxed{}`, else on the last line, which
-    scores nothing unless it is right.
-
-    Args:
-        completions: B completions, plain strings or conversations.
-        task: B problems, as the data sets `reasoning_gym/...` have them in the column `task`.
-        batch_seconds: Wall time for the whole batch, in seconds, as for `math_reward`.
-        **kwargs: The other columns of the batch, which TRL passes; unused.
-
-    Returns:
-        B rewards, 0.0 to 1.0, or None where the problem cannot be read or the scorer exceeded its limits.
-
-    Raises:
-        ValueError: There is not one problem per completion.
+    1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another form. `grading.tasks`
+    says where the answer stands, and what the column `task` holds. None: the problem cannot be read, or the scorer
+    exceeded its limits.
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)
-
-
-def random_reward(prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float]:
-    """Reward half of the answers with 1.0 and half with 0.0, whatever they say: a control without any signal.
-
-    The coin depends on the optimizer step, the prompt, the answer and its place, so that a resumed run tosses the same
-    ones, and the same answer gets another at the next step.
-
-    Args:
-        prompts: B prompts, plain strings or conversations.
-        completions: B completions, plain strings or conversations.
-        **kwargs: What else TRL passes: of it, `trainer_state` knows the step.
-
-    Returns:
-        B rewards, each 1.0 or 0.0.
-    """
-    step = getattr(kwargs.get("trainer_state"), "global_step", 0)
-    pairs = zip(prompts, completions, strict=True)
-    seeds = (f"{step} {place} {prompt} {completion}" for place, (prompt, completion) in enumerate(pairs))
-    return [float(hashlib.blake2b(seed.encode("utf-8", "replace")).digest()[0] % 2) for seed in seeds]
 
 
 def _rewards(
@@ -136,17 +87,10 @@ def _rewards(
         counts = Counter(verdicts[row].reason for row in missing)
         reasons = ", ".join(f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None)
         logger.warning(
-            "%s: %d of %d answers were not graded and score None: %s. The first ends with %r.",
-            name,
-            len(missing),
-            len(verdicts),
-            reasons,
-            texts[missing[0]][-100:],
+            f"{name}: {len(missing)} of {len(verdicts)} answers were not graded and score None: {reasons}. The first "
+            f"ends with {texts[missing[0]][-100:]!r}."
         )
-    return [
-        None if verdict.is_correct is None else float(verdict.is_correct) if verdict.reward is None else verdict.reward
-        for verdict in verdicts
-    ]
+    return [verdict.reward for verdict in verdicts]
 
 
 def text_of(completion: Any) -> str:

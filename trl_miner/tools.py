@@ -6,23 +6,23 @@ survive becomes an exception here: a call that hangs, that exits, or whose resul
 
 import asyncio
 import inspect
-import logging
 import math
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache, partial, wraps
+from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any
 
 from .errors import first_line
 from .heartbeat import beat
 from .importing import import_object
 
-logger = logging.getLogger(__name__)
-
 TOOL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
+# Whether a tool is being called: another one that it calls returns its result as it is, not as text.
+_is_running: ContextVar[bool] = ContextVar("_is_running", default=False)
 _NOT_TOOLS = ("reset", "get_reward")  # methods of an environment that TRL calls itself
 
 
@@ -31,11 +31,7 @@ class _TimeIsUp(BaseException):
 
 
 def load_tools(paths: Collection[str], seconds: float) -> list[Callable[..., Any]]:
-    """Return the tools that a recipe names by import path, each with a time limit in seconds for one call.
-
-    Raises:
-        ValueError: A path leads nowhere or to no tool, or two tools have one name.
-    """
+    """Return the tools that a recipe names by import path, each with a time limit in seconds for one call."""
     tools = [import_object("tools", path) for path in paths]
     for path, tool in zip(paths, tools, strict=True):
         _check_tool(path, tool)
@@ -48,13 +44,8 @@ def load_environments(
 ) -> Any:
     """Return what TRL takes as `environment_factory`: environments whose tools have a time limit.
 
-    Args:
-        named: An import path, or several by the names in the data set's column `environment`.
-        seconds: Of wall time for one call of a tool.
-        tools: The functions beside them, as `load_tools` returns them.
-
-    Raises:
-        ValueError: A path leads nowhere, or an environment has a method that is no tool or has the name of another.
+    `named` is an import path, or several by the names in the data set's column `environment`; `tools` are the
+    functions beside them, as `load_tools` returns them.
     """
     if isinstance(named, Mapping):
         return {name: load_environments(path, seconds, tools) for name, path in named.items()}
@@ -69,10 +60,7 @@ def load_environments(
 def check_prompts(setting: str, prompt: Any) -> None:
     """Refuse prompts of plain text, in which TRL mentions no tool, and finds no call."""
     if isinstance(prompt, str):
-        raise ValueError(
-            f"{setting} needs prompts that are messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat, or "
-            f"write messages into the data set."
-        )
+        raise ValueError(f"{setting} needs messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat.")
 
 
 def _check_tool(path: str, tool: Any) -> None:
@@ -85,19 +73,15 @@ def _check_tool(path: str, tool: Any) -> None:
         get_json_schema(tool)
     except Exception as error:  # it has several of its own
         raise ValueError(
-            f"A tool must be a function with a type for each argument, and a docstring that describes it and each "
-            f"argument: {path} is not ({first_line(error)}). Write it in Google's style, with a section `Args:`; a "
-            f"class that holds a state is an environment_factory."
+            f"A tool must be a function with typed arguments, and a docstring in Google's style that describes "
+            f"it and each argument: {path} is not ({first_line(error)}). With a state, name an environment_factory."
         ) from error
 
 
 def _check_names(names: list[str]) -> None:
     """Refuse two tools of one name: TRL would call the last."""
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(
-            f"tools must have different names, by which the model calls them: got {min(twice)!r} twice. Rename one of "
-            f"them, or leave it out."
-        )
+        raise ValueError(f"tools must have different names: got {min(twice)!r} twice. Rename or leave out one.")
 
 
 def _tool_names(environment: type) -> list[str]:
@@ -108,16 +92,9 @@ def _tool_names(environment: type) -> list[str]:
 
 def _make_limited(factory: Callable[[], Any], seconds: float) -> Any:
     environment = factory()
-    own: Any = type(environment)
-    environment.__class__ = _limited_class(own, seconds)
+    for name in _tool_names(type(environment)):
+        setattr(environment, name, limited(getattr(environment, name), seconds))
     return environment
-
-
-@lru_cache
-def _limited_class(environment: Any, seconds: float) -> type:
-    """Return a subclass of the same name, by which TRL logs its reward, whose tools have a time limit."""
-    tools = {name: limited(getattr(environment, name), seconds) for name in _tool_names(environment)}
-    return type(environment.__name__, (environment,), {"__slots__": (), **tools})  # else an object cannot change to it
 
 
 def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
@@ -126,15 +103,19 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     Not ended are a library's computation, such as `9**9**9`, a tool that sets SIGALRM itself, and calls outside of
     the main thread. An async tool is ended where it awaits.
     """
-    failing = partial(_failing, tool.__name__, seconds, set())
+    failing = partial(_failing, tool.__name__, seconds)
 
     @wraps(tool)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_running.get():
+            return tool(*args, **kwargs)
         with failing(), _alarm(seconds):
             return _as_content(tool(*args, **kwargs))
 
     @wraps(tool)
     async def call_async(*args: Any, **kwargs: Any) -> Any:
+        if _is_running.get():
+            return await tool(*args, **kwargs)
         with failing():
             return _as_content(await asyncio.wait_for(tool(*args, **kwargs), seconds))
 
@@ -142,24 +123,17 @@ def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 @contextmanager
-def _failing(name: str, seconds: float, said: set[type]) -> Iterator[None]:
-    """Raise an exception that TRL survives where a call ends badly; `said` is what has been warned of."""
+def _failing(name: str, seconds: float) -> Iterator[None]:
+    """Raise an exception that TRL survives where a call ends badly."""
+    token = _is_running.set(True)
     try:
         yield
-    except (Exception, _TimeIsUp, SystemExit) as error:
-        failure: BaseException = error
-        if isinstance(error, _TimeIsUp | asyncio.TimeoutError):
-            failure = TimeoutError(f"{name} took longer than {seconds:g} seconds")
-        elif isinstance(error, SystemExit):
-            failure = RuntimeError(f"{name} ended with SystemExit")
-        if type(failure) not in said:
-            said.add(type(failure))
-            logger.warning(
-                f"A call of the tool {name} failed: {type(failure).__name__}: {first_line(failure)}. The model gets "
-                f"this as the result, and tools/failure_frequency counts it. No more is said of such calls."
-            )
-        raise failure from error
+    except (TimeoutError, _TimeIsUp) as error:
+        raise TimeoutError(f"{name} took longer than {seconds:g} seconds") from error
+    except SystemExit as error:
+        raise RuntimeError(f"{name} ended with SystemExit") from error
     finally:
+        _is_running.reset(token)
         beat()
 
 

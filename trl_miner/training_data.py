@@ -85,8 +85,8 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     rows = _split(data, "dataset_train_split", args)
     if not isinstance(rows, Dataset):
         raise ValueError(
-            f"held_out needs a test split, or a data set that is loaded whole: got dataset_streaming, and the splits "
-            f"{', '.join(data)}. Set dataset_streaming to false, or held_out to NAME=PATH of other problems."
+            f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}. Set it to "
+            f"false, or held_out to NAME=PATH of other problems."
         )
     size = number_of(args.held_out_size, len(rows))
     if size >= len(rows):
@@ -148,13 +148,7 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
 
 
 def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
-    """Return the form of the prompts of a training: that in which they are built here, or else that of the rows.
-
-    Args:
-        args: Of the recipe.
-        config: Of the recipe, for `chat_template_kwargs`.
-        rows: As the trainer takes them; some are read.
-    """
+    """Return the form of the prompts of a training: that in which they are built here, or else that of some rows."""
     found = form_of_rows(rows, config.chat_template_kwargs)
     if found is None:
         return None
@@ -171,10 +165,7 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
 def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
     """Return the problems to score, and the reward function that verifies them; None: none, or the trainer's.
 
-    Args:
-        args: Of the recipe.
-        data: By split, as `load_data` returns it.
-        trainer: Its prompts' form is that of a benchmark's.
+    A benchmark is asked in the form of the trainer's prompts.
     """
     if not args.held_out:
         return None, None
@@ -182,10 +173,7 @@ def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPO
         return _benchmark(args, trainer)
     rows = test_rows(data, args)
     if args.held_out_size < 1 and not isinstance(rows, Sized):
-        raise ValueError(
-            f"held_out must be a number of problems where the data set is streamed: got {args.held_out_size}. Write "
-            f"how many, such as 200."
-        )
+        raise ValueError(f"held_out must be a number of problems for a stream: got {args.held_out_size}.")
     size = number_of(args.held_out_size, len(rows) if isinstance(rows, Sized) else 0)
     problems = Dataset.from_list([*islice(rows, size)])
     _warn_of_trained(problems, data[args.dataset_train_split])

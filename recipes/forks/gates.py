@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import miner_advantages
-from trl_miner.data import forks
 from trl_miner.data.base_model import find_model
+from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation.generate import sample_seed
 from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods.entropy import entropy_bonus_advantages
@@ -25,6 +25,7 @@ from trl_miner.rewards import math_reward
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 
+forks = WORLDS["trl_miner/forks"]
 G, MAX_TOKENS = 16, 64  # of the recipes
 HARD = (2, 3, 4)  # levels at which the sound way alone works, and which training never sees
 

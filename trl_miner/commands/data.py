@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..importing import did_you_mean
 from ..progress import Progress, finish
 from . import evaluate, set_run
 
@@ -43,15 +42,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
     option("--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)")
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
-        help="read local files instead of the Hub: deepscaler, medqa_train, medmcqa_train, or a benchmark's name",
-    )  # fmt: skip
-    option(
-        "--check-against", nargs="*", metavar="NAME",
-        help="benchmarks to compare every question with (default: all of its field); without a name: no check",
-    )  # fmt: skip
-    option(
-        "--decontaminate", action="store_true",
-        help="remove questions that overlap with a benchmark instead of only reporting them",
+        help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
     )  # fmt: skip
     option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
     set_run(parser, run)
@@ -59,28 +50,23 @@ def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[...
 
 def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.training_set import MATH_BENCHMARKS, build_deepscaler
+        from ..data.training_set import build_deepscaler
 
     local = evaluate.local_files(args.local)
-    benchmarks = _benchmarks(args, local, MATH_BENCHMARKS)
-    written = build_deepscaler(args.output, _options(args), benchmarks=benchmarks, source=local.get("deepscaler"))
+    written = build_deepscaler(args.output, _options(args), local.get("deepscaler"))
     return _report(written, args.tokenizer, "math_reward")
 
 
 def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.training_set import MEDICAL_BENCHMARKS, build_medical
+        from ..data.training_set import build_medical
         from ..evaluation.evaluate import options_of, sample_filter
 
-    local = evaluate.local_files(args.local)
-    options = _options(args)
-    benchmarks = _benchmarks(args, local, MEDICAL_BENCHMARKS)
+    local, options = evaluate.local_files(args.local), _options(args)
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
     sample_filter(options_of(args), answers, local.get("medmcqa_train"))
-    written = build_medical(
-        args.output, options, samples_folder=answers, benchmarks=benchmarks, medqa_source=local.get("medqa_train"),
-        medmcqa_source=local.get("medmcqa_train"),
-    )  # fmt: skip
+    sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
+    written = build_medical(args.output, options, samples_folder=answers, **sources)
     return _report(written, args.tokenizer, "choice_reward")
 
 
@@ -93,30 +79,16 @@ def _options(args: argparse.Namespace) -> Any:
     style = args.prompt_style
     if style == "auto":
         style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
-    return Options(args.tokenizer, style, args.max_prompt_tokens, args.decontaminate)
-
-
-def _benchmarks(args: argparse.Namespace, local: dict[str, str], field: tuple[str, ...]) -> dict[str, Any]:
-    """Return the benchmark problems that the training set is compared with."""
-    from ..data.benchmarks import BENCHMARKS, load
-
-    names = field if args.check_against is None else args.check_against
-    if unknown := [name for name in names if name not in BENCHMARKS]:
-        hint = did_you_mean(unknown[0], BENCHMARKS)
-        raise ValueError(
-            f"--check-against must name benchmarks: got {unknown[0]!r}.{hint} Known: {', '.join(BENCHMARKS)}."
-        )
-    return {name: load(BENCHMARKS[name], local.get(name), strict=False) for name in names}
+    return Options(args.tokenizer, style, args.max_prompt_tokens)
 
 
 def _report(written: Any, model: str, reward: str) -> int:
-    from ..data.training_set import CARD, CONTAMINATION, TRAIN
+    from ..data.training_set import CARD, TRAIN
 
     print(f"{written.rows} problems in {written.folder}.")
     for reason, count in written.dropped.items():
         print(f"  dropped {count}: {reason}")
-    print(f"  {len(written.overlaps)} overlaps with benchmarks; see contamination.jsonl")
     train = ["trl-miner", "train", "--model_name_or_path", model, "--dataset_name", str(written.folder)]
     train += ["--reward_funcs", reward, "--output_dir", f"runs/{written.folder.name}"]
-    finish([written.folder / name for name in (TRAIN, CARD, CONTAMINATION)], shlex.join(train))
+    finish([written.folder / name for name in (TRAIN, CARD)], shlex.join(train))
     return 0

@@ -35,16 +35,10 @@ draw = chains.draw
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
-    """Work a problem out in words, in styles drawn from `rng`.
+    """Work a problem out in words, in styles drawn from `rng`, without an end-of-sequence token.
 
-    Args:
-        problem: The problem.
-        rng: Decides on the styles and the errors.
-        step_error: The probability of a wrong result in a short step, one that does not repeat the running total. The
-            chain goes on from the wrong number; all other steps are right.
-
-    Returns:
-        The completion up to and including the boxed result, without an end-of-sequence token.
+    `step_error` is the probability of a wrong result in a short step, one that does not repeat the running total. The
+    chain goes on from the wrong number; all other steps are right.
     """
     total = problem.start
     text = ""
@@ -65,16 +59,8 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
     """Return problems of one split, all different, with alternating levels.
 
-    Args:
-        split: "train" or "test". No problem is in both, whatever the seeds.
-        size: The number of rows; by default 2000 for train and 200 for test.
-        seed: Equal seeds give equal rows, and a larger `size` only appends.
-
-    Returns:
-        The columns `prompt` (text), `solution` (the answer as text, "17") and `level` (1 to 5).
-
-    Raises:
-        ValueError: Another split, or more rows than there are different problems.
+    No problem is in both splits, "train" and "test", whatever the seeds. A larger `size` (default: that of `SIZES`)
+    only appends. Columns: `prompt`, `solution` (the answer as text, "17") and `level` (1 to 5).
     """
     return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, LEVELS)
 

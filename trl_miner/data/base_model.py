@@ -41,15 +41,14 @@ def find_model(name: str) -> str:
         return name
     folder = _folder_of(name)
     if not folder.is_dir():
-        raise ValueError(
-            f"{name} must have its weights in {folder}: there are none. Make them, there or in another folder "
-            f"(--output) that is then the model: python -m trl_miner.data.base_model {name}"
-        )
+        raise ValueError(f"{folder} has no weights. Make them, with: python -m trl_miner.data.base_model {name}")
     return str(folder)
 
 
 def _folder_of(world: str) -> Path:
-    return Path(str(WORLDS[world].__file__)).with_name("base_models") / world.rpartition("/")[2]
+    place = Path("base_models", world.rpartition("/")[2])
+    shipped = Path(__file__).parent / place
+    return shipped if shipped.is_dir() else Path(str(WORLDS[world].__file__)).parent / place
 
 
 def settings_of(world: str) -> BaseModelSettings:

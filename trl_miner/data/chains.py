@@ -103,8 +103,7 @@ def load_dataset(
                 break
         else:
             raise ValueError(
-                f"size must not exceed the different problems: got {size}, level {level} of the {split} split "
-                f"is used up after {index} rows. Ask for fewer rows."
+                f"size must not exceed the different problems: got {size}, level {level} has {index} in {split}."
             )
         seen.add(drawn)
         rows.append({"prompt": drawn.prompt, "solution": str(drawn.answer), "level": level})

@@ -4,11 +4,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 from . import columns as c
-from .problems import accepts_gold
+from .problems import Problem, accepts_gold
 from .prompts import Kind, PromptForm, build_prompt
 from .reading import Row
 
@@ -41,8 +40,7 @@ class Layout:
             re.compile(self.answer_pattern or "")
         except re.error as error:
             raise ValueError(
-                f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error}). GSM8K's is "
-                f"'#### (.+)'."
+                f"answer_pattern must be a regular expression: got {self.answer_pattern!r} ({error})."
             ) from error
 
     @property
@@ -65,14 +63,8 @@ class Layout:
 def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     """Return a data set with the columns `prompt`, `solution` and, where there are some, `options`.
 
-    Args:
-        data: A `Dataset` or an `IterableDataset`.
-        layout: What its columns are called, and how a prompt is built; without a setting the data set stays as it is.
-        rewards: Names of the reward functions. Without a template, a question with options is asked as the benchmarks
-            of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
-
-    Raises:
-        ValueError: A missing column, a question that is not text, or a gold that `answer_pattern` does not find.
+    Without a setting in `layout` it stays as it is. Without a template, a question with options is asked as the
+    benchmarks of choice are, one for `math_reward` as those of mathematics, and any other as it stands.
     """
     asked, names = layout.asked(), data.column_names
     if not asked:
@@ -99,8 +91,7 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
         if not isinstance(question, str) or not question.strip():
             raise ValueError(
                 f"The column {layout.prompt} must hold a question as text: row {place}, counted from 0, has "
-                f"{str(question)[:80]!r}. Drop the row; messages are prompts already, for which system_prompt and "
-                f"prompt_template are not made."
+                f"{str(question)[:80]!r}. Drop the row; messages are prompts already."
             )
         options = new.get("options") or ()
         new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
@@ -115,53 +106,40 @@ def _gold(row: Row, place: int, layout: Layout) -> str:
     gold = (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
     if not gold or not gold.strip():
         raise ValueError(
-            f"answer_pattern must find an answer in every row of the column {layout.solution}: "
-            f"{layout.answer_pattern!r} finds none in row {place}, which ends with {text[-80:]!r}. Correct it, or "
-            f"drop such rows."
+            f"answer_pattern {layout.answer_pattern!r} finds none in row {place} of the column {layout.solution}, "
+            f"which ends with {text[-80:]!r}. Correct it, or drop such rows."
         )
     return str(gold).strip()
 
 
-def guess_settings(
-    name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the settings of a recipe that say what a data set holds.
-
-    Args:
-        name: What the data set is called, for errors.
-        columns: Its columns.
-        rows: Its first rows.
-        given: Settings of the user, which stay as they are.
-
-    Raises:
-        ValueError: No column looks like the question or like the answer, or no verifier accepts the answers.
-    """
-    from datasets import Dataset
-
-    found = dict(given) | guess_columns(name, columns, given, "Name it with --{setting} COLUMN")
+def guess_settings(name: str, data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe that say what a data set holds, by its first rows; those that are given stay."""
+    found = dict(given) | guess_columns(name, data.column_names, given, "Name it with --{setting} COLUMN")
     prompt, solution = found["dataset_prompt_column"], found["dataset_solution_column"]
-    if is_marked(row.get(solution) for row in rows):
+    if is_marked(row.get(solution) for row in data):
         found.setdefault("answer_pattern", MARKED)
     if "reward_funcs" not in found:
         options = found.get("dataset_options_column")
         rewards = found["reward_funcs"] = ["choice_reward" if options else "math_reward"]
         layout = Layout(prompt, solution, options or "options", found.get("answer_pattern"))
-        check_first_golds(rewards[0], arrange(Dataset.from_list([*map(dict, rows)]), layout, rewards), rewards)
+        check_first_golds(rewards[0], arrange(data, layout, rewards), rewards)
     return found
 
 
 def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], hint: str) -> dict[str, str]:
     """Return the settings that name the columns with questions, answers and, where there are some, options.
 
-    `hint` is what an error says to do, with {setting} and {what} for what is missing; see `guess_settings`.
+    `hint` is what an error says to do, with {setting} and {what} for what is missing.
     """
     found: dict[str, str] = {}
-    for setting, what, usual in (
-        ("dataset_prompt_column", "question", QUESTIONS),
-        ("dataset_solution_column", "answer", ANSWERS),
+    for what, setting, usual in (
+        ("question", "dataset_prompt_column", QUESTIONS),
+        ("answer", "dataset_solution_column", ANSWERS),
     ):
         others = [column for column in columns if column not in found.values()]
-        found[setting] = given.get(setting) or _find(usual, others)
+        by_name = {column.lower().strip(): column for column in reversed(others)}
+        likely = [by_name[name] for name in usual if name in by_name]
+        found[setting] = given.get(setting) or next(iter(likely or others[:1] * (len(others) == 1)), "")
         if not found[setting]:
             raise ValueError(
                 f"No column of {name} looks like the {what}: there are {', '.join(others) or 'no others'}. "
@@ -173,13 +151,6 @@ def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], h
     return found
 
 
-def _find(usual: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the column with the surest name, or one that is alone; empty: there is none."""
-    by_name = {column.lower().strip(): column for column in reversed(columns)}
-    alone = columns[0] if len(columns) == 1 else ""
-    return next((by_name[candidate] for candidate in usual if candidate in by_name), alone)
-
-
 def is_marked(golds: Iterable[Any]) -> bool:
     """Return whether all of these, which are some, end with #### and the answer."""
     texts = [*map(c.text, golds)]
@@ -189,7 +160,7 @@ def is_marked(golds: Iterable[Any]) -> bool:
 def check_answers(column: str, rows: Any) -> None:
     """Raise if a row of a data set has no answer; of a stream, whose rows are for the training, if a first one has."""
     values = list(rows["solution"] if hasattr(rows, "__len__") else (row["solution"] for row in islice(rows, GOLDS)))
-    empty = [place for place, value in enumerate(values) if value != value or not c.text(value)]
+    empty = [place for place, value in enumerate(values) if c.text(value).casefold() in ("", "nan")]
     if empty:
         raise ValueError(
             f"The column {column} must hold an answer in every row: {len(empty)} of {len(values)} have none, such as "
@@ -209,12 +180,9 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
     grader, rows = GRADERS[reward], list(enumerate(islice(data, GOLDS)))
     if {"math_reward", "choice_reward"} <= {*rewards}:
         rows = [(place, row) for place, row in rows if bool(row.get("options")) == (grader == "choice")]
-    problems: list[Any] = [
-        SimpleNamespace(
-            solution=c.text(row["answer" if grader == "task" else "solution"]),
-            options=row.get("options") or [],
-            task=row.get("task"),
-        )
+    gold = "answer" if grader == "task" else "solution"
+    problems = [
+        Problem("", "", c.text(row[gold]), tuple(row.get("options") or ()), task=row.get("task") or "")
         for _, row in rows
     ]
     bad = [

@@ -7,16 +7,19 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, Literal
 
+from ..errors import first_line
 from ..grading import grade
+from ..grading.choices import option_index
 from ..progress import Progress
 from .columns import Cell, read, text
 from .prompts import Kind
 from .reading import Row, find_files, read_file
 
 # A plain integer: against it most golds, which are integers too, are graded without mathematics.
-_OTHER_ANSWER = "\\boxed{-7919}"
+_OTHER = "\\boxed{-7919}"
 
 
 @dataclass(frozen=True)
@@ -80,31 +83,27 @@ def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
     from datasets import load_dataset
 
     rows: list[Row] = []
-    commit = None
+    record: dict[str, Any] = {"hub": benchmark.hub, "configs": list(benchmark.configs), "split": benchmark.split}
     for config in benchmark.configs or (None,):
         try:
             loaded = load_dataset(benchmark.hub, config, split=benchmark.split)
         except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
-            kind = ConnectionError if isinstance(error, OSError) else ValueError
-            raise kind(
-                f"A data set must be on the Hub or in a local file: could not get {benchmark.hub}, config {config}, "
-                f"split {benchmark.split} ({error}). Connect to the network once, so that it is cached, or download "
-                f"it elsewhere: eval --benchmarks {benchmark.name}=PATH, data --local {benchmark.name}=PATH."
+            raise ValueError(
+                f"{benchmark.hub}, config {config}, split {benchmark.split}, could not be loaded: {first_line(error)} "
+                f"Connect to the network once, so that it is cached, or give a local file: "
+                f"eval --benchmarks {benchmark.name}=PATH, data --local {benchmark.name}=PATH."
             ) from error
         rows += loaded.to_list()
         # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
         match = re.search(r"@([0-9a-f]{40})/", " ".join(loaded.info.download_checksums or {}))
-        commit = match[1] if match else commit
-    return rows, {
-        "hub": benchmark.hub, "configs": list(benchmark.configs), "split": benchmark.split, "commit": commit
-    }  # fmt: skip
+        record["commit"] = match[1] if match else None
+    return rows, record
 
 
 def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None) -> list[Problem]:
     """Read the problems from the rows of a data set, in order. Their golds and their number are not checked.
 
-    Errors name the row. With `unreadable`, for training data with a few bad rows, the index of a row whose content is
-    not understood is appended to it instead.
+    With `unreadable`, the index of a row whose content is not understood is appended to it; otherwise it is an error.
     """
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
@@ -115,8 +114,7 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             problem = _read_problem(benchmark, index, row)
         except KeyError as error:
             raise ValueError(
-                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}. "
-                f"Rename a column."
+                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}."
             ) from error
         except (TypeError, ValueError) as error:
             if unreadable is None:
@@ -125,8 +123,7 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             continue
         if problem.id in row_of_id:
             raise ValueError(
-                f"Every problem of {benchmark.title} needs its own id: rows {row_of_id[problem.id]} and {index} "
-                f"are both {problem.id}. Drop one, or give it another id."
+                f"{benchmark.title} has an id twice: rows {row_of_id[problem.id]} and {index} are both {problem.id}."
             )
         row_of_id[problem.id] = index
         problems.append(problem)
@@ -177,25 +174,29 @@ def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checkin
     For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
     the letter of another, as with blood groups, the letter alone is ambiguous.
     """
-    golds = [problem.solution for problem in problems]
-    options = [problem.options for problem in problems] if grader == "choice" else None
-    if grader == "task":
-        first, second = [f"<answer>{gold}</answer>" for gold in golds], [_OTHER_ANSWER] * len(golds)
-        golds = [problem.task for problem in problems]
-    elif options is None:
-        first, second = [f"\\boxed{{{gold}}}" for gold in golds], [_OTHER_ANSWER] * len(golds)
-    else:
-        texts = [texts[ord(gold) - ord("A")] for texts, gold in zip(options, golds, strict=True)]
-        first = [f"The answer is {gold}." for gold in golds]
-        second = [f"The answer is ({gold}) {text}." for gold, text in zip(golds, texts, strict=True)]
+    if not problems:
+        return []
+    is_choice = grader == "choice"
+    golds = [problem.task if grader == "task" else problem.solution for problem in problems]
+    options = [problem.options for problem in problems] if is_choice else None
+    answers = zip(*(_own_answers(grader, problem) for problem in problems), strict=True)
     with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
-        pairs = zip(
-            *(grade(grader, answers, golds, options=options, advance=progress.advance) for answers in (first, second)),
-            strict=True,
-        )
-    if options is None:
-        return [own.is_correct is True and other.is_correct is not None for own, other in pairs]
-    return [True in (letter.is_correct, both.is_correct) for letter, both in pairs]
+        first, second = (grade(grader, texts, golds, options=options, advance=progress.advance) for texts in answers)
+    if is_choice:
+        return [True in (letter.is_correct, both.is_correct) for letter, both in zip(first, second, strict=True)]
+    pairs = zip(first, second, strict=True)
+    return [own.is_correct is True and other.is_correct is not None for own, other in pairs]
+
+
+def _own_answers(grader: str, problem: Problem) -> tuple[str, str]:
+    """Return the answers with which `accepts_gold` tries the gold of a problem."""
+    if grader == "choice":
+        index = option_index(problem.solution, problem.options)
+        if index is None:
+            return "", ""
+        letter = ascii_uppercase[index]
+        return f"The answer is {letter}.", f"The answer is ({letter}) {problem.options[index]}."
+    return f"<answer>{problem.solution}</answer>" if grader == "task" else f"\\boxed{{{problem.solution}}}", _OTHER
 
 
 def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict: bool) -> None:
@@ -210,8 +211,5 @@ def check_golds(title: str, grader: str, problems: Sequence[Problem], *, strict:
         f"{len(rejected)} of {len(problems)}, {shown}."
     )
     if strict:
-        raise ValueError(
-            f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python), which counts them as "
-            f"never solved."
-        )
+        raise ValueError(f"{message} Correct them, or pass --skip-bad-golds (strict=False in Python).")
     warnings.warn(f"{message} They count as never solved.", stacklevel=4)

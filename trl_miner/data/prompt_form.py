@@ -100,12 +100,8 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     """Return the form of a data set's own prompts, found in some rows; None: they have no column `prompt`.
 
     Prompts in the words of `build_prompt` have its form. Else the template is what stands around the text of another
-    column, if that is the same in all rows; else it is not known.
-
-    Args:
-        rows: With the column `prompt`, text or messages: all of a data set, since it may have several parts. Of a
-            stream the first are read.
-        template_kwargs: What the chat template gets besides messages.
+    column, if that is the same in all rows; else it is not known. The rows should be all of a data set, since it may
+    have several parts; of a stream the first are read.
     """
     seen = [row for row in _some(rows) if row.get("prompt") is not None]
     if not seen:

@@ -1,105 +1,87 @@
-"""Read data sets: for training by `datasets`, and the rows of local files as they are."""
+"""Read data sets: local files as they are written, others by `datasets`.
+
+`datasets` would make dates of text, and floats of large numbers: a gold must stay as it is.
+"""
 
 import csv
 import io
 import json
 import re
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ..errors import first_line
 
 Row = dict[str, Any]
-# the formats of data files, by what `datasets` calls their readers
-BUILDERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 def load_data_set(
     name: str, config: str | None = None, revision: str | None = None, *, streaming: bool | None = False
 ) -> Any:
-    """Return a data set by split: of a file, a folder, or the Hub.
+    """Return a data set by split: of a file, which has the split train, a folder, or the Hub.
 
     Raises:
         ValueError: It cannot be loaded, or a file has no rows.
     """
-    from datasets import load_dataset
+    from datasets import Dataset, load_dataset
 
+    path = Path(name)
+    is_parquet = path.is_file() and path.suffix.lower() == ".parquet"
+    if path.is_file() and not is_parquet:
+        rows = read_file(path)
+        columns = dict.fromkeys(column for row in rows for column in row)  # a row may lack some
+        values = {column: [row.get(column) for row in rows] for column in columns}
+        data = Dataset.from_dict(values, on_mixed_types="use_json")
+        return {"train": data.to_iterable_dataset() if streaming else data}
     try:
-        return load_dataset(**_arguments(name), name=config, revision=revision, streaming=streaming)
+        if is_parquet:  # which has types of its own, and may be large
+            return load_dataset("parquet", data_files=name, streaming=streaming)
+        return load_dataset(name, config, revision=revision, streaming=streaming)
     except Exception as error:  # the loaders of `datasets` may raise anything
-        if _builder(name) and not read_file(Path(name)):
-            raise ValueError(f"dataset_name must have rows: {name} has none. Add some.") from error
         why = error
         while isinstance(why.__cause__, Exception):
             why = why.__cause__
         raise ValueError(
             f"dataset_name must be a Hub id, a file, a folder, an embedded world such as trl_miner/arithmetic, or "
-            f"reasoning_gym/FAMILY: {name} could not be loaded ({first_line(why)}). Correct it, or make the data set "
-            f"with `trl-miner data`."
+            f"reasoning_gym/FAMILY: {name} could not be loaded ({first_line(why)})."
         ) from error
-
-
-def _arguments(name: str) -> dict[str, Any]:
-    """Return the arguments of `datasets.load_dataset` for a data set: for a file, those of its format."""
-    builder = _builder(name)
-    if builder is None:
-        return {"path": name}
-    if builder != "csv":
-        return {"path": builder, "data_files": name}
-    with open(name, encoding="utf-8", errors="replace", newline="") as file:
-        mark = _separator(file.readline())
-        file.seek(0)
-        header, first = ([*islice(csv.reader(file, delimiter=mark), 2)] + [[], []])[:2]
-    if len(first) > len(header):  # pandas would take the first cells for names of the rows
-        raise ValueError(
-            f"its first row has {len(first)} cells under {len(header)} names: cells with {mark!r} in them need quotes"
-        )
-    return {"path": builder, "data_files": name, "sep": mark}
-
-
-def _builder(name: str) -> str | None:
-    """Return what `datasets` calls the format of a local file; None: it is none."""
-    path = Path(name)
-    return BUILDERS.get(path.suffix.lower()) if path.is_file() else None
 
 
 def find_files(path: Path, split: str = "") -> list[Path]:
     """Return the data files of a path: itself, or those in a folder; if some are named after the split, only these."""
     if path.is_file():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in BUILDERS and file.is_file())
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
-        raise ValueError(
-            f"A local data set must be a file, or a folder with {', '.join(BUILDERS)} files: got {path}. Correct it."
-        )
+        raise ValueError(f"{path} is neither a file nor a folder with {', '.join(SUFFIXES)} files. Correct it.")
     name = re.compile(rf"(?<![a-z0-9_]){re.escape(split.casefold())}(?![a-z0-9_])")
     of_split = [file for file in files if split and name.search(str(file.relative_to(path)).casefold())]
     return of_split or files
 
 
 def read_file(path: Path) -> list[Row]:
-    """Read all rows of one file.
+    """Return the rows of a file; those of CSV hold text.
 
     Raises:
-        ValueError: It cannot be read; the message says why.
+        ValueError: It cannot be read, or has no rows.
     """
     suffix = path.suffix.lower()
-    if suffix not in BUILDERS:
-        raise ValueError(f"A data file must end in {', '.join(BUILDERS)}: got {path}. Convert it to one of these.")
+    if suffix not in SUFFIXES:
+        raise ValueError(f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of these.")
     try:
-        if suffix == ".parquet":
-            return _read_parquet(path)
-        text = path.read_bytes().decode("utf-8-sig")
-        if suffix in (".csv", ".tsv"):
-            lines = io.StringIO(text, newline="")  # "": line ends inside quotes stay
-            return list(csv.DictReader(lines, delimiter=_separator(text.partition("\n")[0])))
-        rows = json.loads(text) if suffix == ".json" and text.lstrip()[:1] == "[" else _json_lines(text)
+        rows = _read_parquet(path) if suffix == ".parquet" else _read_text(suffix, path.read_bytes())
     except (ValueError, csv.Error) as error:  # ValueError: also of UTF-8, JSON and Arrow
-        raise ValueError(f"{path} must be a file that can be read: {error}. Correct it.") from error
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+    if not rows:
+        raise ValueError(f"{path} has no rows.")
     for index, row in enumerate(rows):
         if not isinstance(row, dict):
             raise ValueError(f"Row {index} of {path} must be an object: got {type(row).__name__}. Correct the file.")
+        if None in row:
+            raise ValueError(
+                f"Row {index} of {path} has more cells than there are names: quote cells with separators."
+            )
     return rows
 
 
@@ -110,16 +92,18 @@ def _read_parquet(path: Path) -> list[Row]:
     return rows
 
 
-def _json_lines(text: str) -> list[Any]:
+def _read_text(suffix: str, content: bytes) -> list[Any]:
+    text = content.decode("utf-8-sig")
+    if suffix in (".csv", ".tsv"):
+        header = text.partition("\n")[0]
+        mark = next((mark for mark in ",;\t" if mark in header), ",")  # spreadsheets also write `;` and tabs
+        return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=mark))  # "": line ends inside quotes stay
+    if suffix == ".json" and text.lstrip()[:1] == "[":
+        return list(json.loads(text))
     rows = []
     for number, line in enumerate(text.split("\n"), 1):  # splitlines would also cut at U+2028 inside a string
         try:
             rows += [json.loads(line)] if line.strip() else []
         except ValueError as error:
-            raise ValueError(f"line {number} is no JSON object ({error})") from error
+            raise ValueError(f"line {number} is no JSON ({error})") from error
     return rows
-
-
-def _separator(header: str) -> str:
-    """Return what separates the columns of a CSV file, by its first line: spreadsheets also write `;` and tabs."""
-    return next((mark for mark in ",;\t" if mark in header), ",")

@@ -81,10 +81,7 @@ def benchmark_parts(name: str) -> list[Part]:
     family, _, text = name.partition("/")[2].partition(":")
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     if not family or not all(key and equals for key, equals, _ in pairs):
-        raise ValueError(
-            f"A benchmark of reasoning-gym must be {NAME}/FAMILY, or {NAME}/FAMILY:KEY=VALUE,KEY=VALUE with settings "
-            f"of the family: got {name!r}. Example: {NAME}/chain_sum:max_terms=3."
-        )
+        raise ValueError(f"{name!r} must be {NAME}/FAMILY, or with settings such as {NAME}/chain_sum:max_terms=3.")
     return [Part(family, {key.strip(): yaml.safe_load(value) for key, _, value in pairs})]
 
 
@@ -95,18 +92,11 @@ def benchmark_name(part: Part) -> str:
 
 
 def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[Row]:
-    """Make different problems of one split.
+    """Make different problems of one split, each of one of the families, by their weights.
 
-    Each is of one of the families, by their weights. A larger `size` only appends.
-
-    Returns:
-        Rows with `id`, `question`, `solution` (one right answer), `level` and `task`, the problem as text for its
-        scorer. The level holds the family, if there are several, and what the problem says of its own difficulty
-        ("num_terms 3"); it may be None.
-
-    Raises:
-        ValueError: An unknown family or setting, a wrong value, or fewer different problems than asked for.
-        ImportError: reasoning-gym is not installed.
+    A larger `size` only appends. The rows have `id`, `question`, `solution` (one right answer), `level` and `task`,
+    the problem as text for its scorer. The level holds the family, if there are several, and what the problem says of
+    its own difficulty ("num_terms 3"); it may be None.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ImportError(
@@ -135,13 +125,12 @@ def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: 
     from datasets import Dataset
 
     rows = make_rows(parts, split, size, seed)
-    columns = {
-        "prompt": [build_prompt("task", row["question"], form=form) for row in rows],
-        "answer": [row["solution"] for row in rows],
-        "task": [row["task"] for row in rows],
-    }
-    levels = [row["level"] for row in rows]
-    return Dataset.from_dict(columns | ({"level": levels} if None not in levels else {}))
+    prompts = [build_prompt("task", row["question"], form=form) for row in rows]
+    columns = {"answer": "solution", "task": "task"} | (
+        {"level": "level"} if all(row["level"] for row in rows) else {}
+    )
+    values = {name: [row[column] for row in rows] for name, column in columns.items()}
+    return Dataset.from_dict({"prompt": prompts, **values})
 
 
 # What runs in the process that makes the problems
@@ -173,9 +162,8 @@ def draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterat
                 break
         else:
             raise ValueError(
-                f"There must be as many different problems as are asked for: got {size} for the {split} split, and "
-                f"{benchmark_name(part)} has no new one after {index}. Ask for fewer (task_size, held_out), or "
-                f"let its settings vary more."
+                f"{benchmark_name(part)} has no new one after {index} problems of the {split} split: got {size}. Ask "
+                f"for fewer (task_size, held_out), or let its settings vary more."
             )
         seen.add(question)
         yield _row(part, entry, f"{split}-{seed}-{index}", len(parts) > 1)
@@ -203,18 +191,10 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
     if answer is None:
         example = next((metadata[key] for key in _EXAMPLES if key in metadata), None)
         if example is None:
-            raise ValueError(
-                f"A task must give an answer, with which its scorer can be checked: {NAME}/{part.name} gives none. "
-                f"Choose another family."
-            )
+            raise ValueError(f"A task must give an answer: {NAME}/{part.name} gives none. Choose another family.")
         answer = example if isinstance(example, str) else json.dumps(example)
-    task = {
-        "family": part.name,
-        "config": part.config,
-        "question": entry["question"],
-        "answer": _plain(entry["answer"]),
-        "metadata": metadata,
-    }
+    task = {"family": part.name, "config": part.config, "question": entry["question"]}
+    task |= {"answer": _plain(entry["answer"]), "metadata": metadata}
     level = " ".join([*([part.name] if is_mixture else []), *_difficulty(metadata)])
     return {
         "id": f"{part.name}-{name}",

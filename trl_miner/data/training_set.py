@@ -1,4 +1,4 @@
-"""The paper's training sets (arXiv 2601.04731): a Parquet file, a data card, and a report of overlaps with benchmarks.
+"""The paper's training sets (arXiv 2601.04731): a Parquet file, and a data card with counts.
 
 There are DeepScaleR-Preview, and a medical one: MedQA, and of MedMCQA the questions that a model does not answer. The
 paper lets Llama-3.1-8B-Instruct answer all of them by greedy decoding, and drops those that it answers right. Here
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..grading import grade
 from ..progress import Progress, track
@@ -20,7 +20,6 @@ from ..redaction import redact
 from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS
-from .contamination import NGRAM, Overlap, find_overlaps
 from .problems import Benchmark, Problem, accepts_gold, read_problems, read_rows
 from .prompts import Kind, Message, PromptForm, Style, build_prompt, prompt_text
 
@@ -32,11 +31,8 @@ MEDQA_TRAIN, MEDMCQA_TRAIN = (
     replace(test, name=f"{test.name}_train", title=f"{test.title} (train)", split="train", problems=None)
     for test in (BENCHMARKS["medqa"], BENCHMARKS["medmcqa"])
 )
-MATH_BENCHMARKS = ("aime24", "aime25", "amc23", "hmmt25", "math500", "olympiadbench")
-MEDICAL_BENCHMARKS = ("medqa", "medmcqa", "pubmedqa", "medxpertqa", "mmlu_pro")
-TRAIN, CONTAMINATION, CARD = "train.parquet", "contamination.jsonl", "README.md"
-
-Benchmarks = Mapping[str, Sequence[Problem]]
+TRAIN, CARD = "train.parquet", "README.md"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,6 @@ class Options:
     tokenizer: str  # name or path; counts the tokens of prompts
     style: Style
     max_prompt_tokens: int = 1000  # longer prompts are dropped
-    decontaminate: bool = False  # drop questions that overlap with a benchmark; otherwise only report them
 
 
 @dataclass(frozen=True)
@@ -56,7 +51,6 @@ class Written:
     folder: Path
     rows: int
     dropped: Mapping[str, int]  # rows by reason
-    overlaps: Sequence[Overlap]  # dropped or not; `row` counts the rows that were compared
 
 
 class _Part(NamedTuple):
@@ -67,22 +61,13 @@ class _Part(NamedTuple):
     problems: list[Problem]
 
 
-class _Row(NamedTuple):
-    source: str
-    problem: Problem
-    prompt: str | list[Message]
-
-
-def build_deepscaler(
-    folder: str | Path, options: Options, *, benchmarks: Benchmarks, source: str | Path | None = None
-) -> Written:
+def build_deepscaler(folder: str | Path, options: Options, source: str | Path | None = None) -> Written:
     """Write DeepScaleR, with the columns `prompt`, `question`, `solution`, `id` and `source`.
 
     `source` is a local file or folder; without one, the Hub is read.
     """
     dropped: Counter[str] = Counter()
-    part = _read(DEEPSCALER, source, dropped)
-    return _write(folder, "DeepScaleR-Preview", "math", [part], options, benchmarks, dropped)
+    return _write(Path(folder), "DeepScaleR-Preview", [_read(DEEPSCALER, source, dropped)], options, dropped)
 
 
 def medmcqa_train_problems(source: str | Path | None = None) -> list[Problem]:
@@ -95,7 +80,6 @@ def build_medical(
     options: Options,
     *,
     samples_folder: str | Path,
-    benchmarks: Benchmarks,
     medqa_source: str | Path | None = None,
     medmcqa_source: str | Path | None = None,
 ) -> Written:
@@ -111,7 +95,7 @@ def build_medical(
     model = read_optional(Path(samples_folder) / SETTINGS).get("model")
     kept = [problem for problem in medmcqa.problems if problem.id not in easy]
     left = _Part(medmcqa.name, f"{medmcqa.about}, filtered by `{model}`", kept)
-    return _write(folder, "MedQA and MedMCQA", "choice", [medqa, left], options, benchmarks, dropped)
+    return _write(Path(folder), "MedQA and MedMCQA", [medqa, left], options, dropped)
 
 
 def answered_right(samples_folder: str | Path, questions: Sequence[Problem]) -> set[str]:
@@ -136,9 +120,7 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
 
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     if options.style == "chat" and not tokenizer.chat_template:
-        raise ValueError(
-            f"Chat prompts need a chat template: the tokenizer of {options.tokenizer} has none. Use the plain style."
-        )
+        raise ValueError(f"Chat prompts need a chat template: {options.tokenizer} has none. Use --prompt-style plain.")
     counted = track(prompts, "counting tokens", unit="prompts")
     return [len(tokenizer(prompt_text(prompt, tokenizer))["input_ids"]) for prompt in counted]
 
@@ -152,94 +134,59 @@ def _read(benchmark: Benchmark, source: str | Path | None, dropped: Counter[str]
     return _Part(benchmark.name, f"{len(rows)} rows of `{json.dumps(redact(record))}`", problems)
 
 
-def _write(
-    folder: str | Path,
-    title: str,
-    grader: Kind,
-    parts: Sequence[_Part],
-    options: Options,
-    benchmarks: Benchmarks,
-    dropped: Counter[str],
-) -> Written:
-    """Write a training set, its card and the report of overlaps.
+def _write(folder: Path, title: str, parts: Sequence[_Part], options: Options, dropped: Counter[str]) -> Written:
+    """Write a training set and its card.
 
-    These are dropped, in this order: repeated questions (the first stays), golds that the grader does not accept as
-    their own answer (training would never score them), prompts that are too long, and, on request, overlaps with
-    benchmarks.
+    Dropped are, in this order: repeated questions (the first stays), golds that the grader does not accept as their
+    own answer (training would never score them), and prompts that are too long.
     """
-    if options.decontaminate and not benchmarks:
-        raise ValueError("Decontamination needs benchmarks to compare with: got none. Name some, or leave it out.")
-    rows = _cleaned_rows(parts, options, grader, dropped)
-    questions = [row.problem.question for row in rows]
-    compared = track(questions, "comparing with the benchmarks", unit="questions", quiet=not benchmarks)
-    overlaps = find_overlaps(compared, benchmarks)
-    reports = [
-        asdict(overlap) | {"id": rows[overlap.row].problem.id, "source": rows[overlap.row].source}
-        for overlap in overlaps
-    ]
-    if options.decontaminate:
-        overlapping = {overlap.row for overlap in overlaps}
-        rows = _keep(rows, [row not in overlapping for row in range(len(rows))], "overlap with a benchmark", dropped)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sources: dict[tuple[str, ...], tuple[str, Problem]] = {}
+    for part in parts:
+        for problem in part.problems:
+            # With the options: "Which of the following is true?" is a different question each time.
+            key = (" ".join(problem.question.split()), problem.context, *problem.options)
+            sources.setdefault(key, (part.name, problem))
+    dropped["repeated question"] += sum(len(part.problems) for part in parts) - len(sources)
+    problems = [problem for _, problem in sources.values()]
+    is_choice = any(problem.options for problem in problems)
+    is_good = accepts_gold("choice" if is_choice else "math", problems)
+    kept = _keep([*sources.values()], is_good, "gold not accepted by the grader", dropped)
+    rows = [_row(name, problem, options.style, is_choice) for name, problem in kept]
+    lengths, limit = prompt_lengths([row["prompt"] for row in rows], options), options.max_prompt_tokens
+    rows = _keep(rows, [length <= limit for length in lengths], f"prompt over {limit} tokens", dropped)
     if not rows:
         raise ValueError(
             f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written = Written(folder, len(rows), dict(dropped), overlaps)
-    _write_parquet(folder / TRAIN, [_record(row, grader) for row in rows])
-    write_whole(folder / CONTAMINATION, "".join(json.dumps(report) + "\n" for report in reports))
-    write_whole(folder / CARD, _card(title, parts, options, written, benchmarks))
-    return written
+    temporary = folder / f".{TRAIN}.tmp"
+    pq.write_table(pa.Table.from_pylist(rows), temporary)
+    os.replace(temporary, folder / TRAIN)
+    write_whole(folder / CARD, _card(title, parts, options, dropped, len(rows)))
+    return Written(folder, len(rows), dict(dropped))
 
 
-def _cleaned_rows(parts: Sequence[_Part], options: Options, grader: Kind, dropped: Counter[str]) -> list[_Row]:
-    distinct: dict[tuple[str, ...], _Row] = {}
-    form = PromptForm(options.style)
-    for part in parts:
-        for asked in part.problems:
-            # With the options: "Which of the following is true?" is a different question each time.
-            key = (" ".join(asked.question.split()), asked.context, *asked.options)
-            prompt = build_prompt(grader, asked.question, asked.options, asked.context, form=form)
-            distinct.setdefault(key, _Row(part.name, asked, prompt))
-    dropped["repeated question"] += sum(len(part.problems) for part in parts) - len(distinct)
-    rows = list(distinct.values())
-    has_good_gold = accepts_gold(grader, [row.problem for row in rows])
-    rows = _keep(rows, has_good_gold, "gold not accepted by the grader", dropped)
-    limit = options.max_prompt_tokens
-    is_short = [length <= limit for length in prompt_lengths([row.prompt for row in rows], options)]
-    return _keep(rows, is_short, f"prompt over {limit} tokens", dropped)
-
-
-def _keep(rows: Sequence[_Row], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[_Row]:
+def _keep(rows: Sequence[T], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[T]:
     dropped[reason] += len(keep) - sum(keep)
     return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
 
 
-def _record(row: _Row, grader: Kind) -> dict[str, Any]:
-    asked = row.problem
-    options = {"options": list(asked.options)} if grader == "choice" else {}
-    columns = {"prompt": row.prompt, "question": asked.question, "solution": asked.solution}
-    return {**columns, **options, "id": asked.id, "source": row.source}
+def _row(source: str, problem: Problem, style: Style, is_choice: bool) -> dict[str, Any]:
+    kind: Kind = "choice" if is_choice else "math"
+    prompt = build_prompt(kind, problem.question, problem.options, problem.context, form=PromptForm(style))
+    columns = {"prompt": prompt, "question": problem.question, "solution": problem.solution}
+    options = {"options": list(problem.options)} if is_choice else {}
+    return {**columns, **options, "id": problem.id, "source": source}
 
 
-def _write_parquet(path: Path, records: list[dict[str, Any]]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_pylist(records), temporary)
-    os.replace(temporary, path)
-
-
-def _card(title: str, parts: Sequence[_Part], options: Options, written: Written, benchmarks: Benchmarks) -> str:
-    rows = {name: len({o.row for o in written.overlaps if o.benchmark == name}) for name in benchmarks}
+def _card(title: str, parts: Sequence[_Part], options: Options, dropped: Mapping[str, int], written: int) -> str:
     lines = [
         *(f"{part.name}: {part.about}" for part in parts),
-        *(f"dropped: {reason}: {count}" for reason, count in written.dropped.items()),
-        f"written: {written.rows}",
-        f"overlaps, by the whole question or {NGRAM} words in a row, {'dropped' if options.decontaminate else 'kept'}:"
-        f" {', '.join(f'{name}: {count} rows' for name, count in rows.items()) or 'compared with no benchmark'}",
+        *(f"dropped: {reason}: {count}" for reason, count in dropped.items()),
+        f"written: {written}",
         *(f"{name}: `{value}`" for name, value in asdict(options).items()),
     ]
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name

@@ -6,33 +6,17 @@ No answer can hang or crash the caller.
 integers, missing boxes, exact matches and repeated answers are decided here, and only once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from string import ascii_uppercase
-from typing import Any, TypeVar
+from typing import Any
 
 from . import choices, math_answers, tasks
 from .pool import configure, shared_pool
-from .worker import Job, Result, TaskJob
+from .worker import Job, TaskJob, Verdict
 
 __all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
 
-J = TypeVar("J", Job, TaskJob)
 GRADERS = ("math", "choice", "task")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on one answer.
-
-    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was killed or ran out
-    of memory) and "budget" (the time for the whole batch was over).
-    """
-
-    is_correct: bool | None  # None: not graded
-    answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
-    reason: str | None = None  # why it was not graded
-    reward: float | None = None  # for "task", what the scorer gives, 0 to 1
 
 
 def grade(
@@ -56,43 +40,45 @@ def grade(
         options: For "choice", the texts of the options of each question, N sequences.
         votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
         unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
-        budget: Seconds for the whole batch, with waiting for other threads that grade; None for no limit but that of
-            each answer.
+        budget: Seconds for the whole batch, with waiting for other threads that grade; None: no limit.
         advance: Called with the number of answers graded since the last call.
-
-    Returns:
-        N verdicts.
-
-    Raises:
-        ValueError: An unknown grader, lengths that differ, no options, or more than 26.
     """
     if grader not in GRADERS:
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
     if len(texts) != len(golds):
-        raise ValueError(
-            f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat each problem's "
-            f"gold for all of its answers."
-        )
-    if grader == "math":
-        return _grade_math(texts, golds, votes, unboxed, budget, advance)
-    if grader == "task":
-        return _grade_task(texts, golds, votes, budget, advance)
-    if options is None or len(options) != len(texts):
+        raise ValueError(f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat them.")
+    if grader == "choice":
+        verdicts = [_choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)]
+        advance(len(verdicts))
+        return verdicts
+    decided: dict[int, Verdict] = {}
+    rows_of: dict[Job | TaskJob, list[int]] = {}  # the rollouts of a prompt often box the same answer: grade it once
+    for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
+        found = _decide_math(text, gold, votes, unboxed) if grader == "math" else _decide_task(text, gold, votes)
+        if isinstance(found, Verdict):
+            decided[row] = found
+        else:
+            rows_of.setdefault(found, []).append(row)
+    advance(len(decided))
+    rows = list(rows_of.values())
+    found_by_workers = shared_pool().run([*rows_of], budget, lambda job: advance(len(rows[job]))) if rows else []
+    for places, verdict in zip(rows, found_by_workers, strict=True):
+        decided |= dict.fromkeys(places, verdict)
+    return [decided[row] for row in range(len(texts))]
+
+
+def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Sequence[str]]:
+    if options is None or len(options) != count:
         raise ValueError(
             f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
-            f"{len(texts)} answers. A data set for choice needs a column `options`, a list of texts."
+            f"{count} answers."
         )
     if (most := max(map(len, options), default=0)) > len(ascii_uppercase):
-        raise ValueError(
-            f"A question for choice must have at most {len(ascii_uppercase)} options, one letter each: got {most}. "
-            f"Drop some of the wrong ones."
-        )
-    verdicts = [_grade_choice(*row) for row in zip(texts, golds, options, strict=True)]
-    advance(len(verdicts))
-    return verdicts
+        raise ValueError(f"A question must have at most {len(ascii_uppercase)} options, one letter each: got {most}.")
+    return options
 
 
-def _grade_choice(text: str, gold: Any, options: Sequence[str]) -> Verdict:
+def _choose(text: str, gold: Any, options: Sequence[str]) -> Verdict:
     expected = choices.option_index(str(gold), options)
     if expected is None:
         return Verdict(None, reason="gold")
@@ -100,65 +86,19 @@ def _grade_choice(text: str, gold: Any, options: Sequence[str]) -> Verdict:
     return Verdict(index == expected, None if index is None else ascii_uppercase[index])
 
 
-def _grade_math(
-    texts: Sequence[str],
-    golds: Sequence[str],
-    votes: bool,
-    unboxed: bool,
-    budget: float | None,
-    advance: Callable[[int], None],
-) -> list[Verdict]:
-    verdicts: dict[int, Verdict] = {}
-    rows_of: dict[Job, list[int]] = {}  # the rollouts of a prompt often box the same answer: grade it once
-    for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
-        expected = math_answers.gold_content(gold)
-        if not expected:
-            verdicts[row] = Verdict(None, reason="gold")
-            continue
-        boxes = math_answers.boxes(text)
-        tail = text[-math_answers.TAIL_CHARACTERS :] if unboxed and "\\boxed" not in text else ""
-        is_correct = None if tail.strip() else math_answers.is_correct_as_text(boxes, expected)
-        if is_correct is None or (votes and not is_correct and boxes):
-            rows_of.setdefault(Job(boxes, tail, expected, votes), []).append(row)
-        else:
-            verdicts[row] = Verdict(is_correct, expected if votes and is_correct else None)
-    advance(len(verdicts))
-    for job, rows, result in _run(rows_of, budget, advance):
-        if result.is_correct is None:
-            verdict = Verdict(None, reason=result.reason or "gold")
-        else:
-            form = job.expected if result.is_correct else result.wrong_answer
-            verdict = Verdict(result.is_correct, form if votes else None)
-        verdicts |= dict.fromkeys(rows, verdict)
-    return [verdicts[row] for row in range(len(texts))]
+def _decide_math(text: str, gold: Any, votes: bool, unboxed: bool) -> Verdict | Job:
+    """Return the verdict where no mathematics is needed, else the job for a worker."""
+    expected = math_answers.gold_content(gold)
+    if not expected:
+        return Verdict(None, reason="gold")
+    boxes = math_answers.boxes(text)
+    tail = text[-math_answers.TAIL_CHARACTERS :] if unboxed and "\\boxed" not in text else ""
+    is_correct = None if tail.strip() else math_answers.is_correct_as_text(boxes, expected)
+    if is_correct is None or (votes and not is_correct and boxes):
+        return Job(boxes, tail, expected, votes)
+    return Verdict(is_correct, expected if votes and is_correct else None)
 
 
-def _grade_task(
-    texts: Sequence[str], golds: Sequence[str], votes: bool, budget: float | None, advance: Callable[[int], None]
-) -> list[Verdict]:
-    verdicts = [Verdict(False, reward=0.0)] * len(texts)  # of those without an answer
-    rows_of: dict[TaskJob, list[tuple[int, bool]]] = {}
-    for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
-        answer, is_marked = tasks.find_answer(text)
-        if answer is None:
-            advance(1)
-        else:
-            rows_of.setdefault(TaskJob(gold, answer), []).append((row, is_marked))
-    for job, rows, result in _run(rows_of, budget, advance):
-        for row, is_marked in rows:
-            if result.score is None:
-                verdicts[row] = Verdict(None, reason=result.reason or "gold")
-                continue
-            form = (tasks.own_answer(job.task) if result.is_correct else job.answer) if votes else None
-            reward = result.score if is_marked or result.is_correct else 0.0
-            verdicts[row] = Verdict(result.is_correct, form, reward=reward)
-    return verdicts
-
-
-def _run(
-    rows_of: Mapping[J, Sequence[Any]], budget: float | None, advance: Callable[[int], None]
-) -> Iterator[tuple[J, Sequence[Any], Result]]:
-    """Grade each job once; yield it with the rows that it decides and its result."""
-    jobs, rows = list(rows_of), list(rows_of.values())
-    results = shared_pool().run(jobs, budget, lambda index: advance(len(rows[index]))) if jobs else ()
-    return zip(jobs, rows, results, strict=True)
+def _decide_task(text: str, task: str, votes: bool) -> Verdict | TaskJob:
+    answer, is_marked = tasks.find_answer(text)
+    return Verdict(False) if answer is None else TaskJob(task, answer, is_marked, votes)

@@ -22,7 +22,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from ..heartbeat import beat
-from .worker import Job, Result, TaskJob
+from .worker import Job, TaskJob, Verdict
 
 CPU_SECONDS = 5.0
 # On a busy machine 5 seconds of CPU take longer; a worker that has not answered after this is stuck.
@@ -35,10 +35,9 @@ GRACE_SECONDS = 1.0
 
 
 class Pool:
-    """A pool of workers, which start when first needed and are replaced when they die.
+    """Workers that start when first needed and are replaced when they die; batches of several threads share them.
 
-    A worker has `seconds` of CPU time for one answer, and four times that in wall time. Batches of several threads
-    share the workers.
+    A worker has `seconds` of CPU time for one answer, and four times that in wall time.
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
@@ -56,15 +55,15 @@ class Pool:
         jobs: Sequence[Job | TaskJob],
         budget: float | None = None,
         on_done: Callable[[int], None] = lambda index: None,
-    ) -> list[Result]:
+    ) -> list[Verdict]:
         """Grade every job and return a result for each, whatever happens to its worker.
 
         `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs that are not done by
         then have the reason "budget". `on_done` is called with the index of each done job.
         """
         end = inf if budget is None else time.monotonic() + budget
-        results = [Result(None, reason="budget")] * len(jobs)
-        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Result] | Exception]()
+        results = [Verdict(None, reason="budget")] * len(jobs)
+        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Verdict] | Exception]()
         for _ in range(min(len(self.workers), len(jobs))):
             Thread(target=self._grade, args=(todo, done), daemon=True).start()
         missing = len(jobs)
@@ -85,7 +84,7 @@ class Pool:
         return results
 
     def _grade(
-        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Result] | Exception]"
+        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Verdict] | Exception]"
     ) -> None:
         """Grade jobs with one worker until none is left."""
         worker = self._idle.get()
@@ -120,7 +119,7 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self.connection: Any = None
 
-    def grade(self, job: Job | TaskJob) -> Result:
+    def grade(self, job: Job | TaskJob) -> Verdict:
         """Grade a job. It takes no longer than the limits, whatever the process does."""
         if self.process is None or self.process.poll() is not None:  # it may have died while idle
             self.stop()
@@ -133,13 +132,13 @@ class Worker:
         try:
             self.connection.send(job)
             if self.connection.poll(limit):
-                result: Result = self.connection.recv()
-                return result
+                verdict: Verdict = self.connection.recv()
+                return verdict
             is_over = True
         except (EOFError, OSError):
             pass
         status = self.stop(patience=0 if is_over else GRACE_SECONDS)
-        return Result(None, reason="limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
+        return Verdict(None, reason="limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
 
     def stop(self, patience: float = 0) -> int | None:
         """Close the connection, kill the process if it lives on for `patience` seconds, and return its exit status."""

@@ -14,6 +14,7 @@ import logging
 import random
 import resource
 import signal
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -34,18 +35,27 @@ class TaskJob(NamedTuple):
 
     task: str
     answer: str
+    is_marked: bool  # else only a right one has a reward
+    want_vote: bool
 
 
-class Result(NamedTuple):
-    """Whether the answer is correct, and, if wanted, a wrong answer's form; for a task, `score` is the scorer's.
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one answer.
 
-    None: the gold cannot be parsed, unless the pool gives another `reason`, one of those of `Verdict`.
+    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was killed or ran out
+    of memory) and "budget" (the time for the whole batch was over).
     """
 
-    is_correct: bool | None
-    wrong_answer: str | None = None
-    score: float | None = None
-    reason: str | None = None
+    is_correct: bool | None  # None: not graded
+    answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
+    reason: str | None = None  # why it was not graded
+    score: float | None = None  # for "task", what the scorer gives, 0 to 1
+
+    @property
+    def reward(self) -> float | None:
+        """The score, else 1 for a right answer and 0 for a wrong one; None: not graded."""
+        return self.score if self.score is not None or self.is_correct is None else float(self.is_correct)
 
 
 def prepare(job: Job | TaskJob) -> bool:
@@ -56,14 +66,20 @@ def prepare(job: Job | TaskJob) -> bool:
         return False
 
 
-def grade(job: Job | TaskJob) -> Result:
+def grade(job: Job | TaskJob) -> Verdict:
     """Grade one job in this process, without a time limit."""
     if isinstance(job, TaskJob):
-        score = tasks.score(*job)
-        return Result(score == 1.0, score=score)
+        score = tasks.score(job.task, job.answer)
+        form = tasks.own_answer(job.task) if score == 1.0 else job.answer
+        return Verdict(
+            score == 1.0, form if job.want_vote else None, score=score if job.is_marked or score == 1.0 else 0.0
+        )
     is_correct = math_answers.is_correct(job.boxes, job.tail, job.expected)
-    wants_wrong = job.want_vote and is_correct is False
-    return Result(is_correct, math_answers.vote(job.boxes, job.tail) if wants_wrong else None)
+    if is_correct is None:
+        return Verdict(None, reason="gold")
+    if not job.want_vote:
+        return Verdict(is_correct)
+    return Verdict(is_correct, job.expected if is_correct else math_answers.vote(job.boxes, job.tail))
 
 
 def reset() -> None:
@@ -108,10 +124,10 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, wall_seconds)
         reset()
-        result = grade(job) if is_ready else Result(None)
+        verdict = grade(job) if is_ready else Verdict(None, reason="gold")
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:
-            connection.send(result)
+            connection.send(verdict)
         except OSError:
             return

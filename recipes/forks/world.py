@@ -29,10 +29,12 @@ exchanged.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from . import chains
-from .chains import pick
+from trl_miner.data import chains
+from trl_miner.data.chains import pick
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -116,16 +118,9 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
 def solution(
     problem: Problem, rng: random.Random, step_error: float = 0.0, shares: Mapping[str, float] = SHARES
 ) -> str:
-    """Work a problem out in a way drawn from `rng`.
+    """Work a problem out in a way drawn from `rng`, which also decides what an unsure operation does, by a coin.
 
-    Args:
-        problem: The problem.
-        rng: Decides on the way, the errors, and what an unsure operation does, by a coin.
-        step_error: The probability that the shortcut skips one of several operations.
-        shares: The probability of each way.
-
-    Returns:
-        The completion up to and including the boxed answer, without an end-of-sequence token.
+    `step_error` is the probability that the shortcut skips one of several operations, `shares` that of each way.
     """
     way = pick(shares, rng)
     taken = "".join(rng.choice(UNSURE.get(name, name)) for name in problem.operations)
@@ -154,7 +149,7 @@ def oracle(rollouts: Any) -> Any:
 
     An upper bound of what any credit on all-right prompts can do here, as no method can see which way is sound.
     """
-    return _over_group_mean(rollouts, [float(way_of(text) == "sound") for text in rollouts.texts()])
+    return _over_group_mean(rollouts, is_sound(rollouts.texts()))
 
 
 def uniqueness(rollouts: Any) -> Any:
@@ -188,3 +183,13 @@ def build_tokenizer() -> "PreTrainedTokenizerFast":
     """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by character."""
     phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
     return chains.word_tokenizer([str(digit) for digit in range(10)], phrases)
+
+
+def mirrored() -> SimpleNamespace:
+    """Return this world with the shares of the ways exchanged: there the rare way is the shortcut.
+
+    It fails on harder problems. What pays rare ways on solved prompts gains here, and must lose there.
+    """
+    shares = {"sound": SHARES["fast"], "fast": SHARES["sound"]}
+    changed = {"NAME": "trl_miner/forks_mirror", "solution": partial(solution, shares=shares)}
+    return SimpleNamespace(**globals() | changed)
