@@ -15,7 +15,8 @@ from .held_out import HeldOut, read_held_out
 from .records import number as number
 from .settings import DEFAULTS, clean_settings, read_options, sentences
 from .trainer_state import FILE as STATE
-from .trainer_state import read_log
+from .trainer_state import RECORD as STATE_RECORD
+from .trainer_state import columns_of
 from .training_record import RECORD, TRAINING, run_folders
 
 if TYPE_CHECKING:
@@ -84,13 +85,15 @@ def read_run(folder: str | Path) -> RunHistory:
         ValueError: None of those there can be read.
     """
     folder = Path(folder)
-    state, columns, notes = _read_state(folder)
+    notes: list[str] = []
+    state = _read_state(folder, notes)
+    columns = columns_of(state.get("log_history") or ())
     record = read_optional(folder / RECORD, notes, TRAINING)
     compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
-    steps = int(number(state.get("global_step")) or max((points[-1, 0] for points in columns.values()), default=0))
-    planned = number(state.get("max_steps"))
+    steps = int(state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0))
+    planned = state.get("max_steps")
     held_out = read_held_out(folder, notes)
     known = record | compared
     return RunHistory(
@@ -112,14 +115,13 @@ def read_run(folder: str | Path) -> RunHistory:
     )
 
 
-def _state_files(folder: Path) -> list[Path]:
-    places = (folder, *reversed(list_checkpoints(folder)))
-    return [path for place in places if (path := place / STATE).is_file()]
-
-
 def has_state(folder: Path) -> bool:
     """Return whether a folder, which need not exist, is that of a run with a log."""
-    return bool(_state_files(folder))
+    return bool(_with_state(folder))
+
+
+def _with_state(folder: Path) -> list[Path]:
+    return [place for place in (folder, *reversed(list_checkpoints(folder))) if (place / STATE).is_file()]
 
 
 def no_state(folder: Path) -> str:
@@ -137,27 +139,20 @@ def no_state(folder: Path) -> str:
     )
 
 
-def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, "np.ndarray"], list[str]]:
+def _read_state(folder: Path, notes: list[str]) -> dict[str, Any]:
     """Read the state with the most steps: a resumed run may have left an older one in its folder."""
-    files = _state_files(folder)
-    if not files:
+    places = _with_state(folder)
+    if not places:
         raise FileNotFoundError(no_state(folder))
-    notes: list[str] = []
     furthest: dict[str, Any] = {}
-    columns: dict[str, Any] = {}
-    for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
-        steps = number(furthest.get("global_step")) or 0
-        if not furthest or (step_of(path.parent) or 0) > steps:
-            try:
-                state, found = read_log(path)
-            except (ValueError, OSError) as error:
-                notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
-                continue
-            if not furthest or (number(state.get("global_step")) or 0) > steps:
-                furthest, columns = state, found
+    for place in places:  # the newest checkpoint first: each repeats the log of those before it
+        if not furthest or (step_of(place) or 0) > (furthest.get("global_step") or 0):
+            state = read_optional(place / STATE, notes, STATE_RECORD)
+            if state and (not furthest or (state.get("global_step") or 0) > (furthest.get("global_step") or 0)):
+                furthest = state
     if not furthest:
-        raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
-    return furthest, columns, notes
+        raise ValueError(f"{places[0] / STATE} must be JSON with the log of a run: {notes[0]} Restore it.")
+    return furthest
 
 
 def _settings(compared: Mapping[str, Any], record: Mapping[str, Any], planned: float | None) -> dict[str, str]:
