@@ -89,15 +89,13 @@ def test_overwriting_clears_what_runs_write_and_nothing_else(policy, run):
     assert json.loads((run / "training.json").read_text())["methods"] == ["grpo"]
 
 
-def test_clearing_follows_no_link(used, tmp_path):
+def test_clearing_follows_no_link_of_a_checkpoint(used, tmp_path):
     run = Path(shutil.copytree(used, tmp_path / "run"))
-    (run / "credit").rename(tmp_path / "elsewhere")
     (run / "checkpoint-2").rename(tmp_path / "kept")
-    os.symlink(tmp_path / "elsewhere", run / "credit")
     os.symlink(tmp_path / "kept", run / "checkpoint-2")
     clear(run)
-    assert not is_used(run) and not (run / "credit").exists()
-    assert list((tmp_path / "elsewhere").iterdir()) and (tmp_path / "kept" / "model.safetensors").is_file()
+    assert not is_used(run) and not (run / "checkpoint-2").is_symlink()
+    assert (tmp_path / "kept" / "model.safetensors").is_file()
 
 
 def test_overwriting_spares_the_model_that_the_run_starts_from(policy, run):

@@ -109,22 +109,13 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: b
     `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
     None or False for none. With `only_model` a checkpoint may lack optimizer and random states.
     """
-    from accelerate.utils import gather_object
-
     from ..distributed import decided_by_one
 
     if wanted in _NOT_NAMED:
         return None
     # one decides: on other nodes a shared file system may not show the folder yet
     checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir), only_model))
-    if checkpoint is None:
-        return None
-    if not all(gather_object([checkpoint.is_dir()])):
-        raise ValueError(
-            f"Every process must read the checkpoint: not all find {checkpoint}. Put output_dir on a file system that "
-            f"all nodes share, or copy it there."
-        )
-    return str(checkpoint)
+    return None if checkpoint is None else str(checkpoint)
 
 
 def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Path | None:

@@ -13,7 +13,7 @@ from .files import read_optional
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out
 from .records import number as number
-from .settings import DEFAULTS, clean_settings, read_options, sentences
+from .settings import clean_settings, read_options, sentences
 from .trainer_state import FILE as STATE
 from .trainer_state import RECORD as STATE_RECORD
 from .trainer_state import columns_of
@@ -70,11 +70,6 @@ class RunHistory:
     def values(self, key: str) -> list[tuple[float, float]]:
         """Return `points` of a metric by its key, as (optimizer step, value)."""
         return [(step, value) for step, value in self.points(key).tolist()]
-
-    def setting(self, name: str) -> str | None:
-        """Return a setting by its name, or its default; None where neither is known, or no settings were recorded."""
-        is_recorded = self.settings or self.method is not None
-        return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
 
 
 def read_run(folder: str | Path) -> RunHistory:

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
-# A null among floats, as a NaN of its own: numpy and JavaScript keep its bits.
-NULL_BITS = 0x7FC0_0001
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -147,16 +145,12 @@ def token_counts(table: Any) -> np.ndarray:
 
 
 def token_numbers(table: Any, name: str) -> np.ndarray:
-    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN of NULL_BITS for none."""
+    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN for none."""
     import pyarrow.compute as pc
 
-    column, counts = table[name].combine_chunks(), token_counts(table)
-    numbers = np.full(counts.sum(), NULL_BITS, dtype=np.uint32).view(np.float32)
-    values = pc.list_flatten(column)
-    listed = values.to_numpy(zero_copy_only=False).astype(np.float32)
-    listed.view(np.uint32)[values.is_null().to_numpy(zero_copy_only=False)] = NULL_BITS
+    numbers = np.full(token_counts(table).sum(), np.nan, dtype=np.float32)
     has_list = table[name].is_valid().to_numpy()
-    numbers.view(np.uint32)[np.repeat(has_list, counts)] = listed.view(np.uint32)
+    numbers[np.repeat(has_list, token_counts(table))] = pc.list_flatten(table[name].combine_chunks())
     return numbers
 
 
