@@ -132,9 +132,6 @@ class SampleWriter:
     def __contains__(self, key: Key) -> bool:
         return key in self._limits
 
-    def __len__(self) -> int:
-        return len(self._limits)
-
     def is_short(self, key: Key, limit: int) -> bool:
         """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
         known = self._limits.get(key)

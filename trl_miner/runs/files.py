@@ -8,7 +8,7 @@ import json
 import os
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -128,20 +128,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
-    """Read a Parquet file, or return None and a sentence that says why it cannot be read.
-
-    Of `columns`, those that the file lacks are left out.
-    """
+def read_parquet(path: Path) -> tuple[Any, str | None]:
+    """Read a Parquet file, or return None and a sentence that says why it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = f"{path.parent.name}/{path.name}"
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        there = file.schema_arrow.names
-        return file.read(there if columns is None else [column for column in columns if column in there]), None
+        return pq.read_table(path, page_checksum_verification=True), None
     except (pa.ArrowException, OSError, ValueError) as error:
+        name = f"{path.parent.name}/{path.name}"
         return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 

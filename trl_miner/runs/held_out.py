@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -108,13 +108,10 @@ class HeldOut:
     def as_json(self) -> dict[str, Any]:
         """Return the content of `held_out.json`."""
         problems = {"fingerprint": self.fingerprint, "level": self.levels, "trained_levels": self.trained_levels}
-        moments = {
-            name: {key: value for key, value in asdict(moment).items() if value is not None}
-            for name, moment in self.moments.items()
-        }
-        return {"problems": problems, "moments": moments}
+        return {"problems": problems, "moments": _MOMENTS.dump_python(self.moments, mode="json", exclude_none=True)}
 
 
+_MOMENTS = TypeAdapter(Mapping[str, Moment])
 _Levels = list[str | int | Number]
 HeldOutFile = record(
     {

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .checkpoints import list_checkpoints, step_of
 from .files import read_optional
-from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out
 from .records import number as number
 from .settings import clean_settings, read_options, sentences
@@ -25,41 +24,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """One training run.
-
-    Attributes:
-        folder: The run folder.
-        name: The name in reports.
-        method: The name of the recipe, where `trl-miner compare` recorded it.
-        seed: The seed; None: not recorded.
-        settings: The recorded settings, each as text in one spelling; empty: none.
-        columns: The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
-        scores: Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
-        steps: Optimizer steps done.
-        planned: Optimizer steps planned; None: not recorded.
-        per_step: Optimizer steps per generation batch; None: not recorded.
-        finished: Whether all planned steps are done, and the run was scored after training if it was scored at all.
-        notes: Sentences for the reader of its curves.
-        since: Optimizer steps before the settings became those of `settings`.
-        held_out: Right samples of each held-out problem; None: not recorded.
-        versions: Versions of the packages, and "git", this package's commit; empty: not recorded.
-    """
+    """One training run."""
 
     folder: Path
-    name: str
+    name: str  # in reports
+    # The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
     columns: Mapping[str, "np.ndarray"]
-    method: str | None = None
-    seed: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    method: str | None = None  # the name of the recipe, where `trl-miner compare` recorded it
+    seed: int | None = None  # None: not recorded
+    settings: Mapping[str, str] = field(default_factory=dict)  # the recorded ones, in one spelling; empty: none
+    # Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
     scores: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
-    steps: int = 0
-    planned: int | None = None
-    per_step: float | None = None
-    finished: bool = True
-    notes: Sequence[str] = ()
-    since: int = 0
-    held_out: HeldOut | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    steps: int = 0  # optimizer steps done
+    planned: int | None = None  # None: not recorded
+    per_step: float | None = None  # optimizer steps per generation batch; None: not recorded
+    finished: bool = True  # all planned steps are done, and it was scored after training if it was scored at all
+    notes: Sequence[str] = ()  # sentences for the reader of its curves
+    since: int = 0  # optimizer steps before the settings became those of `settings`
+    held_out: HeldOut | None = None  # None: not recorded
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the packages, and "git", this package's commit
 
     def points(self, key: str) -> "np.ndarray":
         """Return a column, which may be empty."""
@@ -123,7 +106,7 @@ def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    if any((folder / name).is_file() for name in (RECORD, HELD_OUT)) or run_folders(folder):
+    if (folder / RECORD).is_file() or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
             f"one sooner, or wait."

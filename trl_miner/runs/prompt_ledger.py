@@ -176,7 +176,7 @@ def _check(batch: Batch, num_known: int) -> None:
         raise ValueError("it names a prompt that is not there")
 
 
-def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_batches: int) -> list[bytes]:
+def read_beginning(folder: str | Path, header: Mapping[str, Any], num_batches: int) -> list[bytes]:
     """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
 
     Raises:
@@ -192,7 +192,7 @@ def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_bat
             f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
             f"batches before the checkpoint"
         )
-    if header is not None and ledger.header != header:
+    if ledger.header != header:
         raise ValueError(f"it is of a training with {_said(ledger.header)}, and this has {_said(header)}")
     return lines
 

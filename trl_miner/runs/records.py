@@ -83,13 +83,7 @@ Sampling = record(
     },
 )
 Benchmark = record(
-    {
-        "title": str,
-        "grader": Literal["math", "choice", "task"],
-        "samples": Positive,
-        "fingerprint": str,
-        "source": Any,
-    }
+    {"title": str, "grader": Literal["math", "choice", "task"], "samples": Positive, "fingerprint": str, "source": Any}
 )
 Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str]})
 Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool}, {"limit": Count})

@@ -143,7 +143,7 @@ def say_finished(config: Any, settings: Mapping[str, str] | None = None) -> str:
         )
     return (
         f"Nothing to do: {run} holds a finished run of {steps:g} steps, which stays as it is. To train on, raise "
-        f"max_steps or num_train_epochs; to start from scratch, leave resume_from_checkpoint out."
+        f"max_steps or num_train_epochs; to start from scratch, give another output_dir."
     )
 
 

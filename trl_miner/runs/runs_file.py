@@ -124,8 +124,6 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = content["logs"]
     if not all(isinstance(step, int | float) for step in logs.get("step", [None])):
         raise ValueError("logs must hold the step of each log")
-    if Path(content["name"]).is_absolute():
-        raise ValueError("name must be the name of a run: it is a path")
     columns = {}
     for key, values in logs.items():
         pairs = zip(logs["step"], values, strict=True)
@@ -133,4 +131,5 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     held_out = held_out_of(content.get("held_out") or {})
     fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
     scores = held_out.by_step if held_out else {}
-    return RunHistory(path / content["name"], columns=columns, scores=scores, held_out=held_out, **fields)
+    folder = Path(f"{path}/{content['name']}")  # below a file, whatever the name is
+    return RunHistory(folder, columns=columns, scores=scores, held_out=held_out, **fields)

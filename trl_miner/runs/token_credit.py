@@ -34,7 +34,6 @@ class Credit:
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
     table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
     metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
-    files: tuple[str, ...]  # that were read, relative to the run folder
     notes: tuple[str, ...]  # sentences on what could not be read, and what is unusual
 
 
@@ -96,24 +95,23 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
             f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
             f"log_token_credit: 10."
         )
-    tables, metas, notes = {}, {}, []
+    tables, metas, notes = [], {}, []
     for path in track(paths, "reading", unit="files", quiet=quiet):
-        table, note = read_parquet(path, schema().names)
+        table, note = read_parquet(path)
         if table is None:
             notes.append(str(note))
         else:
-            name = f"{path.parent.name}/{path.name}"
-            tables[name], meta = _read_table(table, name)
-            metas[int(meta["step"])] = meta
+            table, meta = _read_table(table, f"{FOLDER}/{path.name}")
+            tables.append(table)
+            metas[meta["step"]] = meta
     if not tables:
         raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
     record = read_run_record(run) or {}
     return Credit(
         name=run.resolve().name,
         methods=tuple(label for label, _ in papers_of(record)),
-        table=pa.concat_tables(tables.values()).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
+        table=pa.concat_tables(tables).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
         metas=dict(sorted(metas.items())),
-        files=tuple(tables),
         notes=tuple(notes),
     )
 
