@@ -48,7 +48,7 @@ def assemble(
     of the environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
     """
     learn({"token": list(secrets)})
-    for folder in {model.run, model.weights}:
+    for folder in (model.run, model.weights):
         for path in (folder / name for name in _READ):
             if os.path.lexists(path):
                 _check_place(path, model)
