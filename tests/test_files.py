@@ -52,7 +52,7 @@ def test_a_table_that_is_damaged_or_cut_off_is_left_out_with_its_reason(tmp_path
     path.parent.mkdir()
     table = pa.table({"a": list(range(6)), "b": ["x" * 50 + str(i) for i in range(6)]})
     pq.write_table(table, path, compression=None, write_page_checksum=True)
-    assert read_parquet(path, ["a", "c"]) == (table.select(["a"]), None)
+    assert read_parquet(path) == (table, None)
     content = path.read_bytes()
     for damaged in (content[:-10], content.replace(b"x3", b"x4")):
         path.write_bytes(damaged)

@@ -28,7 +28,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def quick(monkeypatch):
     """Seconds for tests."""
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.1)
-    monkeypatch.setattr(locks, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(locks, "LEASE_SECONDS", 1.0)
 
 
 def hold_elsewhere(folder):
@@ -95,7 +95,7 @@ class During(TrainerCallback):
 
 
 def trainer(policy, folder, *callbacks, **settings):
-    args = config(folder, **{**dict(max_steps=3, save_strategy="steps", save_steps=2), **settings})
+    args = config(folder, **{**dict(max_steps=2, save_strategy="steps", save_steps=1), **settings})
     return MinerGRPOTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
 
 
@@ -112,7 +112,7 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
 
     first = trainer(policy, tmp_path, During(start_again))
     first.train()
-    assert first.state.global_step == 3 and second.state.global_step == 0
+    assert first.state.global_step == 2 and second.state.global_step == 0
     second.train(resume_from_checkpoint="latest")  # in the same process, after the first
     assert not (tmp_path / TRAINING_LOCK).exists()
 

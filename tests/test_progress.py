@@ -46,12 +46,6 @@ class Terminal:
         """The exit code."""
         return subprocess.Popen(command, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs, **kwargs).wait(120)
 
-    def here(self, *commands):
-        """Commands of `trl-miner` in this process, with the terminal as its stdout and stderr: they start at once."""
-        out, err = (open(os.dup(self.theirs), "w", buffering=1) for _ in range(2))
-        with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            return [cli.main(command) for command in commands]
-
     @property
     def rows(self):
         """The lines on it, each as it was last written; the last is the cursor's, empty where it is clean."""
@@ -84,7 +78,6 @@ with Progress("sampling", 50, unit="samples") as progress:
             print("printed")
             logging.warning("logged")
             warnings.warn("warned")
-            print("half", end="")
 """
 LINE = r" \d+/50 \[00:0\d<[\d:]+, [\d.]+ samples/s, 7 tokens/s\]"
 
@@ -97,7 +90,7 @@ def test_durations_are_words(seconds, words):
 def test_on_a_terminal_all_else_stands_above_the_bar(terminal):
     assert terminal.run(script(WORK)) == 0
     *above, bar, last = terminal.rows
-    assert above == ["printed", "logged", "warned", "half"] and last == ""
+    assert above == ["printed", "logged", "warned"] and last == ""
     assert re.fullmatch(r"sampling: 100%\|█+\|" + LINE, bar) and len(bar) < 80
 
 
@@ -107,7 +100,7 @@ def test_in_a_pipe_there_are_plain_lines():
     lines = [line for line in done.stderr.splitlines() if line.startswith("sampling")]
     assert done.stderr.isascii() and "\r" not in done.stderr
     assert len(lines) > 2 and all(re.fullmatch(r"sampling: +\d+%\|[#\d ]*\|" + LINE, line) for line in lines)
-    assert " 50/50 " in lines[-1] and done.stdout == "printed\nhalf"
+    assert " 50/50 " in lines[-1] and done.stdout == "printed\n"
 
 
 def test_an_error_wipes_the_bar(terminal):
@@ -160,8 +153,8 @@ def problems(tmp_path_factory):
 
 
 def evaluation(policy, problems, output):
-    arguments = ["eval", "--model", policy, "--style", "plain", "--benchmarks", f"own={problems}", "--samples", "4"]
-    return [*arguments, "--max-tokens", "8", "--batch-size", "4", "--output", str(output)]
+    arguments = ["eval", "--model", policy, "--style", "plain", "--benchmarks", f"own={problems}", "--samples", "2"]
+    return [*arguments, "--max-tokens", "8", "--batch-size", "6", "--output", str(output)]
 
 
 def closing(text):
@@ -173,38 +166,32 @@ def closing(text):
 
 
 def test_eval_and_score_in_a_pipe_and_quiet(policy, problems, tmp_path, capsys):
-    for name in ("a", "b c"):
-        assert cli.main(evaluation(policy, problems, tmp_path / name)) == 0
+    output = tmp_path / "b c"
+    assert cli.main(evaluation(policy, problems, output)) == 0
     said = capsys.readouterr()
     assert "\r" not in said.err and said.err.isascii()
-    assert re.search(r"^sampling: 100%.* 12/12 .* samples/s\]", said.err, re.MULTILINE)
-    assert cli.main(["score", str(tmp_path / "b c")]) == 0
+    assert re.search(r"^sampling: 100%.* 6/6 .* samples/s\]", said.err, re.MULTILINE)
+    score = ["score", str(output)]
+    assert cli.main(score) == 0
     said = capsys.readouterr()
-    assert re.search(r"^grading .*b c: 100%.* 12/12 ", said.err, re.MULTILINE)
+    assert re.search(r"^grading .*b c: 100%.* 6/6 ", said.err, re.MULTILINE)
     (report,) = map(shlex.split, closing(said.out)[1])
-    assert report == ["trl-miner", "report", str(tmp_path / "b c")]
-    compare = ["score", str(tmp_path / "b c"), str(tmp_path / "a"), "--quiet"]
-    assert cli.main(compare) == 0
+    assert report == ["trl-miner", "report", str(output)]
+    assert cli.main([*score, "--quiet"]) == 0
     quiet = capsys.readouterr()
-    assert quiet.err == "" and "against" in quiet.out and "no difference shown" in quiet.out
-    assert closing(quiet.out) == [[], []]
+    assert quiet.err == "" and "Pass@1" in quiet.out and closing(quiet.out) == [[], []]
 
 
 def test_data_says_how_to_train_on_it(policy, tmp_path, capsys):
     arguments = ["data", "deepscaler", "--tokenizer", policy, "--output", str(tmp_path / "my set")]
     arguments += ["--local", f"deepscaler={DATA / 'deepscaler.jsonl'}", "--check-against"]
     assert cli.main(arguments) == 0
-    said = capsys.readouterr()
-    assert re.search(r"^counting tokens: 100%.* prompts/s", said.err, re.MULTILINE)
-    written, (command,) = closing(said.out)
+    written, (command,) = closing(capsys.readouterr().out)
     assert all(Path(path).is_file() for path in written) and len(written) == 3
     program, train, *options = shlex.split(command)
     args, _, model, _ = make_parser().parse_args_and_config([*options, "--use_cpu", "--bf16", "false"])
     assert (program, train, args.dataset_name) == ("trl-miner", "train", str(tmp_path / "my set"))
     assert (model.model_name_or_path, args.reward_funcs) == (policy, ["math_reward"])
-    assert cli.main([*arguments, "--quiet"]) == 0
-    quiet = capsys.readouterr()
-    assert "counting" not in quiet.err and "problems in" in quiet.out and closing(quiet.out) == [[], []]
 
 
 @pytest.fixture
@@ -248,9 +235,7 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
     ("settings", "words"),
     [
         (dict(dataset_name=arithmetic.NAME), "--benchmarks arithmetic"),
-        (dict(dataset_name="x"), "--benchmarks math500"),
         (dict(dataset_name="x", reward_funcs=["choice_reward"]), "--benchmarks medqa"),
-        (dict(held_out="aime24"), "--benchmarks aime24"),
         (dict(held_out="aime24=a b"), "--benchmarks 'aime24=a b'"),
         (dict(held_out="own=x.jsonl:5"), "--benchmarks own=x.jsonl:5"),
     ],
@@ -264,32 +249,14 @@ def test_metrics_that_a_log_lacks_are_left_out():
     assert short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0}) == "step 3: reward 0.250, all right 50%"
 
 
-def test_doctor_names_launch_and_a_dry_run_itself(terminal, recipe):
+def test_doctor_names_launch_and_a_dry_run_itself(recipe, capsys):
     options = [str(recipe), "--learning_rate", "1e-4"]
     dry_run = ["launch", *options, "--dry-run"]
-    assert terminal.here(["doctor", *options], dry_run, [*dry_run, "--quiet"]) == [0, 0, 0]
-    rows = terminal.rows
+    assert [cli.main(command) for command in (["doctor", *options], dry_run, [*dry_run, "--quiet"])] == [0, 0, 0]
+    rows = capsys.readouterr().out.splitlines()
     launch = shlex.join(["trl-miner", "launch", *options])
-    place = rows.index("Next")
-    assert rows[place + 1] == f"  {launch}" and rows.count(f"# next: {launch}") == 1
-    assert not any("checking" in row for row in rows)
-    assert rows[-2].endswith(f"--config {shlex.quote(str(recipe))} --learning_rate 1e-4 --quiet")
-
-
-@pytest.mark.slow
-def test_compare_on_a_terminal(terminal, recipe, tmp_path, monkeypatch):
-    monkeypatch.chdir(Path(__file__).parent)
-    output = tmp_path / "all"
-    compare = ["compare", "--recipes", str(recipe), "--seeds", "1", "--output", str(output), "--max_steps", "60"]
-    assert terminal.here(compare, compare) == [0, 0]
-    rows = terminal.rows
-    assert b" 0/1 [" in terminal.written
-    lines = [row for row in rows if row.startswith("[1/1]")]
-    assert lines[0].startswith("[1/1] a recipe seed 1: Pass@1 ") and lines[1].endswith("finished before")
-    assert not any("%|" in row for row in rows)
-    names = "comparison.md", "runs.jsonl"
-    written = [f"  {output / name}" for name in names]
-    assert rows[-6:] == ["Wrote", *written, "Next", f"  trl-miner report {output}", ""]
+    assert rows[rows.index("Next") + 1] == f"  {launch}" and rows.count(f"# next: {launch}") == 1
+    assert rows[-1].endswith(f"--config {shlex.quote(str(recipe))} --learning_rate 1e-4 --quiet")
 
 
 def test_every_command_and_the_training_script_have_quiet(capsys):

@@ -30,15 +30,8 @@ from trl_miner.runs.prompt_ledger import (
 
 def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
     """Five batches of three prompts: each has one that is all right, one all wrong, and one of some kind."""
-    trained(
-        policy,
-        tmp_path,
-        cls=MinerGRPOTrainer,
-        eval_strategy="steps",
-        eval_steps=2,
-        extra=dict(eval_dataset=problems(3)),
-        per_device_eval_batch_size=4,
-    )
+    evaluated = dict(eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=4)
+    trained(policy, tmp_path, cls=MinerGRPOTrainer, extra=dict(eval_dataset=problems(1)), **evaluated)
     ledger = read_ledger(tmp_path)
     rows = problems()
     assert ledger.header == header_of(rows, 1.0) and ledger.header["rows"] == 48 and not ledger.notes
@@ -56,9 +49,8 @@ def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
 
 
 def test_with_dynamic_sampling_dropped_prompts_count_too(policy, tmp_path):
-    trainer = trained(
-        policy, tmp_path, cls=MinerGRPOTrainer, dynamic_sampling=True, advantage_estimator="grpo", max_steps=3
-    )
+    settings = dict(dynamic_sampling=True, advantage_estimator="grpo", max_steps=2)
+    trainer = trained(policy, tmp_path, cls=MinerGRPOTrainer, **settings)
     batches, logs = read_ledger(tmp_path).batches, [log for log in trainer.state.log_history if "reward" in log]
     assert [4 * len(batch.prompts) for batch in batches] == [log["dynamic_sampling/generated"] for log in logs]
     assert [4 * len(batch.dropped) for batch in batches] == [log["dynamic_sampling/dropped"] for log in logs]
@@ -73,15 +65,8 @@ def unscored(prompts, **kwargs):
 
 
 def test_rollouts_without_a_reward_are_not_scored(policy, tmp_path):
-    trained(
-        policy,
-        tmp_path,
-        cls=MinerGRPOTrainer,
-        reward=[unscored, mixed_reward],
-        max_steps=1,
-        correct_reward_func="unscored",
-        reward_weights=[1.0, 0.0],
-    )
+    settings = dict(correct_reward_func="unscored", reward_weights=[1.0, 0.0], max_steps=1)
+    trained(policy, tmp_path, cls=MinerGRPOTrainer, reward=[unscored, mixed_reward], **settings)
     (batch,) = read_ledger(tmp_path).batches
     found = {*zip(batch.correct, batch.scored, batch.reward, batch.spread, strict=True)}
     # (0 + .1 + 1 + .3) / 4, as TRL adds up rewards
@@ -178,10 +163,10 @@ def test_a_disk_that_takes_nothing_ends_no_training(tmp_path, caplog):
     writer.append(BATCH.line())
     content = HEADER + 2 * BATCH.line()
     assert (blocked / "run" / FILE).read_bytes() == content
-    assert read_beginning(blocked / "run", None, 2) == content.splitlines(keepends=True)
+    assert read_beginning(blocked / "run", header_of(None, 1.0), 2) == content.splitlines(keepends=True)
     shutil.rmtree(blocked)
     with pytest.raises(ValueError, match="is missing"):
-        read_beginning(blocked / "run", None, 2)
+        read_beginning(blocked / "run", header_of(None, 1.0), 2)
 
 
 # Keys and texts

@@ -18,7 +18,8 @@ from trl_miner.runs.checkpoints import newest
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs
-from trl_miner.runs.trainer_state import last_step, read_log
+from trl_miner.runs.trainer_state import columns_of, last_step
+from trl_miner.viewing.inputs import read_inputs
 from trl_miner.viewing.tables import completions_files
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
@@ -35,27 +36,29 @@ def folders(tmp_path):
 # Reading
 
 
-def test_a_log_is_read_in_parts_of_any_size(tmp_path, monkeypatch):
-    """Logs of one step are one, the last value counts; what is no training log, or no number, is left out."""
-    logs = [{"step": 2, "reward": 1, "b": "x"}, {"step": 1, "reward": 0.5, "text": "],}"}, {"step": 1, "eval": 3.0}]
+def test_logs_of_a_step_are_one_and_what_is_no_number_is_nan():
+    """The last value counts; what is no training log is left out."""
+    logs = [{"step": 2, "reward": 1, "b": "x"}, {"step": 1, "reward": 0.5, "d": 10**400}, {"step": 1, "eval": 3.0}]
     logs += [{"step": 2, "reward": 0.25, "c": True}, 7, None, {"step": True, "reward": 1.0}]
-    for indent in (None, 2):
-        path = tmp_path / "trainer_state.json"
-        path.write_text(json.dumps({"global_step": 2, "log_history": logs, "max_steps": 3}, indent=indent))
-        for size in (1, 3, 50, 10_000):
-            monkeypatch.setattr("trl_miner.runs.trainer_state._CHUNK", size)
-            state, columns = read_log(path)
-            assert state == {"global_step": 2, "log_history": [], "max_steps": 3}
-            assert columns["reward"].tolist() == [[1, 0.5], [2, 0.25]] and set(columns) == {
-                "step",
-                "reward",
-                *"bc",
-                "text",
-            }
-            assert all(np.isnan(columns[name][:, 1]).all() for name in ("b", "c", "text"))
-    path.write_bytes(path.read_bytes()[:-30])
+    columns = columns_of(logs)
+    assert columns["reward"].tolist() == [[1, 0.5], [2, 0.25]] and set(columns) == {"step", "reward", *"bcd"}
+    assert all(np.isnan(columns[name][:, 1]).all() for name in "bcd")
+
+
+def test_a_log_that_cannot_be_read_is_an_error_and_one_of_a_checkpoint_takes_its_place(folders):
+    run = folders / "run"
+    (run / "trainer_state.json").write_text("{")
+    assert read_run(run).steps == 4 and "trainer_state.json could not be read" in read_run(run).notes[0]
+    for checkpoint in run.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    with pytest.raises(ValueError, match="trainer_state.json must be JSON with the log of a run"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("counts", [((5,), None), ((3,), (2,)), ((1, 2), (4,))])
+def test_counts_that_cannot_be_are_an_error(counts):
     with pytest.raises(ValueError):
-        read_log(path)
+        held_out.Moment(0, 4, *counts)
 
 
 def test_a_run_is_read():
@@ -95,14 +98,14 @@ def test_runs_are_collected_as_they_were(folders):
 # The commands
 
 
-def test_every_command_takes_the_folders(folders, capsys):
+def test_the_commands_take_the_folders(folders, capsys):
     run, compared, evaluated = (str(folders / name) for name in ("run", "compare", "eval"))
     before = json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"]
     assert main(["score", evaluated, "--quiet"]) == 0
     assert json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"] == before
-    assert main(["report", run, compared, evaluated, "--output", str(folders / "report"), "--quiet"]) == 0
-    text = (folders / "report" / "report.md").read_text()
-    assert "miner/seed1" in text and "Arithmetic" in text and "## Held-out problems" in text
+    inputs = read_inputs([run, compared, evaluated])
+    assert [one.name for one in inputs.runs] == ["run", "grpo/seed1", "miner/seed1"]
+    assert [*inputs.results[0].benchmarks] == ["arithmetic"]
     assert main(["inspect", run, "--quiet"]) == 0
     dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0

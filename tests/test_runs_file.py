@@ -3,7 +3,9 @@
 import gzip
 import json
 import math
+from dataclasses import fields
 
+import numpy as np
 import pytest
 from studies import write_study
 
@@ -11,24 +13,33 @@ from trl_miner.cli import main
 from trl_miner.runs.runs_file import METRIC_PREFIXES, METRICS, collect_runs, read_runs, write_runs
 from trl_miner.viewing.charts import CHARTS
 from trl_miner.viewing.inputs import read_inputs
-from trl_miner.viewing.report import write_report
 
 
 def edit(path, **more):
     path.write_text(json.dumps(json.loads(path.read_text()) | more))
 
 
-def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
-    write_study(tmp_path / "study")
-    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
-    of_folders = write_report([tmp_path / "study"], tmp_path / "a", quiet=True).with_name("report.md").read_text()
-    assert main(["report", str(path), "--quiet"]) == 0
-    of_file = (tmp_path / "report" / "report.md").read_text()  # beside the file
-    assert of_file == of_folders and "## Held-out problems" in of_file
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_what_a_report_reads_of_the_file_is_what_it_reads_of_the_folders(tmp_path, is_packed):
+    write_study(tmp_path / "study", seeds=2)
+    of_folders = read_inputs([tmp_path / "study"]).runs
+    path = write_runs(of_folders, tmp_path / "runs.jsonl")
+    if is_packed:
+        path = tmp_path / "packed.jsonl.gz"
+        path.write_bytes(gzip.compress((tmp_path / "runs.jsonl").read_bytes()))
+    of_file = read_inputs([path]).runs
+    assert len(of_file) == 6
+    for found, known in zip(of_file, of_folders, strict=True):
+        for name in {field.name for field in fields(known)} - {"folder", "columns", "settings", "since"}:
+            assert getattr(found, name) == getattr(known, name), name
+        assert found.settings == {name: text for name, text in known.settings.items() if name != "output_dir"}
+        for key in found.columns:
+            np.testing.assert_allclose(found.points(key), known.points(key), rtol=1e-5)
+
+
+def test_a_packed_file_that_is_damaged_is_named(tmp_path):
     packed = tmp_path / "packed.jsonl.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert write_report([packed], tmp_path / "b", quiet=True).with_name("report.md").read_text() == of_folders
-    for content in (packed.read_bytes()[:-20], b"{}"):
+    for content in (gzip.compress(b"{}" * 99)[:-20], b"{}"):
         packed.write_bytes(content)
         with pytest.raises(ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"):
             read_runs(packed)
@@ -58,12 +69,7 @@ def test_no_path_of_the_machine_is_kept(tmp_path):
     folder = write_study(tmp_path)[0]
     facts = json.loads((folder / "training.json").read_text())["compared"]
     facts["recipe"] |= {"model_name_or_path": "/home/someone/models/base", "dataset_name": "owner/data"}
-    facts["options"] = [
-        "--held_out",
-        "mine=/home/someone/mine.jsonl",
-        "--vllm_server_base_url",
-        "http://h:8/v1",
-    ]
+    facts["options"] = ["--held_out", "mine=/home/someone/mine.jsonl", "--vllm_server_base_url=http://h:8/v1"]
     edit(folder / "training.json", compared=facts)
     path = write_runs([folder], tmp_path / "runs.jsonl")
     text = path.read_text()
@@ -93,11 +99,11 @@ def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):
 
 
 def test_a_comparison_keeps_the_runs_of_earlier_calls_and_survives_damaged_ones(tmp_path):
-    folders = write_study(tmp_path, after={"miner": 0.7, "grpo": 0.6}, seeds=11, problems=8)
+    folders = write_study(tmp_path, after={"miner": 0.7, "grpo": 0.6}, seeds=10, problems=8, logs=1)
     (folders[0] / "trainer_state.json").write_text("{")  # miner/seed1
     (folders[1] / "trainer_state.json").unlink()
     collect_runs(tmp_path)
     names = [run.name for run in read_runs(tmp_path / "runs.jsonl")]
-    assert names == [*(f"grpo/seed{seed}" for seed in range(1, 12)), *(f"miner/seed{seed}" for seed in range(3, 12))]
+    assert names == [*(f"grpo/seed{seed}" for seed in range(1, 11)), *(f"miner/seed{seed}" for seed in range(3, 11))]
     collect_runs(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()

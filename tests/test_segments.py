@@ -72,10 +72,10 @@ def test_what_the_trainer_was_given_is_told(policy, run, name):
 
 def test_the_same_adapter_is_no_change(policy, tmp_path):
     lora = dict(r=2, target_modules=["q_proj", "v_proj", "o_proj"])
-    trainer(policy, tmp_path, peft=LoraConfig(**lora)).train()
-    again = trainer(policy, tmp_path, max_steps=3, peft=LoraConfig(**lora))
+    trainer(policy, tmp_path, max_steps=1, save_steps=1, peft=LoraConfig(**lora)).train()
+    again = trainer(policy, tmp_path, peft=LoraConfig(**lora))
     again.train(resume_from_checkpoint="latest")
-    assert again.state.global_step == 3
+    assert again.state.global_step == 2
     with pytest.raises(ValueError, match="adapter"):
         trainer(policy, tmp_path, max_steps=4, peft=LoraConfig(**lora, lora_alpha=99)).train("latest")
 
@@ -175,8 +175,7 @@ def test_a_finished_run_asked_for_with_other_settings_is_told(policy, tmp_path):
     recipe += ["--resume_from_checkpoint", "latest"]
     main(recipe)
     main(recipe)  # has finished, and stays as it is
-    for more in ("--learning_rate 1e-3", "--learning_rate 1e-3 --max_steps 2", "--max_steps 2 --task_seed 5"):
-        with pytest.raises(ValueError, match=more.split()[-2 if "seed" in more else 0].strip("-")):
+    assert len(read_run_record(tmp_path)["segments"]) == 1
+    for name, more in {"learning_rate": "--learning_rate 1e-3", "task_seed": "--max_steps 2 --task_seed 5"}.items():
+        with pytest.raises(ValueError, match=name):
             main([*recipe, *more.split()])
-    main([*recipe, *"--learning_rate 1e-3 --max_steps 2 --resume_with_changes true".split()])
-    assert [segment["step"] for segment in read_run_record(tmp_path)["segments"]] == [0, 1]

@@ -152,7 +152,7 @@ class SharedSettings:
         return {name: None if getattr(self, name, 0) is None else value for name, value in shown.items()}
 
     def __str__(self) -> str:
-        return redact(super().__str__())
+        return super(SharedSettings, self.without_secrets()).__str__()
 
     __repr__ = __str__
 

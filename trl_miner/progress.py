@@ -95,8 +95,13 @@ class Progress(tqdm):
             return
         _SHOWN.set(True)
         self._context.callback(_SHOWN.set, False)
-        if self._is_terminal:
-            self._context.enter_context(_printing_above(self))
+        if self._is_terminal:  # what is printed and logged stands above the bar, once a line is whole
+            above = _Above(sys.stderr)
+            loggers = [logging.getLogger(name) for name in (None, "transformers", "datasets")]
+            self._context.enter_context(logging_redirect_tqdm(loggers))
+            self._context.enter_context(contextlib.redirect_stderr(above))
+            if sys.stdout.isatty():
+                self._context.enter_context(contextlib.redirect_stdout(above))
 
     @property
     def note(self) -> str:
@@ -131,22 +136,11 @@ class Progress(tqdm):
         self.close()
 
 
-@contextlib.contextmanager
-def _printing_above(bar: Progress) -> Iterator[None]:
-    """Show what is printed and logged above the bar."""
-    out, err = (_Above(stream, bar) for stream in (sys.stdout, sys.stderr))
-    loggers = [logging.getLogger(name) for name in (None, "transformers", "datasets")]
-    with logging_redirect_tqdm(loggers), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        yield
-    for stream in (out, err):
-        stream.end_line()
-
-
 class _Above:
     """A stream whose lines stand above the bar, once they are whole."""
 
-    def __init__(self, stream: TextIO, bar: Progress) -> None:
-        self._stream, self._bar, self._held = stream, bar, ""
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._held = stream, ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -154,16 +148,8 @@ class _Above:
     def write(self, text: str) -> int:
         *lines, self._held = (self._held + text).split("\n")
         for line in lines:
-            self._bar.clear()
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
-            self._bar.refresh()
+            tqdm.write(line, file=self._stream)
         return len(text)
-
-    def end_line(self) -> None:
-        """Write what is left of a line."""
-        if self._held:
-            self.write("\n")
 
 
 def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = ()) -> None:

@@ -1,9 +1,10 @@
 """Take secrets out of what is written and printed: by value, by the name of a setting, and by the shape of a token.
 
 By value: what stands in an environment variable with the name of a secret, and what `learn` has found in settings,
-wherever it appears. Texts of models and data sets are not settings, and stay as they are.
+wherever it appears. Names count in settings and command lines, not within a text.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -20,23 +21,13 @@ _SECRET_NAME = re.compile(  # in lower case with underscores
     r"_?(?:tok(?:en)?s?|keys?|key_id|pass)$"
 )
 _PLACEHOLDER = re.compile(r"|\*+|none|null|true|false|<[^<>]*>|\$.*|\{.*\}", re.IGNORECASE | re.DOTALL)
-_SHAPES = re.compile(
+_SHAPES = re.compile(  # tokens, private keys, signatures of addresses, and the user in an address
     r"(?<![A-Za-z0-9])(?:hf_(?!x+\b)(?=[A-Za-z]*[0-9A-Z]|[a-z]{30})[A-Za-z0-9]{10,}|api_org_[A-Za-z0-9]{20,}"
     r"|wandb_v1_\w{20,}|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?=[A-Za-z_-]{0,99}\d)[\w-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z]))"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=-Signature=)[^&\s\"']+|(?<=://)[^\s/@'\"]*:[^\s/'\"]+(?=@)",
     re.DOTALL,
-)
-_AFTER = re.compile(  # what follows such a text is a secret
-    r"((?<=[?&])[\w-]{0,40}(?:signature|token|password)=)[^&\s\"']+"
-    r"|(\bbearer\s+(?=[^\s\"',;]*\d))[^\s\"',;\\]+"
-    r"|(wandb.{0,60}?(?:key|password|login|token).{0,20}?)\b[0-9a-f]{40}\b"
-    r"|((?<=://)[^\s/@:'\"]*:)[^\s/'\"]+(?=@)|((?<=://))[^\s/@:'\"]{16,}(?=@)",
-    re.IGNORECASE | re.DOTALL,
-)
-_NAMED = re.compile(  # name=value, "name": "value", and --name value
-    r"(?<![\w.-])(?P<before>(?P<name>--[\w-]{1,60}(?=[\s=,\"'])|[\w.-]{1,60}(?=[\"'\\\]]*\s*[:=]))[\"'\\\]]*\s*[:=,]?\s*"
-    r"[\"'\\]*)(?P<value>[^\s,;&\"'\\)}\]]{6,})"
 )
 _PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _learned: set[str] = set()
@@ -73,12 +64,8 @@ def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
             return f"the value of {name}" if name else "a secret"
     if is_vocabulary:
         return None
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        content = text
     found: list[tuple[str, str]] = []
-    if _hide(content, "", found) == content:
+    if _hide(text, "", found) == text:
         return None
     return f"a secret under {found[0][0]}" if found else "a secret"
 
@@ -130,22 +117,18 @@ def _hide(value: Any, name: str, found: list[tuple[str, str]]) -> Any:
     if _is_secret(name, value) and not str(value).startswith("--"):
         found.append((name, str(value)))
         return HIDDEN
-    return _hide_in_text(value) if isinstance(value, str) else value
+    return _hide_in_text(value, found) if isinstance(value, str) else value
 
 
-def _hide_in_text(text: str) -> str:
+def _hide_in_text(text: str, found: list[tuple[str, str]]) -> str:
+    if text.lstrip().startswith("{"):  # settings as JSON, such as the value of an option
+        with contextlib.suppress(ValueError, RecursionError):
+            settings = json.loads(text)
+            hidden = _hide(settings, "", found)
+            return text if hidden == settings else json.dumps(hidden)
     for known in _known():
         text = text.replace(known, HIDDEN)
-    hidden = _SHAPES.sub(HIDDEN, text)
-    hidden = _AFTER.sub(lambda match: f"{match[match.lastindex or 0]}{HIDDEN}", hidden)
-    hidden = _NAMED.sub(_hide_named, hidden)
-    return hidden if hidden == text else _hide_in_text(hidden)  # what stands around a secret may be one itself
-
-
-def _hide_named(match: re.Match[str]) -> str:
-    """Hide a value with a digit behind the name of a secret; words without one are prose or code."""
-    is_hidden = _is_secret(match["name"], match["value"]) and re.search(r"\d", match["value"])
-    return f"{match['before']}{HIDDEN}" if is_hidden else match[0]
+    return _SHAPES.sub(HIDDEN, text)
 
 
 def _known() -> dict[str, str]:

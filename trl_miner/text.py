@@ -7,9 +7,7 @@ import unicodedata
 NEWLINE = "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"
 NO_TEXT = "\N{WHITE VERTICAL RECTANGLE}"
 # Brackets act in Markdown only as a link, a definition, or a task list
-_MARKDOWN = re.compile(
-    r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)",
-)
+_MARKDOWN = re.compile(r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)")
 
 
 def visible(text: str, *, spaces: bool = False) -> str:

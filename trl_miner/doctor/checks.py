@@ -176,7 +176,7 @@ def check_output(context: Context) -> Finding:
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
     try:
-        checkpoint = agree_on(resumes, folder, only_model=bool(settings.save_only_model))
+        checkpoint = agree_on(resumes, folder)
         place = None if checkpoint is None else Path(checkpoint)
         must_clear(settings, {}, wanted=resumes, checkpoint=place, model=str(settings.model_name_or_path or ""))
     except (ValueError, OSError) as error:

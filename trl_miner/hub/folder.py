@@ -9,11 +9,13 @@ from typing import Any
 
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
-from ..runs.files import fault, only_within, read_optional
+from ..runs.files import fault, read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
-from ..runs.models import ADAPTER, BEST, CARD, Model, is_trls_card, weight_files
+from ..runs.held_out import FILE as HELD_OUT
+from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
+from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
-from ..runs.training_record import read_run_record
+from ..runs.training_record import RECORD, read_run_record
 from .model_card import EMPTY_CARD, PICTURE, RunFacts, complete_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
@@ -24,6 +26,7 @@ _FILES = (
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
     PICTURE,
 )
+_READ = (RECORD, HELD_OUT, STATE, INDEX, CARD)  # to make the card, and to find the weights
 # A vocabulary may hold what has the name or the shape of a secret.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
@@ -45,24 +48,27 @@ def assemble(
     of the environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
     """
     learn({"token": list(secrets)})
-    with only_within(model.run):
-        is_adapter = (model.weights / ADAPTER).is_file()
-        _place_files(model, target, place, without=("config.json",) if is_adapter else ())
-        held_out, moment = _held_out(model)
-        if held_out is not None:
-            write_held_out(target, held_out)
-        facts = RunFacts(
-            record=read_run_record(model.run) or {},
-            evaluation={} if held_out is None else held_out.scores,
-            model_name=name,
-            moment=moment,
-            benchmarks=benchmarks,
-            is_adapter=is_adapter,
-            has_picture=(target / PICTURE).is_file(),
-        )
-        path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
-        card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
-        (target / "README.md").write_text(complete_card(card, facts), encoding="utf-8")
+    for folder in (model.run, model.weights):
+        for path in (folder / name for name in _READ):
+            if os.path.lexists(path):
+                _check_place(path, model)
+    is_adapter = (model.weights / ADAPTER).is_file()
+    _place_files(model, target, place, without=("config.json",) if is_adapter else ())
+    held_out, moment = _held_out(model)
+    if held_out is not None:
+        write_held_out(target, held_out)
+    facts = RunFacts(
+        record=read_run_record(model.run) or {},
+        evaluation={} if held_out is None else held_out.scores,
+        model_name=name,
+        moment=moment,
+        benchmarks=benchmarks,
+        is_adapter=is_adapter,
+        has_picture=(target / PICTURE).is_file(),
+    )
+    path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
+    card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
+    (target / "README.md").write_text(complete_card(card, facts), encoding="utf-8")
     check_secrets(target)
     return target
 
@@ -74,13 +80,16 @@ def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any],
         found = [path for path in there if any(map(path.match, _FILES)) and not path.is_dir()]
         files |= {path.relative_to(folder): path for path in found if path.name not in without}
     for inner, path in files.items():
-        if problem := fault(path):
-            raise OSError(
-                f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself "
-                f"there."
-            )
+        _check_place(path, model)
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
         place(path.resolve(), target / inner)
+
+
+def _check_place(path: Path, model: Model) -> None:
+    if problem := fault(path, model.run):
+        raise OSError(
+            f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself there."
+        )
 
 
 def link(source: Path | str, target: Path | str) -> None:

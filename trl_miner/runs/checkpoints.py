@@ -7,7 +7,6 @@ has written its part. A run resumes only from a checkpoint that has it, and all 
 """
 
 import logging
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +61,8 @@ def finish(folder: Path) -> None:
     write_json(folder / FILES, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths})
 
 
-def find_fault(folder: Path, *, only_model: bool = False) -> str:
-    """Return why no run can resume from a checkpoint, as a phrase; empty: it is whole.
-
-    With `only_model` it may lack optimizer and random states.
-    """
+def find_fault(folder: Path) -> str:
+    """Return why no run can resume from a checkpoint, as a phrase; empty: it is whole."""
     sizes: dict[str, int] = read_optional(folder / FILES, [], _SIZES)
     if not sizes:
         return f"{FILES} is missing: it was not written to its end, or by another trainer"
@@ -76,21 +72,19 @@ def find_fault(folder: Path, *, only_model: bool = False) -> str:
         path = folder / name  # of another node's file, a network file system may first have told an earlier size
         if not path.is_file() or path.stat().st_size < size:
             return f"{name} is missing or cut off"
-    if not only_model and not _num_processes(folder):
-        return "it holds the model alone. Set save_only_model to go on without optimizer and random states"
+    if not _num_processes(folder):
+        return "it holds the model alone (save_only_model). Start a run from it: give it as model_name_or_path"
     return ""
 
 
 def _num_processes(folder: Path) -> int:
     """Return the number of processes that wrote a checkpoint, each its random state; 0: it holds the model alone."""
-    found = (re.fullmatch(r"rng_state(?:_(\d+))?\.pth", name) for name in read_optional(folder / FILES, [], _SIZES))
-    return max((int(match[1] or 0) + 1 for match in found if match), default=0)
+    return len([*folder.glob("rng_state*.pth")])
 
 
 def newest(run: str | Path) -> Path | None:
     """Return the newest whole checkpoint of a run folder, or None."""
-    folders = reversed(list_checkpoints(run))
-    return next((folder for folder in folders if not find_fault(folder, only_model=True)), None)
+    return next((folder for folder in reversed(list_checkpoints(run)) if not find_fault(folder)), None)
 
 
 def check_newest(run: Path, checkpoint: Path) -> None:
@@ -103,36 +97,27 @@ def check_newest(run: Path, checkpoint: Path) -> None:
         )
 
 
-def agree_on(wanted: str | bool | None, output_dir: str | Path, *, only_model: bool = False) -> str | None:
+def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     """Return the checkpoint that a run resumes from, the same on every process. Every process must call it.
 
     `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
-    None or False for none. With `only_model` a checkpoint may lack optimizer and random states.
+    None or False for none.
     """
-    from accelerate.utils import gather_object
-
     from ..distributed import decided_by_one
 
     if wanted in _NOT_NAMED:
         return None
     # one decides: on other nodes a shared file system may not show the folder yet
-    checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir), only_model))
-    if checkpoint is None:
-        return None
-    if not all(gather_object([checkpoint.is_dir()])):
-        raise ValueError(
-            f"Every process must read the checkpoint: not all find {checkpoint}. Put output_dir on a file system that "
-            f"all nodes share, or copy it there."
-        )
-    return str(checkpoint)
+    checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir)))
+    return None if checkpoint is None else str(checkpoint)
 
 
-def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Path | None:
+def _choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
     """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
     is_named, lost = wanted not in _NEWEST, []
     for folder in [Path(str(wanted))] if is_named else reversed(list_checkpoints(output_dir)):
-        if not (fault := find_fault(folder, only_model=only_model)):
-            _warn_of_losses(folder)
+        if not (fault := find_fault(folder)):
+            _warn_of_other_processes(folder)
             return folder
         if is_named:
             raise ValueError(f"A checkpoint must be whole: of {folder}, {fault}.")
@@ -145,16 +130,15 @@ def _choose(wanted: str | bool | None, output_dir: Path, only_model: bool) -> Pa
     raise ValueError(f"resume_from_checkpoint={wanted} needs a whole checkpoint in {output_dir}: {why}.")
 
 
-def _warn_of_losses(folder: Path) -> None:
-    """Warn if a run that resumes from a checkpoint cannot go on exactly as if it had not been stopped."""
+def _warn_of_other_processes(folder: Path) -> None:
     from accelerate import PartialState
 
     made, size = _num_processes(folder), PartialState().num_processes
     if made != size:
-        reason = f"was made by {made} process(es), and there are {size}: their random states do not fit"
-        if not made:
-            reason = "is resumed without optimizer and random states (save_only_model): they start from scratch"
-        logger.warning(f"{folder.name} {reason}, so that this run will differ from an uninterrupted one.")
+        logger.warning(
+            f"{folder.name} was made by {made} process(es), and there are {size}: their random states do not fit, so "
+            f"that this run will differ from an uninterrupted one."
+        )
 
 
 def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int) -> None:

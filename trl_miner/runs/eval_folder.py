@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from ..redaction import redact
 from . import records
-from .files import check_place, parse_object, read_lines, read_object, write_json, write_whole
+from .files import parse_object, read_lines, read_object, write_json, write_whole
 
 Key = tuple[str, int]
 SETTINGS, SCORES, TABLES = "settings.json", "scores.json", "scores.md"
@@ -100,7 +100,8 @@ def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
     """Read samples by (problem, sample), and sentences on what is wrong with the file."""
-    check_place(Path(path), "Put the samples there, or sample again.")
+    if not Path(path).is_file():  # a pipe would hang its reader
+        raise FileNotFoundError(f"{path} must be a file of samples. Put it there, or sample again.")
     samples: dict[Key, dict[str, Any]] = {}
     broken = []
     with open(path, "rb") as lines:
@@ -130,9 +131,6 @@ class SampleWriter:
 
     def __contains__(self, key: Key) -> bool:
         return key in self._limits
-
-    def __len__(self) -> int:
-        return len(self._limits)
 
     def is_short(self, key: Key, limit: int) -> bool:
         """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""

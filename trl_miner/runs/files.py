@@ -1,16 +1,14 @@
 """Reading and writing the files of run folders: whole files, JSON, YAML and Parquet.
 
-A folder may come from a stranger: a link in it may lead anywhere, and a pipe would hang whoever reads it.
+A folder may come from a stranger, and a link in it may lead anywhere: see `fault`.
 """
 
-import contextlib
 import gzip
 import json
 import os
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +18,16 @@ from ..redaction import redact
 from .records import OBJECT
 
 ADVICE = "Restore it, or leave its folder out."
-_FOLDERS: ContextVar[tuple[str, ...]] = ContextVar("_FOLDERS", default=())
 
 
-@contextlib.contextmanager
-def only_within(folder: str | Path) -> Iterator[None]:
-    """Refuse to read files of ours outside a folder within the block. The folder itself may be a link."""
-    token = _FOLDERS.set((*_FOLDERS.get(), os.path.realpath(folder)))
-    try:
-        yield
-    finally:
-        _FOLDERS.reset(token)
-
-
-def fault(path: Path) -> str:
-    """Return why a file must not be read, as the end of a sentence; empty: it may be.
-
-    It must be an ordinary file, inside the folders of `only_within` around the call.
-    """
-    real = os.path.realpath(path)
-    outside = next((own for own in _FOLDERS.get() if not Path(real).is_relative_to(own)), None)
-    if outside is not None:
-        return f"it leads out of {outside}, to {real}"
-    if not os.path.isfile(real):
+def fault(path: Path, folder: Path) -> str:
+    """Return why a file must not be published with its folder, as the end of a sentence; empty: it may be."""
+    real = path.resolve()
+    if not real.is_relative_to(folder.resolve()):
+        return f"it leads out of {folder.resolve()}, to {real}"
+    if not real.is_file():
         return "it is a link that leads to no file" if path.is_symlink() else "it is no ordinary file"
     return ""
-
-
-def check_place(path: Path, advice: str = ADVICE) -> None:
-    """Raise ValueError for what is no file of its folder."""
-    if problem := fault(path):
-        raise ValueError(f"{path} must be a file of its folder: {problem}. {advice}")
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -85,7 +62,6 @@ def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJ
     """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
-    check_place(path, advice)
     try:
         content: dict[str, Any] = parse_object(path.read_bytes(), record)
     except (ValueError, OSError) as error:
@@ -113,7 +89,6 @@ def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJE
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
-    check_place(path, advice)
     records = []
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
@@ -153,22 +128,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> tuple[Any, str | None]:
-    """Read a Parquet file, or return None and a sentence that says why it cannot be read.
-
-    Of `columns`, those that the file lacks are left out.
-    """
+def read_parquet(path: Path) -> tuple[Any, str | None]:
+    """Read a Parquet file, or return None and a sentence that says why it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = f"{path.parent.name}/{path.name}"
-    if problem := fault(path):
-        return None, f"{name} is left out: {problem}."
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        there = file.schema_arrow.names
-        return file.read(there if columns is None else [column for column in columns if column in there]), None
+        return pq.read_table(path, page_checksum_verification=True), None
     except (pa.ArrowException, OSError, ValueError) as error:
+        name = f"{path.parent.name}/{path.name}"
         return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 

@@ -12,26 +12,36 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from .files import ADVICE, read_optional, write_json
-from .records import HeldOutFile
+from .records import Count, Number, Positive, record
 
 FILE = "held_out.json"
 BEFORE, AFTER = "before", "after"
-_RECORD = TypeAdapter(HeldOutFile)
 
 
-@dataclass(frozen=True)
+def _counts(value: Any) -> Any:
+    """Return counts as a list: in the studies of the recipes those below 10 are one text, with a digit for each."""
+    return [int(digit) for digit in value] if isinstance(value, str) and value.isdecimal() else value
+
+
+@checked_dataclass(frozen=True)
 class Moment:
     """One scoring of the held-out problems."""
 
-    step: int  # optimizer steps done
-    num_samples: int  # n, of each problem
-    num_correct: tuple[int, ...]  # c of each problem, in the problems' order
-    num_scored: tuple[int, ...] | None = None  # samples of each problem that had a verdict; None: all n
+    step: Count  # optimizer steps done
+    num_samples: Positive  # n, of each problem
+    num_correct: Annotated[tuple[Count, ...], BeforeValidator(_counts)]  # c of each problem, in the problems' order
+    num_scored: tuple[Count, ...] | None = None  # samples of each problem that had a verdict; None: all n
+
+    def __post_init__(self) -> None:
+        counts = zip(self.num_correct, self.num_verdicts, strict=True)
+        if not all(right <= scored <= self.num_samples for right, scored in counts):
+            raise ValueError(f"must hold counts between 0 and {self.num_samples}")
 
     @property
     def whole(self) -> set[int]:
@@ -98,11 +108,18 @@ class HeldOut:
     def as_json(self) -> dict[str, Any]:
         """Return the content of `held_out.json`."""
         problems = {"fingerprint": self.fingerprint, "level": self.levels, "trained_levels": self.trained_levels}
-        moments = {
-            name: {key: value for key, value in vars(moment).items() if value is not None}
-            for name, moment in self.moments.items()
-        }
-        return {"problems": problems, "moments": moments}
+        return {"problems": problems, "moments": _MOMENTS.dump_python(self.moments, mode="json", exclude_none=True)}
+
+
+_MOMENTS = TypeAdapter(Mapping[str, Moment])
+_Levels = list[str | int | Number]
+HeldOutFile = record(
+    {
+        "problems": record({}, {"fingerprint": str, "level": _Levels, "trained_levels": _Levels}),
+        "moments": dict[str, Moment],
+    }
+)
+_RECORD = TypeAdapter(HeldOutFile)
 
 
 def write_held_out(run: Path, held_out: HeldOut) -> None:
@@ -114,7 +131,7 @@ def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
     """Read `held_out.json`, for `history.read_run` and resumed runs; damage is an error, or a sentence in `notes`."""
     content = read_optional(run / FILE, notes, _RECORD)
     try:
-        return clean_held_out(content)
+        return held_out_of(content)
     except ValueError as error:
         if notes is None:
             raise ValueError(f"{run / FILE}: {error}. {ADVICE}") from error
@@ -122,28 +139,19 @@ def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
         return None
 
 
-def clean_held_out(content: Mapping[str, Any]) -> HeldOut | None:
-    """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree.
-
-    In the studies of the recipes counts below 10 are one text, with a digit for each problem.
-    """
+def held_out_of(content: Mapping[str, Any]) -> HeldOut | None:
+    """Return the counts in the content of `held_out.json`, which may be empty. Raise ValueError if they disagree."""
     if not content or not content["moments"]:
         return None
-    moments = {}
-    for name, known in sorted(content["moments"].items(), key=lambda pair: pair[1]["step"]):
-        scored = tuple(known["num_scored"]) if known.get("num_scored") else None
-        moments[name] = Moment(known["step"], known["num_samples"], tuple(map(int, known["num_correct"])), scored)
-        counts = zip(moments[name].num_correct, moments[name].num_verdicts, strict=True)
-        if not all(c <= n <= known["num_samples"] for c, n in counts):
-            raise ValueError(f"{name} must hold counts between 0 and {known['num_samples']}")
+    problems: Mapping[str, Any] = content["problems"]
+    moments = dict(sorted(content["moments"].items(), key=lambda pair: pair[1].step))
     levels, trained = (
-        None if (known := content["problems"].get(key)) is None else tuple(known)
-        for key in ("level", "trained_levels")
+        None if problems.get(key) is None else tuple(problems[key]) for key in ("level", "trained_levels")
     )
     sizes = {len(moment.num_correct) for moment in moments.values()} | ({len(levels)} if levels is not None else set())
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
-    return HeldOut(moments, levels, trained, content["problems"].get("fingerprint"))
+    return HeldOut(moments, levels, trained, problems.get("fingerprint"))
 
 
 def _span(levels: Iterable[Any]) -> str:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from .checkpoints import list_checkpoints, step_of
 from .files import read_optional
-from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out
 from .records import number as number
-from .settings import DEFAULTS, clean_settings, read_options, sentences
+from .settings import clean_settings, read_options, sentences
 from .trainer_state import FILE as STATE
-from .trainer_state import read_log
+from .trainer_state import RECORD as STATE_RECORD
+from .trainer_state import columns_of
 from .training_record import RECORD, TRAINING, run_folders
 
 if TYPE_CHECKING:
@@ -24,41 +24,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """One training run.
-
-    Attributes:
-        folder: The run folder.
-        name: The name in reports.
-        method: The name of the recipe, where `trl-miner compare` recorded it.
-        seed: The seed; None: not recorded.
-        settings: The recorded settings, each as text in one spelling; empty: none.
-        columns: The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
-        scores: Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
-        steps: Optimizer steps done.
-        planned: Optimizer steps planned; None: not recorded.
-        per_step: Optimizer steps per generation batch; None: not recorded.
-        finished: Whether all planned steps are done, and the run was scored after training if it was scored at all.
-        notes: Sentences for the reader of its curves.
-        since: Optimizer steps before the settings became those of `settings`.
-        held_out: Right samples of each held-out problem; None: not recorded.
-        versions: Versions of the packages, and "git", this package's commit; empty: not recorded.
-    """
+    """One training run."""
 
     folder: Path
-    name: str
+    name: str  # in reports
+    # The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
     columns: Mapping[str, "np.ndarray"]
-    method: str | None = None
-    seed: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    method: str | None = None  # the name of the recipe, where `trl-miner compare` recorded it
+    seed: int | None = None  # None: not recorded
+    settings: Mapping[str, str] = field(default_factory=dict)  # the recorded ones, in one spelling; empty: none
+    # Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
     scores: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
-    steps: int = 0
-    planned: int | None = None
-    per_step: float | None = None
-    finished: bool = True
-    notes: Sequence[str] = ()
-    since: int = 0
-    held_out: HeldOut | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    steps: int = 0  # optimizer steps done
+    planned: int | None = None  # None: not recorded
+    per_step: float | None = None  # optimizer steps per generation batch; None: not recorded
+    finished: bool = True  # all planned steps are done, and it was scored after training if it was scored at all
+    notes: Sequence[str] = ()  # sentences for the reader of its curves
+    since: int = 0  # optimizer steps before the settings became those of `settings`
+    held_out: HeldOut | None = None  # None: not recorded
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the packages, and "git", this package's commit
 
     def points(self, key: str) -> "np.ndarray":
         """Return a column, which may be empty."""
@@ -70,11 +54,6 @@ class RunHistory:
         """Return `points` of a metric by its key, as (optimizer step, value)."""
         return [(step, value) for step, value in self.points(key).tolist()]
 
-    def setting(self, name: str) -> str | None:
-        """Return a setting by its name, or its default; None where neither is known, or no settings were recorded."""
-        is_recorded = self.settings or self.method is not None
-        return self.settings.get(name, DEFAULTS.get(name)) if is_recorded else None
-
 
 def read_run(folder: str | Path) -> RunHistory:
     """Return the history of a run folder, finished or not.
@@ -84,13 +63,15 @@ def read_run(folder: str | Path) -> RunHistory:
         ValueError: None of those there can be read.
     """
     folder = Path(folder)
-    state, columns, notes = _read_state(folder)
+    notes: list[str] = []
+    state = _read_state(folder, notes)
+    columns = columns_of(state.get("log_history") or ())
     record = read_optional(folder / RECORD, notes, TRAINING)
     compared = record.get("compared") or {}
     segments = record.get("segments") or []
     changed = sentences(segments)
-    steps = int(number(state.get("global_step")) or max((points[-1, 0] for points in columns.values()), default=0))
-    planned = number(state.get("max_steps"))
+    steps = int(state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0))
+    planned = state.get("max_steps")
     held_out = read_held_out(folder, notes)
     known = record | compared
     return RunHistory(
@@ -112,21 +93,20 @@ def read_run(folder: str | Path) -> RunHistory:
     )
 
 
-def _state_files(folder: Path) -> list[Path]:
-    places = (folder, *reversed(list_checkpoints(folder)))
-    return [path for place in places if (path := place / STATE).is_file()]
-
-
 def has_state(folder: Path) -> bool:
     """Return whether a folder, which need not exist, is that of a run with a log."""
-    return bool(_state_files(folder))
+    return bool(_with_state(folder))
+
+
+def _with_state(folder: Path) -> list[Path]:
+    return [place for place in (folder, *reversed(list_checkpoints(folder))) if (place / STATE).is_file()]
 
 
 def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    if any((folder / name).is_file() for name in (RECORD, HELD_OUT)) or run_folders(folder):
+    if (folder / RECORD).is_file() or run_folders(folder):
         return (
             f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
             f"one sooner, or wait."
@@ -137,27 +117,20 @@ def no_state(folder: Path) -> str:
     )
 
 
-def _read_state(folder: Path) -> tuple[dict[str, Any], dict[str, "np.ndarray"], list[str]]:
+def _read_state(folder: Path, notes: list[str]) -> dict[str, Any]:
     """Read the state with the most steps: a resumed run may have left an older one in its folder."""
-    files = _state_files(folder)
-    if not files:
+    places = _with_state(folder)
+    if not places:
         raise FileNotFoundError(no_state(folder))
-    notes: list[str] = []
     furthest: dict[str, Any] = {}
-    columns: dict[str, Any] = {}
-    for path in files:  # the newest checkpoint first: those before it need not be read, for each repeats the whole log
-        steps = number(furthest.get("global_step")) or 0
-        if not furthest or (step_of(path.parent) or 0) > steps:
-            try:
-                state, found = read_log(path)
-            except (ValueError, OSError) as error:
-                notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
-                continue
-            if not furthest or (number(state.get("global_step")) or 0) > steps:
-                furthest, columns = state, found
+    for place in places:  # the newest checkpoint first: each repeats the log of those before it
+        if not furthest or (step_of(place) or 0) > (furthest.get("global_step") or 0):
+            state = read_optional(place / STATE, notes, STATE_RECORD)
+            if state and (not furthest or (state.get("global_step") or 0) > (furthest.get("global_step") or 0)):
+                furthest = state
     if not furthest:
-        raise ValueError(f"{files[0]} must be JSON with the log of a run: {notes[0]} Restore it from a checkpoint.")
-    return furthest, columns, notes
+        raise ValueError(f"{places[0] / STATE} must be JSON with the log of a run: {notes[0]} Restore it.")
+    return furthest
 
 
 def _settings(compared: Mapping[str, Any], record: Mapping[str, Any], planned: float | None) -> dict[str, str]:

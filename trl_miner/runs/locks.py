@@ -19,10 +19,6 @@ logger = logging.getLogger(__name__)
 LOCK = ".lock"  # of a comparison and of an evaluation
 TRAINING_LOCK = ".training.lock"  # of a run: an evaluation may be written into its folder
 BEAT_SECONDS, LEASE_SECONDS = 5.0, 60.0
-IN_USE = (
-    "Only one process may write into a folder: {folder} is in use by {holder}. Wait for it, end it, or choose another "
-    "folder."
-)
 
 
 class FolderLock:
@@ -48,7 +44,10 @@ class FolderLock:
         try:
             self._lease.acquire(timeout=patience, poll_interval=BEAT_SECONDS / 10)
         except Timeout:
-            raise ValueError(IN_USE.format(folder=self.folder, holder=self.holder())) from None
+            raise ValueError(
+                f"Only one process may write into a folder: {self.folder} is in use by {self.holder()}. Wait for it, "
+                f"end it, or choose another folder."
+            ) from None
         if left_by:
             logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
 

@@ -7,16 +7,18 @@ last; from then on it counts, and takes the place of the one before.
 import logging
 import math
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from .checkpoints import list_checkpoints, step_of
-from .files import fault, only_within, read_object
+from .files import read_object
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out, write_held_out
-from .trainer_state import FILE as STATE
+from .records import record
 from .trainer_state import last_step
 from .training_record import RECORD
 
@@ -26,7 +28,9 @@ BEST, NEW_BEST = "best", ".best.new"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
 CARD, TRLS_CARD = "README.md", b"huggingface/trl)"
-_SHARD = re.compile(r"[\w-][\w.-]*\.safetensors", re.ASCII)
+_SHARD = Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")]  # beside its index
+_SHARDS = TypeAdapter(record({"weight_map": Annotated[dict[str, _SHARD], Field(min_length=1)]}))
+_ADVICE = "Save the model again, or give another checkpoint."
 
 
 @dataclass(frozen=True)
@@ -44,40 +48,29 @@ def find_model(run: Path) -> Model:
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
     if step_of(folder) is not None or run.name == BEST:
-        with only_within(run):
-            weight_files(run)
-        return Model(run, folder.parent if _is_run(folder.parent) else run, step_of(folder))
-    with only_within(run):
-        checkpoint = newest_checkpoint(run)
-        has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
-        # Without a state of its own, it was saved by a script behind all checkpoints.
-        if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
-            return checkpoint
         weight_files(run)
+        is_of_run = (folder.parent / RECORD).is_file()  # else nothing beside the folder belongs to the model
+        return Model(run, folder.parent if is_of_run else run, step_of(folder))
+    checkpoint = newest_checkpoint(run)
+    has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
+    # Without a state of its own, it was saved by a script behind all checkpoints.
+    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
+        return checkpoint
+    weight_files(run)
     return Model(run, run)
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder with a checkpoint is that of its run: else nothing of it belongs to the model."""
-    return is_trls_card(folder / CARD) or any((folder / name).is_file() for name in (RECORD, HELD_OUT))
 
 
 def is_trls_card(card: Path) -> bool:
     """Return whether a file, which need not exist, is a model card that TRL has written."""
-    with only_within(card.parent):
-        return not fault(card) and TRLS_CARD in card.read_bytes()
+    return card.is_file() and TRLS_CARD in card.read_bytes()
 
 
 def newest_checkpoint(run: Path) -> Model | None:
     """Return the model of a run's newest whole checkpoint, or None."""
     for folder in reversed(list_checkpoints(run)):
-        with only_within(run):
-            if folder.is_symlink() and (problem := fault(folder / STATE)):
-                logger.warning(f"{folder} is left out: {problem}. If it is yours, put the folder itself there.")
-            elif last_step(folder) is not None and has_model(folder):
-                return Model(folder, run, step_of(folder))
-            else:
-                logger.warning(f"{folder} is left out: its model is damaged or not complete.")
+        if last_step(folder) is not None and has_model(folder):
+            return Model(folder, run, step_of(folder))
+        logger.warning(f"{folder} is left out: its model is damaged or not complete.")
     return None
 
 
@@ -88,7 +81,8 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / ADAPTER).is_file():
         files = [folder / "adapter_model.safetensors"]
     elif (folder / INDEX).is_file() and not (folder / "model.safetensors").is_file():
-        files = [folder / INDEX, *(folder / name for name in _shards(folder / INDEX))]
+        shards = read_object(folder / INDEX, _ADVICE, _SHARDS)["weight_map"].values()
+        files = [folder / name for name in (INDEX, *sorted({*shards}))]
     else:
         files = [folder / "model.safetensors"]
     for file in files:
@@ -97,16 +91,12 @@ def weight_files(folder: Path) -> list[Path]:
                 f"The folder of a model must hold {file.name}: {folder} does not. Give the output_dir of a run that "
                 f"has saved its model or a checkpoint, in safetensors."
             )
-        if problem := fault(file):
-            raise OSError(f"{file} must be a file of its run: {problem}. If it is yours, put the file itself there.")
         if file.suffix == ".safetensors":
             try:
                 with safe_open(file, framework="numpy"):  # which compares its length with its header
                     pass
             except SafetensorError as error:
-                raise ValueError(
-                    f"{file} must be whole: it is cut off. Save the model again, or give another checkpoint."
-                ) from error
+                raise ValueError(f"{file} must be whole: it is cut off. {_ADVICE}") from error
     return files
 
 
@@ -116,17 +106,6 @@ def has_model(folder: Path) -> bool:
         return bool(weight_files(folder))
     except (ValueError, OSError):
         return False
-
-
-def _shards(index: Path) -> list[str]:
-    """Return the files that the index of a model's weights names, in order."""
-    advice = "Save the model again, or give another checkpoint."
-    weight_map = read_object(index, advice).get("weight_map")
-    names = list(weight_map.values()) if isinstance(weight_map, dict) else []
-    wrong = next((name for name in names if not isinstance(name, str) or not _SHARD.fullmatch(name)), None)
-    if wrong is not None or not names:
-        raise ValueError(f"weight_map of {index} must name .safetensors files beside it: got {wrong!r}. {advice}")
-    return sorted(set(names))
 
 
 def begin_best(run: Path) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from ..prompt_kinds import PromptKind
-from .files import fault, parse_object
+from .files import parse_object
 from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
@@ -143,11 +143,7 @@ def line_of(content: Mapping[str, Any]) -> bytes:
 def read_ledger(run: str | Path) -> Ledger | None:
     """Return what a run folder's ledger says, up to the first line that cannot be read; None: there is none."""
     path = Path(run) / FILE
-    if not path.is_symlink() and not path.exists():
-        return None
-    if problem := fault(path):
-        return Ledger({}, (), (), (), (f"{FILE} is left out: {problem}.",))
-    return parse_ledger(path.read_bytes())
+    return parse_ledger(path.read_bytes()) if path.is_file() else None
 
 
 def parse_ledger(content: bytes) -> Ledger:
@@ -180,7 +176,7 @@ def _check(batch: Batch, num_known: int) -> None:
         raise ValueError("it names a prompt that is not there")
 
 
-def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_batches: int) -> list[bytes]:
+def read_beginning(folder: str | Path, header: Mapping[str, Any], num_batches: int) -> list[bytes]:
     """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
 
     Raises:
@@ -196,7 +192,7 @@ def read_beginning(folder: str | Path, header: Mapping[str, Any] | None, num_bat
             f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
             f"batches before the checkpoint"
         )
-    if header is not None and ledger.header != header:
+    if ledger.header != header:
         raise ValueError(f"it is of a training with {_said(ledger.header)}, and this has {_said(header)}")
     return lines
 

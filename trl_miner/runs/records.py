@@ -64,45 +64,12 @@ Training = record(
 State = record(
     {}, {"global_step": Number, "max_steps": Number, "log_history": list[Any], "stateful_callbacks": dict[str, Any]}
 )
-# `held_out.json`. In `runs.jsonl` counts below 10 are one text, with a digit for each problem.
-_Levels = list[str | int | Number]
-Scoring = record(
-    {
-        "step": Count,
-        "num_samples": Positive,
-        "num_correct": list[Count] | Annotated[str, Field(pattern=r"^[0-9]+$")],
-    },
-    {"num_scored": list[Count]},
-)
-HeldOutFile = record(
-    {
-        "problems": record({}, {"fingerprint": str, "level": _Levels, "trained_levels": _Levels}),
-        "moments": dict[str, Scoring],  # type: ignore[valid-type]
-    }
-)
 # The first line of `prompt_ledger.jsonl`; null: a stream.
 LedgerHeader = record({"correct_threshold": Number}, {"rows": Count, "digest": str})
 # `prompt_form.json`, beside a model.
 FormFile = record(
     {"style": Literal["plain", "chat"], "chat_template_kwargs": dict[str, Any], "is_known": bool},
     {"system_prompt": str, "prompt_template": str},
-)
-# A line of `runs.jsonl`.
-RunLine = record(
-    {
-        "name": str,
-        "method": str | None,
-        "seed": Count | None,
-        "settings": Texts,
-        "versions": Texts,
-        "notes": list[str],
-        "steps": Count,
-        "planned": Positive | None,
-        "per_step": AboveZero | None,
-        "finished": bool,
-        "logs": dict[str, list[Number | Literal["nan"] | None]],
-    },
-    {"held_out": HeldOutFile},
 )
 # `settings.json`, `benchmark.json`, lines of `problems.jsonl` and `samples.jsonl`, and `scores.json` of an evaluation.
 Sampling = record(
@@ -116,13 +83,7 @@ Sampling = record(
     },
 )
 Benchmark = record(
-    {
-        "title": str,
-        "grader": Literal["math", "choice", "task"],
-        "samples": Positive,
-        "fingerprint": str,
-        "source": Any,
-    }
+    {"title": str, "grader": Literal["math", "choice", "task"], "samples": Positive, "fingerprint": str, "source": Any}
 )
 Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str]})
 Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool}, {"limit": Count})

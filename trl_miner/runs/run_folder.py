@@ -19,7 +19,6 @@ from .trainer_state import last_step
 from .training_record import RECORD, TRAINING
 
 _RECORDS = (STATE, HELD_OUT, LEDGER)
-_BY_STEP = ("credit", "completions")  # folders of NAME_STEP.parquet
 _OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
 # A new run writes over what else belongs to a model.
 _MODEL = ("*.safetensors", INDEX, ADAPTER, "prompt_form.json", "training.png", _OF_TRAINING)
@@ -89,7 +88,7 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
     if folder.resolve() in places or not is_used(folder):
         return False
     if config.overwrite_output_dir:
-        if model and Path(model).exists() and _would_delete(folder, Path(model).resolve()):
+        if model and Path(model).exists() and Path(model).resolve().is_relative_to(folder.resolve()):
             raise ValueError(
                 f"overwrite_output_dir must not delete the model that the run starts from: got {model} in {folder}. "
                 f"Give another output_dir."
@@ -107,13 +106,6 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
         f"--resume_from_checkpoint latest; to start anew, give another output_dir, or add --overwrite_output_dir, "
         f"which deletes what runs have written there, and nothing else."
     )
-
-
-def _would_delete(folder: Path, model: Path) -> bool:
-    """Return whether clearing a run folder deletes a model, whose place is resolved."""
-    places = [path.resolve() for path in _written(folder)]
-    has_weights = any(path.parent == model and path.suffix == ".safetensors" for path in places)
-    return has_weights or any(model.is_relative_to(path) for path in places)
 
 
 def _changes(record: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -151,12 +143,12 @@ def say_finished(config: Any, settings: Mapping[str, str] | None = None) -> str:
         )
     return (
         f"Nothing to do: {run} holds a finished run of {steps:g} steps, which stays as it is. To train on, raise "
-        f"max_steps or num_train_epochs; to start from scratch, leave resume_from_checkpoint out."
+        f"max_steps or num_train_epochs; to start from scratch, give another output_dir."
     )
 
 
 def clear(folder: Path) -> None:
-    """Delete all that runs have written into a folder, and nothing else. Links are deleted, not followed."""
+    """Delete all that runs have written into a folder, and nothing else. Of a linked checkpoint the link goes."""
     for path in [*_written(folder)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -171,7 +163,7 @@ def clear(folder: Path) -> None:
 
 def forget_after(folder: Path, step: int) -> None:
     """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start."""
-    for path in [path for name in _BY_STEP for path in _steps(folder / name)]:
+    for path in [*_steps(folder)]:
         if int(path.stem.rpartition("_")[2]) > step:
             path.unlink(missing_ok=True)
 
@@ -179,8 +171,7 @@ def forget_after(folder: Path, step: int) -> None:
 def _written(folder: Path) -> Iterator[Path]:
     """Everything that runs write into a folder, but for `RECORD`."""
     yield from filter(is_checkpoint, list_checkpoints(folder))
-    for place in (folder / name for name in _BY_STEP if any(_steps(folder / name))):
-        yield from [place] if place.is_symlink() else _steps(place)
+    yield from _steps(folder)
     if (folder / _OF_TRAINING).is_file():
         yield from (path for name in _MODEL for path in folder.glob(name))
     yield from (folder / name for name in (BEST, NEW_BEST) if any((folder / name).glob("*.safetensors")))
@@ -190,5 +181,6 @@ def _written(folder: Path) -> Iterator[Path]:
 
 
 def _steps(folder: Path) -> Iterator[Path]:
-    files = folder.glob(f"{folder.name}_*.parquet")
+    """The files of a run folder that hold one step each."""
+    files = (path for name in ("credit", "completions") for path in folder.glob(f"{name}/{name}_*.parquet"))
     return (path for path in files if path.stem.rpartition("_")[2].isdecimal())

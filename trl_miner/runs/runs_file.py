@@ -16,21 +16,32 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from ..redaction import redact, without_paths
 from .files import read_lines, write_whole
-from .held_out import clean_held_out
+from .held_out import HeldOutFile, held_out_of
 from .history import RunHistory, read_run
-from .records import RunLine
+from .records import AboveZero, Count, Number, Positive, Texts, record
 from .training_record import run_folders
 
 ENDING = ".jsonl"
 NAME = f"runs{ENDING}"
 _ADVICE = f"Restore it, or run trl-miner compare again, which writes OUTPUT/{NAME}."
-_FIELDS = ("name", "method", "seed", "settings", "versions", "notes", "steps", "planned", "per_step", "finished")
+_FIELDS = {
+    "name": str,
+    "method": str | None,
+    "seed": Count | None,
+    "settings": Texts,
+    "versions": Texts,
+    "notes": list[str],
+    "steps": Count,
+    "planned": Positive | None,
+    "per_step": AboveZero | None,
+    "finished": bool,
+}
 # The metrics that reports read: a test compares them with the charts.
 METRICS = {
     *("reward", "step_time", "num_tokens", "entropy", "kl", "grad_norm"),
@@ -39,7 +50,8 @@ METRICS = {
 METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
 _NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
 _NO_NUMBER = "nan"
-_RECORD = TypeAdapter(RunLine)
+_LOGS = dict[str, list[Number | Literal["nan"] | None]]
+_RECORD = TypeAdapter(record({**_FIELDS, "logs": _LOGS}, {"held_out": HeldOutFile}))
 
 
 def is_runs_file(path: str | Path) -> bool:
@@ -50,8 +62,6 @@ def is_runs_file(path: str | Path) -> bool:
 def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
     """Write runs, which are histories or folders, into the file at a path that ends in .jsonl. Return the path."""
     path = Path(path)
-    if path.suffix != ENDING:
-        raise ValueError(f"A file of runs must end in {ENDING}: got {path}. A report knows it by that.")
     histories = [run if isinstance(run, RunHistory) else _history(run) for run in runs]
     lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in histories]
     write_whole(path, "".join(f"{line}\n" for line in lines))
@@ -105,9 +115,7 @@ def _content(run: RunHistory) -> dict[str, Any]:
 def _short(value: float) -> float | str:
     if not math.isfinite(value):
         return _NO_NUMBER
-    rounded = float(f"{value:.6g}")
-    # totals stay exact, however long they are, and whole numbers need no ".0"
-    return int(value) if value == int(value) else int(rounded) if rounded == int(rounded) else rounded
+    return int(value) if value == int(value) else float(f"{value:.6g}")  # totals stay exact
 
 
 def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
@@ -116,18 +124,12 @@ def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
     logs: Mapping[str, Sequence[Any]] = content["logs"]
     if not all(isinstance(step, int | float) for step in logs.get("step", [None])):
         raise ValueError("logs must hold the step of each log")
-    if Path(content["name"]).is_absolute():
-        raise ValueError("name must be the name of a run: it is a path")
     columns = {}
     for key, values in logs.items():
         pairs = zip(logs["step"], values, strict=True)
         columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
-    held_out = clean_held_out(content.get("held_out") or {})
+    held_out = held_out_of(content.get("held_out") or {})
     fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
-    return RunHistory(
-        folder=path / content["name"],
-        columns=columns,
-        scores=held_out.by_step if held_out else {},
-        held_out=held_out,
-        **fields,
-    )
+    scores = held_out.by_step if held_out else {}
+    folder = Path(f"{path}/{content['name']}")  # below a file, whatever the name is
+    return RunHistory(folder, columns=columns, scores=scores, held_out=held_out, **fields)

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
-# A null among floats, as a NaN of its own: numpy and JavaScript keep its bits.
-NULL_BITS = 0x7FC0_0001
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -36,7 +34,6 @@ class Credit:
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
     table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
     metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
-    files: tuple[str, ...]  # that were read, relative to the run folder
     notes: tuple[str, ...]  # sentences on what could not be read, and what is unusual
 
 
@@ -98,24 +95,23 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
             f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
             f"log_token_credit: 10."
         )
-    tables, metas, notes = {}, {}, []
+    tables, metas, notes = [], {}, []
     for path in track(paths, "reading", unit="files", quiet=quiet):
-        table, note = read_parquet(path, schema().names)
+        table, note = read_parquet(path)
         if table is None:
             notes.append(str(note))
         else:
-            name = f"{path.parent.name}/{path.name}"
-            tables[name], meta = _read_table(table, name)
-            metas[int(meta["step"])] = meta
+            table, meta = _read_table(table, f"{FOLDER}/{path.name}")
+            tables.append(table)
+            metas[meta["step"]] = meta
     if not tables:
         raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
     record = read_run_record(run) or {}
     return Credit(
         name=run.resolve().name,
         methods=tuple(label for label, _ in papers_of(record)),
-        table=pa.concat_tables(tables.values()).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
+        table=pa.concat_tables(tables).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
         metas=dict(sorted(metas.items())),
-        files=tuple(tables),
         notes=tuple(notes),
     )
 
@@ -147,16 +143,12 @@ def token_counts(table: Any) -> np.ndarray:
 
 
 def token_numbers(table: Any, name: str) -> np.ndarray:
-    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN of NULL_BITS for none."""
+    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN for none."""
     import pyarrow.compute as pc
 
-    column, counts = table[name].combine_chunks(), token_counts(table)
-    numbers = np.full(counts.sum(), NULL_BITS, dtype=np.uint32).view(np.float32)
-    values = pc.list_flatten(column)
-    listed = values.to_numpy(zero_copy_only=False).astype(np.float32)
-    listed.view(np.uint32)[values.is_null().to_numpy(zero_copy_only=False)] = NULL_BITS
+    numbers = np.full(token_counts(table).sum(), np.nan, dtype=np.float32)
     has_list = table[name].is_valid().to_numpy()
-    numbers.view(np.uint32)[np.repeat(has_list, counts)] = listed.view(np.uint32)
+    numbers[np.repeat(has_list, token_counts(table))] = pc.list_flatten(table[name].combine_chunks())
     return numbers
 
 

@@ -179,9 +179,5 @@ def run_folder(output: Path, method: str, seed: int) -> Path:
 
 def run_folders(output: Path) -> list[Path]:
     """Return the run folders that comparisons have begun: methods by name, seeds by number."""
-
-    def place(folder: Path) -> tuple[str, int, str]:
-        digits = folder.name.removeprefix("seed")
-        return folder.parent.name, int(digits) if digits.isdecimal() else 0, folder.name
-
-    return sorted((path.parent for path in output.glob(f"*/seed*/{RECORD}")), key=place)
+    folders = (path.parent for path in output.glob(f"*/seed*/{RECORD}"))
+    return sorted(folders, key=lambda folder: (folder.parent.name, len(folder.name), folder.name))

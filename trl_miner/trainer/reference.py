@@ -28,6 +28,5 @@ def restore_reference(trainer: Any, checkpoint: Path) -> None:
     elif trainer.is_world_process_zero():
         logger.warning(
             f"{checkpoint.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
-            f"DeepSpeed, FSDP or save_only_model never does): it starts anew, so that this run will differ from an "
-            f"uninterrupted one."
+            f"DeepSpeed or FSDP never does): it starts anew, so that this run will differ from an uninterrupted one."
         )

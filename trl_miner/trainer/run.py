@@ -134,7 +134,7 @@ class Checkpointing(TrainerCallback):
             return None if self._prepared[0] is None else str(self._prepared[0])
         with hold_run(self._trainer.args.output_dir):
             args = self._trainer.args
-            checkpoint = checkpoints.agree_on(wanted, args.output_dir, only_model=args.save_only_model)
+            checkpoint = checkpoints.agree_on(wanted, args.output_dir)
             self._segments, self._has_changed = decided_by_one(lambda: self._begin(wanted, checkpoint))
         self.resumed_from = None if checkpoint is None else Path(checkpoint)
         self._prepared = checkpoint, wanted or None

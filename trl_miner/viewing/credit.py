@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.token_credit import KINDS, NULL_BITS, Credit, groups_of, read_credit, token_counts, token_numbers
+from ..runs.token_credit import KINDS, Credit, groups_of, read_credit, token_counts, token_numbers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,7 +25,7 @@ def credited_tokens(credit: Credit, kind: str = "PH") -> "DataFrame":
         raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
     texts, advantages = token_texts(credit.table), token_numbers(credit.table, "advantages")
     is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
-    is_kind &= advantages.view(np.uint32) != NULL_BITS  # a tool's
+    is_kind &= ~np.isnan(advantages)  # a tool's
     tokens = pd.DataFrame({"text": texts.indices.to_numpy()[is_kind], "credit": _absolute(advantages[is_kind])})
     rows = tokens.groupby("text")["credit"].agg(count="size", credit="sum")
     rows.insert(0, "token", np.array([*texts.dictionary.to_pylist(), None], dtype=object)[rows.index])
