@@ -5,7 +5,6 @@ import os
 import queue
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
-from trl.experimental.async_grpo.async_grpo_trainer import RolloutQueueDataset
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
@@ -487,13 +485,6 @@ def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loa
     script, args, model_args, _ = make_parser(words).parse_args_and_config(words)
     with pytest.raises(ValueError, match=says):
         MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
-
-
-def test_a_queue_that_stays_empty_ends_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(Worker, "check_health", lambda self, stale_after_s: None)
-    monkeypatch.setattr(async_grpo_trainer, "RolloutQueueDataset", partial(RolloutQueueDataset, poll_interval_s=0.01))
-    with pytest.raises(RuntimeError, match="No rollout has come for 1.5 seconds.*request_timeout"):
-        trained(build_policy(tmp_path), [], monkeypatch, request_timeout=1, heartbeat_stale_after_s=0.5)
 
 
 def test_a_training_set_without_the_verifiers_columns_is_refused(tmp_path, monkeypatch):

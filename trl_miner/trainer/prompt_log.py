@@ -30,10 +30,8 @@ from ..runs.prompt_ledger import (
     prompt_text,
     read_beginning,
 )
-from .greso import Greso
 from .run import RunState
-from .selection import Selection
-from .thompson import Thompson
+from .selection import make_selection
 
 logger = logging.getLogger(__name__)
 
@@ -210,10 +208,3 @@ class PromptLog(TrainerCallback):
             metrics["selection/skipped"].append(float(len(self._skipped.keys() - sampled)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean
-
-
-def make_selection(args: Any) -> Selection | None:
-    """Return the selection that the settings ask for; None: none."""
-    if args.prompt_selection == "greso":
-        return Greso(args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)
-    return Thompson(args.seed) if args.prompt_selection == "thompson" else None

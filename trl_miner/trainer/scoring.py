@@ -49,9 +49,10 @@ class Scores:
         those of a forward over the rows. Where they come from is the same on every process.
         """
         missing = {name for name in names if name not in self._known or (is_row_N & ~self._known[name][1]).any()}
-        if "old_logps" in missing and self._sampler is not None and self._is_trusted(self._sampler):
+        if "old_logps" in missing and self._sampler is not None and self._has_sampled():
             missing.remove("old_logps")
             sampled_BT = self._batch[SAMPLER_LOGPS]
+            self._sampler.check(sampled_BT, self._mask_BT, partial(self._forwards.without_dropout, self._batch))
             self._known["old_logps"] = (sampled_BT, self._every_row_N)
             self._unscored_BT = self._mask_BT.bool() & ~sampled_BT.isfinite()
             self._sampler.log("miner/unscored_tokens", float(current_world().sum(self._unscored_BT.sum())))
@@ -65,11 +66,9 @@ class Scores:
             mask_BT = mask_BT * ~(self._unscored_BT & is_row_B1)
         return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
 
-    def _is_trusted(self, sampler: SamplerCheck) -> bool:
-        if not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
-            return False  # a rollout_func may have none for the rollouts of some process
-        score = partial(self._forwards.without_dropout, self._batch)
-        return sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
+    def _has_sampled(self) -> bool:
+        """Return whether every process has the sampler's log-probs: a `rollout_func` may have none for some."""
+        return current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device)
 
 
 class Forwards:

@@ -143,8 +143,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self.forwards = Forwards(self)
         self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
         if takes_sampler_logps(self):
-            is_needed = any(method.wants_sampler_logps for method in args.estimators)
-            self.sampler_check = SamplerCheck(self.temperature, is_needed=is_needed, log=self.log_train_metric)
+            self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
             self.add_callback(self.sampler_check)
         for method in args.estimators:
             if method.reads_logits:

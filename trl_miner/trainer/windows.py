@@ -1,11 +1,9 @@
 """Whole groups out of TRL's queue of samples, window by window, and the advantages of their tokens in its batches."""
 
 import logging
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -61,7 +59,7 @@ class Windows(torch.utils.data.IterableDataset):
 
     def __init__(self, trainer: Any, samples: Any, window: int, *, may_fork: bool) -> None:
         self._trainer, self._samples, self._window, self._may_fork = trainer, samples, window, may_fork
-        self._queue = samples.queue = _RememberingQueue(samples.queue, trainer)
+        self._queue = samples.queue = _RememberingQueue(samples.queue)
         self._open: dict[int, list[tuple[dict[str, Any], Any]]] = {}  # group -> rows, as TRL has yielded and got them
         self._complete: set[int] = set()  # groups that had all their rows; of a worker that may fork none
         self._num_seen = 0
@@ -121,25 +119,13 @@ class _RememberingQueue:
     `num_got` counts the rows of each group that have not come to an end, those that TRL drops among them.
     """
 
-    def __init__(self, queue: Any, trainer: Any) -> None:
-        self._queue, args = queue, trainer.args
-        self._patience = args.request_timeout + args.heartbeat_stale_after_s
-        self._since: float | None = None  # when it was found empty
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
         self.last: Any = None
         self.num_got: Counter[int] = Counter()
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            self.last = self._queue.get(*args, **kwargs)
-        except Empty:
-            self._since = self._since or time.monotonic()
-            if time.monotonic() - self._since > self._patience:
-                raise RuntimeError(
-                    f"No rollout has come for {self._patience:g} seconds (request_timeout + heartbeat_stale_after_s), "
-                    f"although the worker is alive. Look whether the server generates, or raise request_timeout."
-                ) from None
-            raise
-        self._since = None
+        self.last = self._queue.get(*args, **kwargs)
         beat()
         self.num_got[self.last.group_id] += 1
         return self.last
