@@ -94,11 +94,6 @@ def with_nan(rollouts):
     return advantages_BT
 
 
-def nan_at_padding(rollouts):
-    advantages_BT = rollouts.local(rollouts.advantages_N).unsqueeze(1).expand(rollouts.mask_BT.shape)
-    return advantages_BT.masked_fill(rollouts.mask_BT == 0, float("nan"))
-
-
 NUMBER = 3
 
 

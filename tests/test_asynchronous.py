@@ -3,7 +3,6 @@
 import json
 import os
 import queue
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,28 +178,13 @@ def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "soluti
         processing_class=AutoTokenizer.from_pretrained(folder),
         rollout_worker=Worker(samples),
         weight_transfer=NoTransfer(),
-        tools=[add] if len(samples) % GROUP or any_forks(samples) else None,
     )
     trainer.train()
     return trainer, batches
 
 
-def any_forks(samples):
-    return any(sum(one.group_id == sample.group_id for one in samples) > GROUP for sample in samples[::GROUP])
-
-
 def right(completions, **kwargs):
     return [0.0] * len(completions)
-
-
-def add(a: int, b: int) -> int:
-    """Add.
-
-    Args:
-        a: A number.
-        b: A number.
-    """
-    return a + b
 
 
 def movement(folder, samples, batches, advantages):
@@ -233,11 +217,10 @@ def assert_equal_step(folder, trainer, samples, batches, advantages):
     "overrides",
     [
         {},  # groups share their prompts in a tree
-        {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 16},  # each row alone: nothing is shared
         {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},  # micro-batches cut groups
         {"token_budget": 48, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4},
     ],
-    ids=["tree", "unfolded", "cut", "budget"],
+    ids=["tree", "cut", "budget"],
 )
 def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, overrides):
     folder = build_policy(tmp_path)
@@ -257,7 +240,7 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
 def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
     """The NLL of a rollout is over all of its rows; windows are of rollouts, so a step ends inside one."""
     folder = build_policy(tmp_path)
-    samples = random_samples(folder, 3, 12, forked={0, 2, 3})
+    samples = random_samples(folder, 3, 16, forked={0, 2, 3})
     trainer, batches = trained(folder, samples, monkeypatch)
     assert {*range(12)} <= {place for batch in batches for row in batch for place in row}
     assert_equal_step(folder, trainer, samples, batches[:2], advantages_of(samples, 16))
@@ -267,7 +250,7 @@ def test_forked_conversations_are_one_rollout_each(tmp_path, monkeypatch):
 def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch, forked, stale, size):
     """What is left of a forked one is as many rows as rollouts."""
     folder = build_policy(tmp_path)
-    samples = random_samples(folder, 4, 12, forked=forked)
+    samples = random_samples(folder, 4, 16, forked=forked)
     for sample in samples[stale]:
         sample.model_version = -9
     trainer, batches = trained(folder, samples, monkeypatch)
@@ -278,24 +261,14 @@ def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch, for
     assert trainer.state.log_history[0]["sample/dropped_stale_total"] == len(samples[stale])
 
 
-def test_a_worker_that_forks_without_the_tools_to_is_refused(tmp_path, monkeypatch):
-    """Or its rows would be taken for rollouts."""
-    folder = build_policy(tmp_path)
-    monkeypatch.setattr("test_asynchronous.any_forks", lambda samples: False)
-    with pytest.raises(ValueError, match="must end with its 4 rollouts: got another row of group 0"):
-        trained(folder, random_samples(folder, 3, 12, forked={0}), monkeypatch)
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
         {"miner_lambda_max": CAP},  # an l1 dose, which binds
-        {"miner_lambda_max": None},
         {"advantage_estimator": "unlikeliness"},
-        {"advantage_estimator": "reinforce_pp"},
         {"miner_lambda_max": CAP, "gate_on_correctness": True},
     ],
-    ids=["miner", "uncapped", "unlikeliness", "reinforce_pp", "gated"],
+    ids=["miner", "unlikeliness", "gated"],
 )
 def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, overrides):
     """With the loss of TRL's that divides by the tokens of a micro-batch, on-policy, and TRL's advantages of it."""
@@ -309,7 +282,9 @@ def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, ov
     for sample, advantage, reward in zip(first, spread.flat, rewards, strict=True):
         sample.advantage = float(advantage)
         sample.metrics |= {"rewards/form": float(reward - sample.metrics["reward"]), "reward": float(reward)}
-    samples = first + [replace(one, group_id=one.group_id + 4) for one in first]  # the loader is one ahead
+    samples = [
+        replace(one, group_id=one.group_id + more) for more in (0, 4, 8) for one in first
+    ]  # the loader is ahead
 
     def sample_again(prompts, trainer):
         lengths = [int(np.argmax(one.completion_mask)) for one in first]
@@ -377,19 +352,12 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     ("overrides", "says"),
     [
         ({"advantage_estimator": "ucas"}, "no self_certainty, token_logits.*ucas"),
-        ({"all_wrong": "rl_zvp"}, "no entropies.*rl_zvp"),
         ({"num_generations": 3}, "num_generations must divide.*got 3 and 8 x 2 x 1 = 16"),
-        ({"num_generations": 1}, "at least 2"),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path, overrides, says):
     with pytest.raises(ValueError, match=says):
         settings(tmp_path, **overrides)
-
-
-def test_a_configuration_of_trl_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="MinerAsyncGRPOConfig: got AsyncGRPOConfig"):
-        MinerAsyncGRPOTrainer(build_policy(tmp_path), right, settings(tmp_path, AsyncGRPOConfig))
 
 
 @pytest.mark.parametrize(
@@ -412,15 +380,7 @@ def test_advantages_that_do_not_reach_the_loss_stop_the_training(tmp_path, monke
     folder = build_policy(tmp_path)
     monkeypatch.setattr(TokenAdvantages, "__call__", lambda self, examples: self._collate(examples))
     with pytest.raises(RuntimeError, match="must reach the loss"):
-        trained(folder, random_samples(folder, 7, 12), monkeypatch)
-
-
-def test_a_configuration_shows_no_secret(tmp_path):
-    secrets = {"hub_token": "hf_" + "a1" * 17, "model_init_kwargs": {"token": "tangerine-42"}}
-    secrets["vllm_server_base_url"] = "http://me:mandarin-42@host:8000"
-    args = settings(tmp_path, **secrets)
-    for shown in (repr(args), str(args), str(args.to_dict())):
-        assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}
+        trained(folder, random_samples(folder, 7, 16), monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -428,9 +388,7 @@ def test_a_configuration_shows_no_secret(tmp_path):
     [
         ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*synchronous trainer"),
         ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*synchronous trainer"),
-        ({"vllm_mode": "colocate"}, [], "vllm_mode has no effect.*synchronous trainer"),
         ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
-        ({}, ["--advantage_estimator", "ucas"], "no self_certainty, token_logits.*ucas"),
         ({}, ["--eval_strategy", "steps", "--eval_steps", "5"], "does not evaluate: got eval_strategy"),
     ],
 )
@@ -452,16 +410,6 @@ def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, words, says
             parse(read_recipe(path, words[2:]), 1)
 
 
-def test_the_command_line_chooses_the_trainer(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("max_steps: 5\n")
-    read = read_recipe(path, ["--asynchronous", "true", "--max_staleness", "1"])
-    assert read.max_staleness == 1 and read.use_vllm and read.vllm_mode == "server"
-    assert not hasattr(read_recipe(path), "max_staleness")
-    with pytest.raises(ValueError, match="max_staleness"):
-        read_recipe(path, ["--max_staleness", "1"])
-
-
 def test_deepspeed_is_refused_by_the_plan(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("asynchronous: true\nmodel_name_or_path: some/model\n")
@@ -474,7 +422,6 @@ def test_deepspeed_is_refused_by_the_plan(tmp_path):
     [
         ({"max_steps": -1}, "needs max_steps"),
         ({"rollout_func": "os.path.join"}, "needs no rollout_func"),
-        ({"attn_implementation": "eager"}, "needs no attn_implementation"),
         ({"load_in_4bit": True, "use_peft": True}, "needs 16 bits"),
         ({"judge_seconds": 1.0}, "needs no judge_workers and judge_seconds"),
     ],
@@ -487,26 +434,18 @@ def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loa
         MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
 
 
-def test_a_training_set_without_the_verifiers_columns_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="'math_reward' needs the column.*solution"):
-        trained(build_policy(tmp_path), [], monkeypatch, funcs=math_reward, columns=["prompt"])
-
-
 @pytest.mark.parametrize(("noise", "is_said"), [(0.05, False), (0.5, True)])
 def test_log_probs_of_another_distribution_are_named_after_the_first_step(
     tmp_path, monkeypatch, caplog, noise, is_said
 ):
     """KL is about half the mean square of the noise: .001 and .13 nats a token."""
     folder = build_policy(tmp_path)
-    trained(folder, random_samples(folder, 1, 12, noise=noise), monkeypatch)
+    trained(folder, random_samples(folder, 1, 16, noise=noise), monkeypatch)
     assert ("are not the policy's" in caplog.text) == is_said
 
 
-@pytest.mark.parametrize(
-    ("mode", "temperature", "is_right"), [("raw_logprobs", 0.7, False), ("raw_logprobs", 1, True)]
-)
-def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch, mode, temperature, is_right):
-    info = {"vllm_config": {"model_config": {"logprobs_mode": mode}}}
+def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch):
+    info = {"vllm_config": {"model_config": {"logprobs_mode": "raw_logprobs"}}}
     folder = build_policy(tmp_path)
     train = MinerAsyncGRPOTrainer.get_train_dataloader
     with answering(lambda path, *_: (200, json.dumps(info)) if "server_info" in path else (404, "")) as url:
@@ -516,9 +455,8 @@ def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, mon
             return train(trainer)
 
         monkeypatch.setattr(MinerAsyncGRPOTrainer, "get_train_dataloader", asking)
-        refused = pytest.raises(ValueError, match=f"temperature {temperature:g}: got raw_logprobs from {url}")
-        with nullcontext() if is_right else refused:
-            trained(folder, random_samples(folder, 1, 12), monkeypatch, temperature=temperature)
+        with pytest.raises(ValueError, match=f"temperature 0.7: got raw_logprobs from {url}"):
+            trained(folder, random_samples(folder, 1, 16), monkeypatch, temperature=0.7)
 
 
 def broken(completions, **kwargs):
@@ -557,3 +495,11 @@ def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_pat
 def test_a_worker_that_dies_ends_the_training(tmp_path):
     with pytest.raises(RuntimeError, match="Rollout worker child has failed"):
         train_world(build_policy(tmp_path), broken)
+
+
+def test_a_configuration_shows_no_secret(tmp_path):
+    secrets = {"hub_token": "hf_" + "a1" * 17, "model_init_kwargs": {"token": "tangerine-42"}}
+    secrets["vllm_server_base_url"] = "http://me:mandarin-42@host:8000"
+    args = settings(tmp_path, **secrets)
+    for shown in (repr(args), str(args), str(args.to_dict())):
+        assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}

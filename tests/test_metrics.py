@@ -72,10 +72,6 @@ def test_the_interval_is_that_of_scipy(shape, resamples):
     assert high == pytest.approx(expected.confidence_interval.high) and (values.mean(0) <= high).all()
 
 
-def test_the_interval_of_one_problem_is_its_value():
-    assert bootstrap_interval([0.25]) == (0.25, 0.25)
-
-
 VOTES = torch.tensor([[0, 1]]), torch.tensor([[True, False]])
 NO_NUMBERS = [
     (pass_at_k, (4, 5, 1), {}, "must be between"),

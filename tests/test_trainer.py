@@ -282,15 +282,6 @@ def test_a_script_written_for_grpo_config_runs_unchanged(policy, tmp_path):
     assert_same_run(trainer, trained(policy, tmp_path / "b"))
 
 
-def test_without_a_config_it_has_miners_defaults(policy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    # TRL's default is bf16, which we and transformers refuse on a machine without a GPU
-    for module in ("transformers.utils", "transformers.training_args"):
-        monkeypatch.setattr(f"{module}.is_torch_bf16_gpu_available", lambda: True)
-    args = MinerGRPOTrainer(policy, mixed_reward, None, problems()).args
-    assert isinstance(args, MinerGRPOConfig) and args.output_dir.endswith("-MINER")
-
-
 def judged(completions, answer_key, **kwargs):
     return [1.0] * len(completions)
 

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -201,29 +200,6 @@ def test_no_multimodal_input_is_unknown():
     source = inspect.getsource(GRPOTrainer._compute_loss)
     passed = set(re.findall(r'(\w+)=inputs\.get\("\1"\)', source)) - {"importance_sampling_ratio"}
     assert passed == set(MULTIMODAL_KEYS), moved("GRPOTrainer._compute_loss (what it hands to the forward)")
-
-
-def test_constructor_starts_with_model_rewards_and_args():
-    found = list(inspect.signature(GRPOTrainer.__init__).parameters)[:4]
-    assert found == ["self", "model", "reward_funcs", "args"], moved(f"GRPOTrainer.__init__{tuple(found)}")
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("trl.models.utils", "disable_gradient_checkpointing"),
-        ("trl.models", "unwrap_model_for_generation"),
-        ("trl.chat_template_utils", "supports_tool_calling"),
-        ("trl.trainer.utils", "RepeatSampler"),
-        ("trl.trainer.utils", "get_callable_name"),
-        ("trl.trainer.utils", "split_pixel_values_by_grid"),
-        ("trl.trainer.utils", "unsplit_pixel_values_by_grid"),
-        ("trl.cli.accelerate_config", "resolve_accelerate_config_argument"),
-        ("transformers.trainer_utils", "rotate_checkpoints"),
-    ],
-)
-def test_helpers_are_where_they_were(module, name):
-    assert hasattr(importlib.import_module(module), name), moved(f"{module}.{name} (gone)")
 
 
 def test_a_checkpoint_is_written_where_the_run_folder_is_said_to_be():

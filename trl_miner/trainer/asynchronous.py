@@ -138,9 +138,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            self._windows = planner.dataset = Windows(
-                self, planner.dataset, window, may_fork=bool(self.tools or self.environment_factories)
-            )
+            self._windows = planner.dataset = Windows(self, planner.dataset, window)
             inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader

@@ -191,51 +191,56 @@ class RoundSampling:
         trainer._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
 
+    def _finish(
+        self,
+        batch: GenerationBatch,
+        rounds: list[GeneratedRound],
+        wanted: Sequence[tuple[int, int]],
+        metrics: dict[str, float],
+    ) -> list[Any]:
+        """Fill a batch with the wanted rows of its rounds, log, and return this process's rows of it. Every process
+        must call it."""
+        for name, value in metrics.items():
+            self._trainer.log_train_metric(name, float(value))
+        batch.prepared = join_rounds(rounds, wanted, current_world())
+        self._trainer._pending_extra_logs.update(batch.prepared.extra)
+        return batch.prepared.rows
+
 
 class DynamicSampling(RoundSampling):
     """Fills generation batches with prompts that differ in correctness."""
 
     def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Generate and score until a batch is full; return this process's rows of it. Every process must call it."""
-        trainer, world = self._trainer, current_world()
-        num_groups = num_rows * world.size // trainer.num_generations
+        trainer, world, size = self._trainer, current_world(), self._trainer.num_generations
+        num_groups = num_rows * world.size // size
         rounds: list[GeneratedRound] = []
 
         def generate(indices: list[int]) -> list[bool]:
             rounds.append(self._generate_round(source.rows(indices)))
             rewards_N = trainer.verifier.rewards(rounds[-1].rewards_NF)
             threshold = trainer.args.correct_threshold
-            is_mixed_P = differs_in_correctness(rewards_N, trainer.num_generations, correct_threshold=threshold)
-            found: list[bool] = is_mixed_P.tolist()
+            found: list[bool] = differs_in_correctness(rewards_N, size, correct_threshold=threshold).tolist()
             return found
 
-        multiple = world.size // math.gcd(world.size, trainer.num_generations)
+        multiple = world.size // math.gcd(world.size, size)
         max_rounds = trainer.args.dynamic_sampling_max_rounds
         filled = fill_batch(source.stream, num_groups, generate, multiple=multiple, max_rounds=max_rounds)
         batch.outcomes.dropped = filled.dropped
-        batch.num_generated = len(filled.generated) * trainer.num_generations
-        self._log(filled, num_groups, source.stream.epoch)
-        size = trainer.num_generations
-        wanted = [(group.round, size * group.place + i) for group in filled.groups for i in range(size)]
-        batch.prepared = join_rounds(rounds, wanted, world)
-        trainer._pending_extra_logs.update(batch.prepared.extra)
-        return batch.prepared.rows
-
-    def _log(self, filled: FilledBatch, num_groups: int, epoch: float) -> None:
-        trainer = self._trainer
-        values = {
-            "generated": len(filled.generated) * trainer.num_generations,
-            "kept": filled.num_mixed * trainer.num_generations,
-            "dropped": len(filled.dropped) * trainer.num_generations,
-            "rounds": filled.num_rounds,
-            "full": filled.num_mixed / num_groups,
-            "epoch": epoch,
-        }
-        for name, value in values.items():
-            trainer.log_train_metric(f"dynamic_sampling/{name}", float(value))
+        batch.num_generated = len(filled.generated) * size
         if filled.num_mixed < num_groups and trainer.is_world_process_zero():
             logger.warning(
                 f"Dynamic sampling found {filled.num_mixed} mixed prompts for a batch of {num_groups}, in "
                 f"{filled.num_rounds} rounds and {len(filled.generated)} prompts. The rest of the batch is made up of "
                 f"prompts that do not differ."
             )
+        metrics = {
+            "dynamic_sampling/generated": batch.num_generated,
+            "dynamic_sampling/kept": filled.num_mixed * size,
+            "dynamic_sampling/dropped": len(filled.dropped) * size,
+            "dynamic_sampling/rounds": filled.num_rounds,
+            "dynamic_sampling/full": filled.num_mixed / num_groups,
+            "dynamic_sampling/epoch": source.stream.epoch,
+        }
+        wanted = [(group.round, size * group.place + i) for group in filled.groups for i in range(size)]
+        return self._finish(batch, rounds, wanted, metrics)

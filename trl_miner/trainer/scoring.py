@@ -7,7 +7,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -183,34 +183,20 @@ class Forwards:
 
     # Forwards of our own.
 
-    def policy(
-        self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None, **wanted: Any
-    ) -> tuple[Any, ...]:
-        """Return what TRL's forward of a model, by default the policy, returns for a batch: log-probs (B, T), ..."""
-        result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
-            self._trainer.model if model is None else model,
-            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            batch["completion_ids"].shape[1],
-            batch_size=batch_size,
-            **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
-            **wanted,
-        )
-        return result
-
     @torch.no_grad()
-    def logps(self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None) -> Tensor:
-        """Return the (B, T) log-probs of the completion tokens under a model as it is, by default the policy, in
-        nats."""
-        with disable_gradient_checkpointing(self._trainer.model, self._trainer.args.gradient_checkpointing_kwargs):
-            logps_BT: Tensor = self.policy(batch, batch_size, model=model)[0]
-        return logps_BT
-
-    def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-        """Return what one forward over some rows of this process finds: "old_logps", and `names`, (B, T) each. Every
-        process must call it."""
-        with self.collecting(set(names) - {"old_logps"}) as found:
-            return self._over_rows(batch, is_row_N, lambda *rows: {"old_logps": self.logps(*rows), **found})
+    def logps(self, batch: dict[str, Any], batch_size: int) -> Tensor:
+        """Return the policy's (B, T) log-probs of the completion tokens, in nats."""
+        trainer = self._trainer
+        with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+            logps_BT, *_ = trainer._get_per_token_logps_and_entropies(
+                trainer.model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+                batch["completion_ids"].shape[1],
+                batch_size=batch_size,
+                **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
+            )
+        return cast(Tensor, logps_BT)
 
     def without_dropout(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
         """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are. Every process must
@@ -218,10 +204,9 @@ class Forwards:
         with self._trainer.evaluating(as_training=True):
             return self.of_rows(batch, is_row_N, ())["old_logps"]
 
-    def _over_rows(
-        self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]
-    ) -> dict[str, Tensor]:
-        """Run `score` on the selected rows in chunks and scatter the results back; 0 elsewhere."""
+    def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+        """Return what a forward over some rows finds, in chunks: "old_logps", and `names`, (B, T) each; 0 in the other
+        rows. Every process must call it."""
         num_rows, num_tokens = batch["completion_ids"].shape
         chunk_size = self._trainer.args.per_device_train_batch_size
         rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
@@ -229,8 +214,10 @@ class Forwards:
         num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
+        with self.collecting(set(names) - {"old_logps"}) as found:
+            found["old_logps"] = self.logps(chosen, chunk_size)
         scores = {}
-        for name, value_KT in score(chosen, chunk_size).items():
+        for name, value_KT in found.items():
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores
