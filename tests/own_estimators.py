@@ -2,7 +2,7 @@
 
 import torch
 
-from trl_miner.methods import AdvantageEstimator, Estimate, Knob
+from trl_miner.methods import Estimate
 
 
 def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
@@ -20,56 +20,6 @@ def by_token(rollouts, bonus=1.0):
     means_N = rollouts.token_means(advantages_BT)
     by_token.texts = rollouts.texts()
     return Estimate(advantages_BT, means_N, {"by_token/largest": means_N.max().item()})
-
-
-def by_entropy(rollouts, *, weight: float = 1.0):
-    entropies_BT = rollouts.score(("entropies",), torch.ones_like(rollouts.kinds.is_ph_N))["entropies"]
-    return rollouts.local(rollouts.advantages_N).unsqueeze(1) + weight * entropies_BT
-
-
-BY_ENTROPY = AdvantageEstimator(
-    name="by_entropy",
-    label="By entropy",
-    arxiv="2506.14758",
-    estimate=by_entropy,
-    scores=frozenset({"entropies"}),
-    per_token=True,
-    knobs={"weight": Knob("Weight of the entropy, in advantage units per nat.", at_least=0)},
-)
-
-
-def scaled_advantages(advantages_N, is_row_N, *, scale: float = 1.0):
-    return scale * advantages_N * is_row_N
-
-
-def _scaled(rollouts, *, scale: float):
-    return rollouts.to_tokens(scaled_advantages(rollouts.advantages_N, rollouts.kinds.is_he_N, scale=scale))
-
-
-SCALED = AdvantageEstimator(
-    name="scaled",
-    label="Scaled",
-    function=scaled_advantages,
-    estimate=_scaled,
-    knobs={"scale": Knob("Factor, at least 0.", at_least=0)},
-)
-
-
-def only_wrong(rollouts, *, factor: float = 2.0):
-    """Lowers the advantages of another method on all-wrong prompts."""
-    base = rollouts.base
-    advantages_BT = rollouts.to_tokens(rollouts.advantages_N) if base is None else base.advantages_BT
-    return advantages_BT - factor * rollouts.to_tokens(rollouts.kinds.is_nh_N)
-
-
-ONLY_WRONG = AdvantageEstimator(
-    name="only_wrong", label="Only wrong", estimate=only_wrong, acts_on=frozenset({"all_wrong"})
-)
-
-
-OF_MIXED = AdvantageEstimator(
-    name="of_mixed", label="Of mixed prompts", estimate=by_length, acts_on=frozenset({"mixed"})
-)
 
 
 def required(rollouts, *, weight: float):

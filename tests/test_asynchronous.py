@@ -3,7 +3,6 @@
 import json
 import os
 import queue
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,14 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from harness import answering, build_policy, call_on_ranks, config
+from harness import answering, build_policy, call_on_ranks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
-from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOTrainer, miner_advantages
+from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
 from trl_miner.data import arithmetic
 from trl_miner.doctor.parsing import parse
 from trl_miner.launching.plan import make_plan
@@ -259,76 +258,6 @@ def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch, for
     shifted = [[[place - size for place in row] for row in batch] for batch in batches]
     assert_equal_step(folder, trainer, kept, shifted[:2], advantages_of(kept, 16))
     assert trainer.state.log_history[0]["sample/dropped_stale_total"] == len(samples[stale])
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"miner_lambda_max": CAP},  # an l1 dose, which binds
-        {"advantage_estimator": "unlikeliness"},
-        {"miner_lambda_max": CAP, "gate_on_correctness": True},
-    ],
-    ids=["miner", "unlikeliness", "gated"],
-)
-def test_a_step_is_the_step_of_the_synchronous_trainer(tmp_path, monkeypatch, overrides):
-    """With the loss of TRL's that divides by the tokens of a micro-batch, on-policy, and TRL's advantages of it."""
-    folder = build_policy(tmp_path)
-    first = random_samples(folder, 8, 4, noise=0)
-    rewards = np.array([one.metrics["reward"] for one in first])
-    if "gate_on_correctness" in overrides:
-        rewards = rewards + np.array([len(one.input_ids) % 3 for one in first]) / 10
-    spread = rewards.reshape(-1, GROUP)
-    spread = (spread - spread.mean(1, keepdims=True)) / (spread.std(1, ddof=1, keepdims=True) + 1e-4)
-    for sample, advantage, reward in zip(first, spread.flat, rewards, strict=True):
-        sample.advantage = float(advantage)
-        sample.metrics |= {"rewards/form": float(reward - sample.metrics["reward"]), "reward": float(reward)}
-    samples = [
-        replace(one, group_id=one.group_id + more) for more in (0, 4, 8) for one in first
-    ]  # the loader is ahead
-
-    def sample_again(prompts, trainer):
-        lengths = [int(np.argmax(one.completion_mask)) for one in first]
-        rows = [
-            (one.input_ids[:n].tolist(), one.input_ids[n:].tolist()) for one, n in zip(first, lengths, strict=True)
-        ]
-        return {"prompt_ids": [p for p, _ in rows], "completion_ids": [c for _, c in rows], "logprobs": None}
-
-    def right(prompts, **kwargs):
-        return [one.metrics["rewards/right"] for one in first]
-
-    def form(prompts, **kwargs):
-        return [one.metrics["rewards/form"] for one in first]
-
-    common = dict(
-        correct_reward_func="right",
-        learning_rate=LEARNING_RATE,
-        optim="sgd",
-        max_grad_norm=0.0,
-        max_steps=1,
-        **overrides,
-    )
-    synchronous = MinerGRPOTrainer(
-        folder,
-        [right, form],
-        config(tmp_path / "s", per_device_train_batch_size=16, loss_type="bnpo", **common),
-        Dataset.from_dict({"prompt": [f"{i}+1=" for i in range(8)]}),
-        rollout_func=sample_again,
-    )
-    synchronous.train()
-    trainer, _ = trained(
-        folder, samples, monkeypatch, funcs=[right, form], per_device_train_batch_size=16, **common | SINGLE
-    )
-    start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
-    steps = [
-        torch.cat([(one.detach() - start[name]).flatten() for name, one in each.model.named_parameters()])
-        for each in (synchronous, trainer)
-    ]
-    assert steps[0].abs().max() > 1e-4 and (steps[1] - steps[0]).abs().max() <= 1e-4 * steps[0].abs().max()
-    logs = synchronous.state.log_history[0], trainer.state.log_history[0]
-    kept = {"miner/scale", "miner/tau_pos"} | {name for name in logs[0] if name.startswith(("groups/", "rollouts/"))}
-    assert logs[0]["groups/ph"] == 0.5
-    for name in (name for name in kept & logs[0].keys() if not name.endswith("_total")):
-        assert logs[1][name] == pytest.approx(logs[0][name], rel=1e-5), name
 
 
 def on_two_processes(folder):

@@ -21,7 +21,7 @@ from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.runs.prompt_ledger import FILE, parse_ledger
 from trl_miner.trainer.dynamic_sampling import join_rounds
-from trl_miner.trainer.generation_batch import GeneratedRound, prompt_keys
+from trl_miner.trainer.generation_batch import GeneratedRound
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -238,20 +238,6 @@ def test_two_processes_record_what_one_does(trained):
             for column, value in row.items():
                 close = isinstance(value, float) or (isinstance(value, list) and isinstance(value[0], float))
                 assert same[column] == (pytest.approx(value, rel=1e-4, abs=1e-8) if close else value), column
-
-
-def ask_for_keys_with_images_on_one():
-    PartialState(cpu=True)
-    batch = {"prompt_ids": torch.ones(2, 3, dtype=torch.long), "prompt_mask": torch.ones(2, 3)}
-    images = {"pixel_values": torch.ones(2, 4)} if dist.get_rank() == 0 else {}
-    with pytest.raises(ValueError, match="prompts of text alone"):
-        prompt_keys(batch | images)
-    assert len(prompt_keys(batch)) == 4
-    dist.destroy_process_group()
-
-
-def test_images_of_one_process_are_refused_by_all():
-    call_on_ranks(2, ask_for_keys_with_images_on_one, seconds=60)
 
 
 @pytest.mark.slow

@@ -6,17 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 from harness import config, trained, weights
-from test_estimators import batch, run
 from torch import tensor
 
 from trl_miner.methods import Estimate, Rollouts
-from trl_miner.methods.compose import estimators_of, rows_of
-from trl_miner.methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
+from trl_miner.methods.dose import DoseState, give_dose, start_dose, steer_share
 from trl_miner.methods.groups import group_kinds
 from trl_miner.trainer.run import RunState
 
 RIGHT, MIXED, WRONG = [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]
-NO_CREDIT = "reinforce_pp_baseline"  # refused: all its credit there is the batch's offset
 
 
 def rollouts(rewards, mask):
@@ -78,22 +75,6 @@ def test_one_measured_share_gives_the_odds():
     # with many before, the newest has a weight of .2: .8 * 3 + .2 * 1.5 = 2.7
     last = steer_share(replace(third, measurements=9), 0.2, (9.0, 16.0), (1.0, 4.0))
     assert math.exp(last.log_odds) == pytest.approx(0.25 / 2.7)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [(kind, name) for kind in ("all_right", "all_wrong") for name in estimators_of(kind) if name != NO_CREDIT],
-)
-def test_every_credited_method_gets_its_dose(kind, name):
-    rewards, mask, scores = batch()
-    unscaled = run("grpo", rewards, mask, scores, dose_share=0.1, **{kind: name})
-    kinds = group_kinds(rewards, 4)
-    is_credited = rows_of(kinds, [kind])
-    estimate, known = Estimate(unscaled, unscaled.mean(dim=1)), Rollouts(rewards, rewards, mask, kinds, 4, score=None)
-    dosed, _ = give_dose(estimate, known, is_credited, DoseState(math.log(0.5)))
-    credited, others = squared_masses(dosed.advantages_BT, mask, is_credited).tolist()
-    assert credited / others == pytest.approx(0.25)  # norms are compared: .5^2
-    assert torch.equal(dosed.advantages_BT[~is_credited], unscaled[~is_credited])
 
 
 @pytest.mark.parametrize("squares", [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])

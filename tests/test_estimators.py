@@ -236,7 +236,6 @@ def test_with_miner_on_top_the_other_method_keeps_the_mixed_prompts_and_sets_the
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("minor", "got 'minor'"),
         ("ucas+miner", "must be one of"),
         ("none", "got 'none'"),
     ],

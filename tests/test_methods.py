@@ -258,7 +258,6 @@ def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_re
         # These go together.
         (dict(prompt_selection="greso", advantage_estimator="grpo"), ""),
         (dict(dynamic_sampling=True, advantage_estimator="ucas", all_right="none", all_wrong="none"), ""),
-        (dict(dynamic_sampling=True, advantage_estimator="own_estimators.OF_MIXED"), ""),
     ],
 )
 def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, caplog, settings, words):

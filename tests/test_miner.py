@@ -238,8 +238,6 @@ def test_bad_input_is_named(change, named):
         ([1.0, 1.0, 1.0, 0.0], {}, True),
         ([0.0, 0.0, 1.0, 0.0], {}, False),  # no PH
         ([1.0, 1.0, 0.0, 0.0], {}, False),  # no HE: the cap is 0
-        ([0.0, 0.0, 0.0, 0.0], {}, False),
-        ([1.0, 1.0, 0.0, 0.0], {"lambda_max": None}, True),
         ([1.0, 1.0, 1.0, 0.0], {"lambda_max": 0.0}, False),
         ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant", "credit": "uniform"}, False),
         ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant"}, True),

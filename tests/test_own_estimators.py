@@ -34,27 +34,6 @@ def test_it_combines_with_miner_as_a_built_in_does():
     assert (both[is_ph] >= 0).all() and both[is_ph].sum() > 0
 
 
-def test_a_record_says_what_it_needs_and_what_it_rules():
-    rewards, mask, scores = batch()
-    asked = []
-    run("own_estimators.BY_ENTROPY", rewards, mask, scores, asked)
-    assert {name for name, _ in asked} == {"entropies"}
-    found = run("ucas", rewards, mask, scores, all_wrong="own_estimators.ONLY_WRONG")
-    ucas = run("ucas", rewards, mask, scores)
-    is_nh = torch.tensor([False] * 8 + [True] * 4 + [False] * 12)
-    assert torch.equal(found[~is_nh], ucas[~is_nh])
-    assert torch.allclose(found[is_nh], (ucas - 2.0 * mask)[is_nh])
-    three = run("ucas+miner", rewards, mask, scores, all_wrong="own_estimators.ONLY_WRONG")
-    assert torch.equal(three[is_nh], found[is_nh])
-
-
-def test_a_record_with_a_function_of_tensors_has_the_knobs_that_it_names(tmp_path):
-    path = "own_estimators.SCALED"
-    assert config(tmp_path, advantage_estimator=path).knobs(path) == {"scale": 1.0}
-    found = run(path, *batch(), advantage_estimator_kwargs={"scale": 2.0})
-    assert torch.equal(found, 2 * run(path, *batch()))
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -76,7 +55,7 @@ def test_a_bad_result_is_refused(name, words):
     [
         ("own_estimator.by_length", None, "'own_estimator.by_length' could not be imported from .*Check the path"),
         ("own_estimators.by_lenght", None, "has no attribute 'by_lenght'. Did you mean 'by_length'?"),
-        ("own_estimators.NUMBER", None, "must name a function or an AdvantageEstimator: .* is a int"),
+        ("own_estimators.NUMBER", None, "must name a function: .* is a int"),
         (
             "own_estimators.without_rollouts",
             None,
@@ -88,7 +67,6 @@ def test_a_bad_result_is_refused(name, words):
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be a number: got 'much'"),
         (BY_LENGTH, {"cap": "x"}, "cap must be a number or None: got 'x'"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
-        ("own_estimators.BY_ENTROPY", {"weight": -1}, "advantage_estimator_kwargs.weight must be at least 0: got -1"),
         ("ucas", {"beta_pos": 1}, "sets the knobs of an estimator of your own: got .*'beta_pos': 1"),
     ],
 )

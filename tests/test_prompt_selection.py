@@ -119,12 +119,6 @@ def test_of_the_candidates_the_best_are_drawn_and_the_others_wait_for_the_next_p
     assert asked == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 0, 1, 2]]
 
 
-def test_a_small_set_leaves_fewer_candidates():
-    stream = PromptStream(range(4), 4)
-    stream.choose, stream.candidates = lambda indices, count: indices[:count], 3
-    assert stream.draw(3, set()) == [0, 1, 2]
-
-
 # In a training
 
 # Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have the same rollouts.
@@ -147,9 +141,7 @@ CASES = {
 # Others that go by the ledger
 READERS = CASES | {
     "gate": dict(advantage_estimator="boundary_gate"),
-    "thompson": dict(prompt_selection="thompson", advantage_estimator="grpo"),
     "rounds thompson": dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"),
-    "thompson dynamic": dict(prompt_selection="thompson", dynamic_sampling=True, advantage_estimator="grpo"),
 }
 
 

@@ -109,7 +109,7 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
     for saved in (2, 5):
         assert (tmp_path / f"checkpoint-{saved}" / "rollouts_0.pt").is_file() == is_inside
         resumed, same_ledger = train(str(tmp_path / f"checkpoint-{saved}"))
-        assert metrics_of(resumed)[:8] == metrics_of(whole)[:6] and same_ledger == ledger
+        assert metrics_of(resumed)[:6] == metrics_of(whole)[:6] and same_ledger == ledger
         assert len(resumed.advantages) < len(whole.advantages)
         for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
             assert torch.equal(found, expected)

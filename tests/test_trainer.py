@@ -189,34 +189,6 @@ def test_a_tiny_cap_leaves_grpos_own_update_alone(policy, tmp_path, unchecked_sa
         assert torch.allclose(weights(found)[name], weight, rtol=1e-5, atol=1e-7), name
 
 
-def test_the_samplers_own_log_probs_save_the_forward(policy, tmp_path, unchecked_sampler):
-    trainer = trained(policy, tmp_path, extra={"rollout_func": fixed_rollouts}, max_steps=2)
-    assert trainer.forwarded == []
-    assert trainer.has_credit
-    # rows of a group have NLL 1, 2, 3, 4, mean 2.5 -> the last two are paid
-    assert any(
-        log["miner/intrinsic_reward"] == pytest.approx(2.5) for log in trainer.state.log_history if "reward" in log
-    )
-
-
-def test_a_masked_truncated_completion_does_not_count_in_its_group(policy, tmp_path, unchecked_sampler):
-    def some_end(prompts, trainer):
-        rollouts = fixed_rollouts(prompts, trainer)
-        for row, ids in enumerate(rollouts["completion_ids"]):
-            if row % 4 != 3:
-                ids[-1] = trainer.processing_class.eos_token_id
-        return rollouts
-
-    extra = {"rollout_func": some_end}
-    trainer = trained(policy, tmp_path, extra=extra, mask_truncated_completions=True, max_steps=1)
-    (batch,) = trainer.batches
-    assert (batch["completion_mask"].sum(dim=1) == 0).sum() == 3
-    # NLL 1, 2, 3 and none: mean 2, and one of the group is above it. Counted as 0, the mean were 1.5, and two.
-    log = trainer.state.log_history[0]
-    assert log["miner/intrinsic_reward"] == pytest.approx(2.0)
-    assert log["rollouts/recovered"] == pytest.approx(1 / 12)
-
-
 def test_tokens_without_a_log_prob_or_from_the_environment_get_no_credit(policy, tmp_path, unchecked_sampler):
     """Each rollout's first token has none, and its second is the environment's."""
 

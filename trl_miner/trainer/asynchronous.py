@@ -33,6 +33,7 @@ from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
 from .run_trainer import RunTrainer
+from .token_credit import choose_rollouts
 from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
@@ -217,9 +218,10 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
             step = self._first_step + num_before // len(rollouts) + 1
         if self._credit is not None and step % args.log_token_credit == 0:
-            rows = [one.record(own) for one, own in zip(rollouts, advantages, strict=True)]
+            places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
+            rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            self._credit.record_window(rows, step, ungated, verifier_rewards_N, result)
+            self._credit.write(rows, step, ungated, verifier_rewards_N, result)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:
