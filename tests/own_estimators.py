@@ -6,11 +6,12 @@ from trl_miner.methods import Estimate
 
 
 def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
-    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean."""
+    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean; at padding
+    what counts for nothing."""
     lengths_N = rollouts.world.gather(rollouts.mask_BT.sum(dim=1)).float()
     gains_N = bonus * (lengths_N - lengths_N.mean()).sign() * (-1 if side == "short" else 1)
     gains_N = gains_N if cap is None else gains_N.clamp(-cap, cap)
-    return rollouts.to_tokens(rollouts.advantages_N + gains_N)
+    return rollouts.to_tokens(rollouts.advantages_N + gains_N).masked_fill(rollouts.mask_BT == 0, float("nan"))
 
 
 def by_token(rollouts, bonus=1.0):

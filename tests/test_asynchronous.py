@@ -114,7 +114,7 @@ def random_samples(folder, seed, num_groups, forked=(), noise=0.2):
                         advantage=float(spread[i]),
                         model_version=0,
                         group_id=group,
-                        metrics={"reward": rewards[i], "reward_std": 0.0, "rewards/right": rewards[i]},
+                        metrics={"reward": rewards[i] + 1, "rewards/right": rewards[i], "rewards/form": 1.0},
                     )
                 )
     return samples
@@ -149,6 +149,7 @@ def advantages_of(samples, window):
             mask_NT,
             num_generations=GROUP,
             advantages_N=torch.tensor([one.advantage for one in firsts]),
+            verifier_rewards_N=torch.tensor([one.metrics["rewards/right"] for one in firsts]),
             lambda_max=CAP,
         )
         for rollout, advantages in zip(part, mined.advantages_NT, strict=True):
@@ -158,7 +159,7 @@ def advantages_of(samples, window):
     return found
 
 
-def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "solution"), **overrides):
+def trained(folder, samples, monkeypatch, **overrides):
     """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
     batches = []
     pack = async_grpo_trainer.DataCollatorForRollout.torch_call
@@ -171,9 +172,9 @@ def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "soluti
     monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
     trainer = MinerAsyncGRPOTrainer(
         model=folder,
-        reward_funcs=funcs or right,
-        args=settings(f"{folder}/run", **overrides),
-        train_dataset=Dataset.from_dict({name: ["1+1="] for name in columns}),
+        reward_funcs=[right, form],  # the second of 1 for every rollout
+        args=settings(f"{folder}/run", correct_reward_func="right", **overrides),
+        train_dataset=Dataset.from_dict({"prompt": ["1+1="]}),
         processing_class=AutoTokenizer.from_pretrained(folder),
         rollout_worker=Worker(samples),
         weight_transfer=NoTransfer(),
@@ -184,6 +185,10 @@ def trained(folder, samples, monkeypatch, funcs=None, columns=("prompt", "soluti
 
 def right(completions, **kwargs):
     return [0.0] * len(completions)
+
+
+def form(completions, **kwargs):
+    return [1.0] * len(completions)
 
 
 def movement(folder, samples, batches, advantages):

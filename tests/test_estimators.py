@@ -1,5 +1,6 @@
 """The methods that MINER is compared with, against the numbers of their own code."""
 
+import math
 from functools import partial
 
 import pytest
@@ -163,7 +164,7 @@ def test_what_padding_and_the_results_of_tools_hold_changes_nothing(name):
     mask[:, 2] = 0  # a tool's
     poisoned = {key: value.masked_fill(mask == 0, 1e4) for key, value in scores.items()}
     clean = run(name, rewards, mask, scores)
-    assert clean.abs().sum() > 0 and (clean[mask == 0] == 0).all()
+    assert clean.abs().sum() > 0 and (clean[mask == 0] == 0).all() and (clean[rewards.isnan()] == 0).all()
     assert torch.equal(run(name, rewards, mask, poisoned), clean)
 
 
@@ -186,6 +187,7 @@ def test_the_order_of_the_prompts_does_not_matter(name):
         ("unlikeliness", dict(unlikeliness_beta=0.0)),
         ("entropy", dict(entropy_weight=0.0)),
         ("f_grpo", dict(f_grpo_gamma=0.0)),
+        ("ngrpo", dict(ngrpo_virtual=0)),
         ("boundary_gate", {}),  # where no prompt came before
     ],
 )
@@ -302,3 +304,14 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
 def test_a_contradiction_says_what_to_write(settings, words):
     with pytest.raises(ValueError, match=words):
         MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings)
+
+
+def test_ucas_leaves_out_a_rollout_that_has_no_tokens_or_no_score():
+    """The third of four has no tokens, so no confidence; the last is unscorable, so nothing falls on it."""
+    rewards, certainty = torch.tensor([1.0, 0.0, 1.0, NAN]), torch.tensor([[1.0], [3.0], [50.0], [2.0]])
+    logits, mask = torch.arange(4.0).unsqueeze(1), torch.tensor([[1], [1], [0], [1]])
+    grpo = group_relative_advantages(rewards, G)
+    found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=G, token_coef=0.1)
+    # confidences 1, 3, 2: z-scores -1, 1, 0; logits 0, 1, 3: taxes 0, .1 / 3
+    expected = [grpo[0] * math.exp(0.25), grpo[1] * math.exp(0.35) - 0.1 / 3, 0.0, 0.0]
+    assert found.flatten().tolist() == pytest.approx([float(x) for x in expected], rel=1e-5)

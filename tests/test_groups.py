@@ -74,3 +74,8 @@ def test_group_mean_leaves_nan_out():
 def test_bad_groups_are_named(values, num_generations, named):
     with pytest.raises(ValueError, match=named):
         grouped(values, num_generations)
+
+
+def test_the_gate_stops_advantages_that_differ_where_total_rewards_do_not():
+    found = gate_on_correctness(torch.ones(2), torch.tensor([0.5, -0.5]), 2, verifier_rewards_N=torch.ones(2))
+    assert found.advantages_N.tolist() == [0.0, 0.0] and found.rewards_N.tolist() == [1.0, 1.0]

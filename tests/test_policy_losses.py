@@ -188,3 +188,11 @@ def test_tokens_of_a_tool_are_as_padding(policy, tmp_path, monkeypatch, name):
     masked = {**case, "mask": (mask * tool_mask).tolist()}
     expected = loss_of(trainer_for(policy, tmp_path, **settings), masked, monkeypatch)
     assert found[0] == expected[0] and torch.equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_without_tokens_is_left_alone(name):
+    logps, old, advantages, mask = batch()
+    found = METHODS[name](logps, old, advantages, torch.zeros_like(mask))
+    assert torch.equal(found.advantages_BT, advantages)
+    assert name != "bapo" or (found.clip_low, found.clip_high) == (0.5, 1.5)

@@ -320,3 +320,21 @@ def test_mixed_precision_converts_each_weight_once_in_a_generation(policy, tmp_p
             torch.manual_seed(0)
             found.append((trainer._generate(prompts)[1], max(counted.of.values())))
     assert found[0][0] == found[1][0] and found[0][1] == 1 < found[1][1]
+
+
+def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):
+    """The float32 mean of six 0.3 is not 0.3: TRL's advantage is some 1e-4 where it should be 0."""
+    settings = dict(advantage_estimator="grpo", num_generations=6, max_steps=1)
+    trainer = trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.3] * len(prompts), **settings)
+    assert (trainer.batches[0]["advantages"] != 0).any()
+    log = next(log for log in trainer.state.log_history if "reward" in log)
+    assert log["rollouts/used"] == log["rollouts/grpo"] == log["rollouts/used_total"] == 0
+
+
+def test_without_a_config_it_has_miners_defaults(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # TRL's default is bf16, which we and transformers refuse on a machine without a GPU
+    for module in ("transformers.utils", "transformers.training_args"):
+        monkeypatch.setattr(f"{module}.is_torch_bf16_gpu_available", lambda: True)
+    args = MinerGRPOTrainer(policy, mixed_reward, None, problems()).args
+    assert isinstance(args, MinerGRPOConfig) and args.output_dir.endswith("-MINER")

@@ -112,57 +112,32 @@ def _draw_round(
     return indices[:usable]
 
 
-def join_rounds(rounds: list[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World) -> GeneratedRound:
+def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World) -> GeneratedRound:
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
-    `wanted` names them by round and row. `rounds` is emptied, so that what is not in the batch takes no memory
-    meanwhile. A value that only other rows have, whatever process they come from, is None. Every process must call it.
+    `wanted` names them by round and row. A value that only other rows have is None. Every process must call it.
     """
     if len(rounds) == 1:  # every process has what it needs
-        return rounds.pop()
+        return rounds[0]
     rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
-    parts = [None if k in _columns(rounds[0]) else part for k, part in enumerate(rounds[0].generated)]
-    names = {*gather_object([name for one in rounds for name in _columns(one)])}
-    own = _own_rows(rounds, wanted, world)
-    rounds.clear()
-    share = len(wanted) // world.size
-    mine: dict[int, tuple[Any, dict[int | str, Any]]] = {}
-    for rank in range(world.size):  # one after the other, so that no process ever holds the rows of all
-        here = {place: own.pop(place) for place in range(rank * share, (rank + 1) * share) if place in own}
-        sent = gather_object([] if rank == world.rank else [*here.items()])
-        if rank == world.rank:
-            mine = here | dict(sent)
-    rows = [mine[place] for place in sorted(mine)]
-    joined = {name: [values.get(name) for _, values in rows] for name in names}
-    generated = tuple(joined.get(k, part) for k, part in enumerate(parts))
+    of_rounds = [gather_object([*zip(one.rows, _values_of_rows(one), strict=True)]) for one in rounds]
+    batch = [of_rounds[r][row] for r, row in wanted]
+    names = {name for _, values in batch for name in values}
+    mine = batch[world.local_slice(len(batch) // world.size)]
+    joined = {name: [values.get(name) for _, values in mine] for name in names}
+    columns = {*_values_of_rows(rounds[0])[0]}
+    generated = tuple(joined.get(k, None if k in columns else part) for k, part in enumerate(rounds[0].generated))
     extra = {name: joined[name] for name in sorted(name for name in joined if isinstance(name, str))}
-    return GeneratedRound([row for row, _ in rows], generated, rewards_NF, extra)
+    return GeneratedRound([row for row, _ in mine], generated, rewards_NF, extra)
 
 
-def _columns(one: GeneratedRound) -> dict[int | str, Any]:
-    """Return what holds a value for each row, by its place in `generated` or its name in `extra`."""
+def _values_of_rows(one: GeneratedRound) -> list[dict[int | str, Any]]:
+    """Return what holds a value for each row, by its place in `generated` or its name in `extra`, row by row."""
     columns: dict[int | str, Any] = dict(one.extra.items())
     for k, part in enumerate(one.generated):
         if isinstance(part, Sequence | Tensor | ndarray) and len(part) == len(one.rows):
-            columns[k] = part
-    return columns
-
-
-def _own_rows(
-    rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World
-) -> dict[int, tuple[Any, dict[int | str, Any]]]:
-    """Return by its place in the batch each row that this process has, and its values by column."""
-    found, columns = {}, [_columns(one) for one in rounds]
-    for place, (r, row) in enumerate(wanted):
-        i = row - world.rank * len(rounds[r].rows)
-        if 0 <= i < len(rounds[r].rows):
-            found[place] = rounds[r].rows[i], {name: _plain(values[i]) for name, values in columns[r].items()}
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a tensor as a list: a view would be sent with all of its storage, and to a device of the same name."""
-    return value.tolist() if isinstance(value, Tensor) else value
+            columns[k] = part.tolist() if isinstance(part, Tensor) else part
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(one.rows))]
 
 
 class RoundSampling:

@@ -1,4 +1,4 @@
-"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts, once per training.
+"""Whether the sampler's log-probs are those of the policy: checked on a few rollouts.
 
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
 
 from ..distributed import accumulation_dtype, current_world
 from ..launching.server import LOGPROBS_FLAG
@@ -48,8 +47,8 @@ def takes_sampler_logps(trainer: Any) -> bool:
     return not changes
 
 
-class SamplerCheck(TrainerCallback):
-    """Compares the sampler's log-probs with the policy's, anew in each training.
+class SamplerCheck:
+    """Compares the sampler's log-probs with the policy's, once.
 
     One forward over a few rollouts does, or over those of several batches where they are short.
     """
@@ -58,9 +57,6 @@ class SamplerCheck(TrainerCallback):
         self._temperature, self.log = temperature, log
         self._sums: Tensor | float = 0.0
         self._is_done = False
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._sums, self._is_done = 0.0, False
 
     def check(self, sampled_BT: Tensor, mask_BT: Tensor, score: Callable[[Tensor], Tensor]) -> None:
         """Raise ValueError if the sampler's log-probs are of another distribution. Every process must call it.

@@ -133,7 +133,6 @@ class Forwards:
         trainer = self._trainer
         watch: Any = nullcontext({})
         if not wanted.isdisjoint(STATISTICS):
-            # Again: a function by import path says only here what it asks for.
             check_logits(model, " or ".join(method.name for method in trainer.args.estimators))
             rows = torch.tensor([min(batch_size or len(input_ids), len(input_ids))], device=input_ids.device)
             # As many calls of the head on every process.
