@@ -143,18 +143,6 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
         assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
 
 
-def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
-    class Mine(MinerGRPOTrainer):
-        def training_step(self, model, inputs, num_items_in_batch=None):
-            loss = 3 * self.compute_loss(model, self._prepare_inputs(inputs))
-            self.accelerator.backward(loss)
-            self._step += 1
-            return loss.detach()
-
-    with pytest.raises(ValueError, match="super\\(\\).training_step"):
-        Mine(policy, mixed_reward, config(tmp_path), problems()).train()
-
-
 @pytest.mark.parametrize(
     ("settings", "how"), [(dict(dose_share=0.01), "subclass"), (dict(log_gradient_share=1), "instance")]
 )

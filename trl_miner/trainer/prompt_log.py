@@ -113,8 +113,9 @@ class PromptLog(TrainerCallback):
             ValueError: It does not fit the checkpoint, and `prompt_selection` needs it.
         """
         lines = decided_by_one(self._read)
-        if len(lines) == 1:
-            self._state().forget_batches()
+        if len(lines) == 1:  # count from 0 again
+            run = self._state()
+            run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None

@@ -53,14 +53,6 @@ class RunState(TrainerCallback, ExportableState):
         names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
-    def count_batch(self, stream: dict[str, Any] | None) -> None:
-        """Count a generation batch, which leaves the prompt stream at that position."""
-        self.prompts = {"batches": self.prompts["batches"] + 1, "stream": stream}
-
-    def forget_batches(self) -> None:
-        """Count generation batches from 0 again."""
-        self.prompts, self.cycle_start = self.prompts | {"batches": 0}, self.cycle_start | {"batches": 0}
-
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
@@ -174,12 +166,6 @@ class Checkpointing(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
-        if not self._trainer.has_stepped:
-            raise ValueError(
-                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and "
-                f"the prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
-                f"compute_loss, and gradients after it."
-            )
         check_run(args.output_dir)
 
     def end_at_once(self) -> TrainOutput:

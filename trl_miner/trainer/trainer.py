@@ -224,7 +224,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         step, state = self.state.global_step + 1, RunState.of(self)
         metrics = self._metrics["train"]
         self.ledger.record(batch.outcomes, step=step, num_generations=self.num_generations, metrics=metrics)
-        state.count_batch(None if self._prompts is None else self._prompts.stream.state())
+        stream = None if self._prompts is None else self._prompts.stream.state()
+        state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
         state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
         self._watch.end_batch()

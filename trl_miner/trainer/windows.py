@@ -22,11 +22,6 @@ class AsyncRollout:
         self.rows = rows
         first, is_own = rows[0], [row["completion_mask"][1:].astype(bool) for row in rows]  # nothing predicts token 0
         self.advantage: float = first["advantage"]
-        if "reward" not in first["metrics"]:
-            raise ValueError(
-                f"A rollout must have its reward in its metrics: got {sorted(first['metrics'])}. Have the rollout "
-                f"worker put it there, as TRL's own does."
-            )
         self.reward: float = first["metrics"]["reward"]
         self.rewards: dict[str, float] = {
             name.removeprefix("rewards/"): value
