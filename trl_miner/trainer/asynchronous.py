@@ -78,8 +78,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.environment_factories = self.environment_factories if environments else {}
         self.rollout_func, self.num_generations = None, args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
-        self._windows: Windows | None = None  # on the main process, once it trains
-        self._collator: TokenAdvantages | None = None
+        self._collator: TokenAdvantages | None = None  # on the main process, once it trains
         self._add_run()
 
     @classmethod
@@ -139,7 +138,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            self._windows = planner.dataset = Windows(self, planner.dataset, window)
+            planner.dataset = Windows(self, planner.dataset, window)
             inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
