@@ -123,7 +123,12 @@ def test_of_the_candidates_the_best_are_drawn_and_the_others_wait_for_the_next_p
 
 # Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have the same rollouts.
 SETTINGS = dict(
-    max_steps=8, steps_per_generation=2, per_device_train_batch_size=6, shuffle_dataset=True, learning_rate=0.0
+    max_steps=8,
+    steps_per_generation=2,
+    per_device_train_batch_size=6,
+    shuffle_dataset=True,
+    learning_rate=0.0,
+    max_completion_length=7,
 )
 
 
