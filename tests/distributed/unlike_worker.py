@@ -4,13 +4,16 @@ the same collectives in the same order.
 Every forward of the model counts as one, as it is with weights in shards.
 """
 
+import functools
 import random
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
 from harness import WithImages, config, logps_of, mixed_reward, problems
 
+import trl_miner.distributed
 from trl_miner.methods.compose import estimators_of
 
 SEVERAL = [False, False, True]
@@ -78,9 +81,41 @@ class Unlike(WithImages):
         return [{"all right": 1.0, "all wrong": 0.0, "unscorable": None}[kind]] * len(prompts)
 
 
+def compare_collectives():
+    """Before each collective compare what the processes are about to do. All raise where it differs."""
+    names = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_single", "broadcast", "barrier")
+    names += ("all_gather_object", "broadcast_object_list")
+    gather = dist.all_gather_object
+    inside = False
+
+    def compared(name, collective):
+        @functools.wraps(collective)
+        def call(*args, **kwargs):
+            nonlocal inside
+            if inside:  # one that is made of others
+                return collective(*args, **kwargs)
+            inside = True
+            try:
+                tensors = [tuple(x.shape) for x in args if isinstance(x, torch.Tensor)]
+                callers = [frame.name for frame in traceback.extract_stack(limit=6)[:-1]]
+                everywhere = [None] * dist.get_world_size()
+                gather(everywhere, (name, tensors, callers))
+                assert len({str(each[:2]) for each in everywhere}) == 1, everywhere
+                return collective(*args, **kwargs)
+            finally:
+                inside = False
+
+        return call
+
+    for name in names:
+        if hasattr(dist, name):
+            setattr(dist, name, compared(name, getattr(dist, name)))
+    trl_miner.distributed._all_gather = compared("all_gather", trl_miner.distributed._all_gather)
+
+
 def train_unlike(policy, folder, seeds):
-    """Train once by each seed. Torch compares the processes' collectives before it makes them."""
-    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    """Train once by each seed."""
+    compare_collectives()
     for seed in seeds:
         settings, start = draw_settings(random.Random(seed)), time.time()
         print(f"seed {seed}: {settings}", flush=True)
