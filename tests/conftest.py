@@ -44,7 +44,7 @@ def policy(tmp_path_factory):
 @pytest.fixture
 def unchecked_sampler(monkeypatch):
     """Lets a `rollout_func` return log-probs that a test can reckon with, and that no policy has."""
-    monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.trusts", lambda *_: True)
+    monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -153,11 +153,10 @@ class Recording(MinerGRPOTrainer):
     """Record the batches that TRL's loss gets, and the number of rows of each forward without gradients."""
 
     def __init__(self, *args, **kwargs):
-        self.batches, self.forwarded, self.has_generated = [], [], False
+        self.batches, self.forwarded = [], []
         super().__init__(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs):
-        self.has_generated = True
         batch = super()._generate_and_score_completions(inputs)
         self.batches.append({**batch, "is_training": self.model.training})
         return batch
@@ -174,7 +173,7 @@ class Recording(MinerGRPOTrainer):
         return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
-        if not torch.is_grad_enabled() and self.has_generated:  # by then the padding probe has run
+        if not torch.is_grad_enabled():
             self.forwarded.append(len(input_ids))
         return super().trl_forward(model, input_ids, *args, **kwargs)
 

@@ -2,15 +2,16 @@
 
 import torch
 
-from trl_miner.methods import AdvantageEstimator, Estimate, Knob
+from trl_miner.methods import Estimate
 
 
 def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
-    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean."""
+    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean; at padding
+    what counts for nothing."""
     lengths_N = rollouts.world.gather(rollouts.mask_BT.sum(dim=1)).float()
     gains_N = bonus * (lengths_N - lengths_N.mean()).sign() * (-1 if side == "short" else 1)
     gains_N = gains_N if cap is None else gains_N.clamp(-cap, cap)
-    return rollouts.to_tokens(rollouts.advantages_N + gains_N)
+    return rollouts.to_tokens(rollouts.advantages_N + gains_N).masked_fill(rollouts.mask_BT == 0, float("nan"))
 
 
 def by_token(rollouts, bonus=1.0):
@@ -20,56 +21,6 @@ def by_token(rollouts, bonus=1.0):
     means_N = rollouts.token_means(advantages_BT)
     by_token.texts = rollouts.texts()
     return Estimate(advantages_BT, means_N, {"by_token/largest": means_N.max().item()})
-
-
-def by_entropy(rollouts, *, weight: float = 1.0):
-    entropies_BT = rollouts.score(("entropies",), torch.ones_like(rollouts.kinds.is_ph_N))["entropies"]
-    return rollouts.local(rollouts.advantages_N).unsqueeze(1) + weight * entropies_BT
-
-
-BY_ENTROPY = AdvantageEstimator(
-    name="by_entropy",
-    label="By entropy",
-    arxiv="2506.14758",
-    estimate=by_entropy,
-    scores=frozenset({"entropies"}),
-    per_token=True,
-    knobs={"weight": Knob("Weight of the entropy, in advantage units per nat.", at_least=0)},
-)
-
-
-def scaled_advantages(advantages_N, is_row_N, *, scale: float = 1.0):
-    return scale * advantages_N * is_row_N
-
-
-def _scaled(rollouts, *, scale: float):
-    return rollouts.to_tokens(scaled_advantages(rollouts.advantages_N, rollouts.kinds.is_he_N, scale=scale))
-
-
-SCALED = AdvantageEstimator(
-    name="scaled",
-    label="Scaled",
-    function=scaled_advantages,
-    estimate=_scaled,
-    knobs={"scale": Knob("Factor, at least 0.", at_least=0)},
-)
-
-
-def only_wrong(rollouts, *, factor: float = 2.0):
-    """Lowers the advantages of another method on all-wrong prompts."""
-    base = rollouts.base
-    advantages_BT = rollouts.to_tokens(rollouts.advantages_N) if base is None else base.advantages_BT
-    return advantages_BT - factor * rollouts.to_tokens(rollouts.kinds.is_nh_N)
-
-
-ONLY_WRONG = AdvantageEstimator(
-    name="only_wrong", label="Only wrong", estimate=only_wrong, acts_on=frozenset({"all_wrong"})
-)
-
-
-OF_MIXED = AdvantageEstimator(
-    name="of_mixed", label="Of mixed prompts", estimate=by_length, acts_on=frozenset({"mixed"})
-)
 
 
 def required(rollouts, *, weight: float):
@@ -92,11 +43,6 @@ def with_nan(rollouts):
     advantages_BT = rollouts.to_tokens(rollouts.rewards_N)
     advantages_BT[1] = float("nan")
     return advantages_BT
-
-
-def nan_at_padding(rollouts):
-    advantages_BT = rollouts.local(rollouts.advantages_N).unsqueeze(1).expand(rollouts.mask_BT.shape)
-    return advantages_BT.masked_fill(rollouts.mask_BT == 0, float("nan"))
 
 
 NUMBER = 3

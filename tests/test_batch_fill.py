@@ -28,22 +28,6 @@ def test_the_same_groups_are_kept_as_by_the_published_code(case):
     ]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "kept"),
-    [
-        ([1, 1, 0, 1], True),
-        ([1, 1, 1, 1], False),
-        ([0, 0, 0, 0], False),
-        ([0.0, 0.5, 0.0, 0.5], False),  # part marks, none of them right
-        ([1, 1, NAN, NAN], False),  # nothing is known to be wrong
-        ([1, 0, NAN, NAN], True),
-        ([NAN, NAN, NAN, NAN], False),
-    ],
-)
-def test_a_group_is_kept_when_it_holds_a_right_and_a_wrong_rollout(rewards, kept):
-    assert differs_in_correctness(torch.tensor(rewards).float(), 4).item() is kept
-
-
 def stream(num_prompts, order=None):
     return PromptStream(order or range(num_prompts), num_prompts)
 

@@ -50,31 +50,18 @@ def logged(trainer):
     return [{n: log[f"miner/{n}"] for n in sorted(GRADIENTS) if f"miner/{n}" in log} for log in logs]
 
 
-# --- The arithmetic
-
-
-# --- In the trainer
-
-
 ACCUMULATED = dict(per_device_train_batch_size=4, gradient_accumulation_steps=3)
 OFF_POLICY = dict(num_iterations=2, learning_rate=3e-3)
 STEPS = {
-    "one micro-batch": {},
     "accumulated": ACCUMULATED,
-    "accumulated as TRL": ACCUMULATED | AS_TRL,
-    "two steps of a generation": dict(per_device_train_batch_size=6, steps_per_generation=2),
     "two generations for a step": dict(steps_per_generation=1, gradient_accumulation_steps=2),
-    "twice over": OFF_POLICY,
-    "micro-batches of 40 tokens": dict(ACCUMULATED, max_tokens_per_micro_batch=40),
-    "checkpointing": dict(gradient_checkpointing=True),
+    "micro-batches of 40 tokens, twice over": dict(OFF_POLICY, **ACCUMULATED, max_tokens_per_micro_batch=40),
+    "checkpointing as TRL, by rows": dict(gradient_checkpointing=True, loss_type="grpo", **ACCUMULATED, **AS_TRL),
     "entropy quantile": dict(top_entropy_quantile=0.5),
     "by sequence": dict(OFF_POLICY, importance_sampling_level="sequence"),
-    **{loss: dict(ACCUMULATED, loss_type=loss) for loss in ("grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo")},
-    "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.0),
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
     "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0, **ACCUMULATED),
-    "reinforce_pp": dict(advantage_estimator="reinforce_pp"),
-    "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),
+    "ucas+miner, sapo": dict(advantage_estimator="ucas", all_right="miner", loss_type="sapo"),
 }
 
 
@@ -87,11 +74,8 @@ def test_both_parts_together_are_the_gradient_of_the_step(policy, tmp_path, sett
         ph, other, whole = found["ph"], found["other"], found["all"]
         torch.testing.assert_close(ph + other, whole, rtol=1e-4, atol=1e-6 * whole.norm().item())
         norms = ph.norm().item(), other.norm().item()
-        expected = {
-            "ph_gradient_norm": norms[0],
-            "other_gradient_norm": norms[1],
-            "ph_gradient_share": norms[0] / sum(norms),
-        }
+        names = ("ph_gradient_norm", "other_gradient_norm", "ph_gradient_share")
+        expected = dict(zip(names, (*norms, norms[0] / sum(norms)), strict=True))
         if all(norms):
             expected["gradient_cosine"] = (ph @ other).item() / math.prod(norms)
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -129,16 +113,14 @@ def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
         torch.testing.assert_close(found[part], without[part], rtol=1e-3, atol=1e-5 * without[part].norm().item())
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "lora"),
     [
-        dict(bf16=True),
-        dict(advantage_estimator="grpo"),
-        dict(OFF_POLICY, policy_loss="bapo", **ACCUMULATED),
-        dict(dynamic_sampling=True, advantage_estimator="grpo", gradient_checkpointing=True),
+        (dict(bf16=True), True),
+        (dict(OFF_POLICY, policy_loss="bapo", **ACCUMULATED), False),
+        (dict(dynamic_sampling=True, advantage_estimator="grpo", gradient_checkpointing=True), True),
     ],
-    ids=["miner", "grpo", "bapo", "dapo"],
+    ids=["miner", "bapo", "dapo"],
 )
 def test_neither_measuring_nor_recording_changes_what_is_trained(policy, tmp_path, settings, lora):
     adapter = LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear")
@@ -146,16 +128,11 @@ def test_neither_measuring_nor_recording_changes_what_is_trained(policy, tmp_pat
     for name, more in {"off": {}, "on": dict(EVERY_STEP, log_token_credit=1)}.items():
         torch.manual_seed(0)
         extra = {"peft_config": adapter} if lora else {}
-        runs.append(trained(policy, tmp_path / name, extra=extra, **{"max_steps": 3, **settings, **more}))
+        runs.append(trained(policy, tmp_path / name, extra=extra, **{"max_steps": 2, **settings, **more}))
     off, on = runs
     assert all(torch.equal(weights(off)[name], weight) for name, weight in weights(on).items())
     assert trl_metrics(off) == trl_metrics(on)
     assert not any(logged(off)) and all(logged(on)) and (tmp_path / "on" / "credit").is_dir()
-
-
-def test_off_it_costs_nothing(policy, tmp_path):
-    trainer = trained(policy, tmp_path, cls=Watching, advantage_estimator="grpo", max_steps=2)
-    assert trainer.forwarded == [] and trainer.num_graphs == 2
 
 
 def test_at_other_steps_nothing_is_measured_and_a_mean_is_of_measured_steps(policy, tmp_path):
@@ -181,7 +158,6 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
     ("name", "value", "said"),
     [
         ("distributed_type", DistributedType.FSDP, "got FSDP. Launch"),
-        ("distributed_type", DistributedType.DEEPSPEED, "got DEEPSPEED. Launch"),
         ("mixed_precision", "fp16", "got fp16=True. Use bf16"),
     ],
 )
@@ -190,9 +166,3 @@ def test_a_launch_that_it_cannot_measure_is_an_error_too(policy, tmp_path, monke
     monkeypatch.setattr(Accelerator, name, value)  # without the launch
     with pytest.raises(ValueError, match=f"{said}.*leave log_gradient_share"):
         GradientShare(trainer)
-
-
-def test_what_it_cannot_measure_is_an_error_before_the_training(policy, tmp_path):
-    settings = dict(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True})
-    with pytest.raises(ValueError, match="log_gradient_share takes gradients .*use_reentrant': True.*Set it to False"):
-        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP, **settings), problems())

@@ -9,7 +9,6 @@ from harness import (
     config,
     metrics_of,
     mixed_reward,
-    never_all_right,
     problems,
     trl_metrics,
     weights,
@@ -19,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
 
-FOUR_PARTS = dict(per_device_train_batch_size=6, gradient_accumulation_steps=4, max_steps=2)
+FOUR_PARTS = dict(per_device_train_batch_size=3, gradient_accumulation_steps=4, max_steps=2)
 FORWARD = "_get_per_token_logps_and_entropies"
 
 
@@ -51,11 +50,6 @@ def pay_length(method, inputs, prompts, completions, ids):
     return method(inputs, prompts, completions, ids) + lengths.unsqueeze(1) / 10
 
 
-def shift(method, *args, **kwargs):
-    logps, *others = method(*args, **kwargs)
-    return 1.5 * logps - 0.1, *others
-
-
 def square_by_row(method, *args, **kwargs):
     logps, *others = method(*args, **kwargs)
     return logps * (1 + logps.detach().mean()), *others  # depends on what else is in the micro-batch
@@ -75,13 +69,10 @@ def shrink_gradients(trainer, method, *args, **kwargs):
 
 EFFECTS = [
     ("compute_loss", double),
-    ("_compute_loss", double),
     ("_compute_loss", double_advantages),
     ("_prepare_inputs", hand_on_double),
     ("_generate_and_score_completions", hand_on_double),
-    ("_calculate_rewards", flip),
     ("_calculate_rewards", pay_length),
-    (FORWARD, shift),
     (FORWARD, square_by_row),
     ("_generate_single_turn", cut),
     ("training_step", shrink_gradients),
@@ -129,10 +120,10 @@ LAYOUTS = {
 CONFIGS = {MinerGRPOTrainer: dict(advantage_estimator="grpo"), GRPOTrainer: dict(cls=GRPOConfig)}
 
 
-@pytest.mark.parametrize("seed", range(11))
+@pytest.mark.parametrize("seed", range(len(EFFECTS)))
 def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, policy, tmp_path):
     draw = random.Random(seed)
-    name, effect = EFFECTS[seed % len(EFFECTS)]
+    name, effect = EFFECTS[seed]
     how, layout = draw.choice(["subclass", "instance", "mixin"]), draw.choice(sorted(LAYOUTS))
     print(f"{name}: {effect.__name__}, {how}, {layout}")
     (reward, settings), trained, started = LAYOUTS[layout], [], []
@@ -152,20 +143,9 @@ def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, pol
         assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
 
 
-def test_a_training_step_that_does_all_itself_is_refused(policy, tmp_path):
-    class Mine(MinerGRPOTrainer):
-        def training_step(self, model, inputs, num_items_in_batch=None):
-            loss = 3 * self.compute_loss(model, self._prepare_inputs(inputs))
-            self.accelerator.backward(loss)
-            self._step += 1
-            return loss.detach()
-
-    with pytest.raises(ValueError, match="super\\(\\).training_step"):
-        Mine(policy, mixed_reward, config(tmp_path), problems()).train()
-
-
-@pytest.mark.parametrize("settings", [dict(dose_share=0.01), dict(log_gradient_share=1)])
-@pytest.mark.parametrize("how", ["subclass", "instance"])
+@pytest.mark.parametrize(
+    ("settings", "how"), [(dict(dose_share=0.01), "subclass"), (dict(log_gradient_share=1), "instance")]
+)
 def test_what_measures_trls_loss_is_refused_beside_another_loss(policy, tmp_path, settings, how):
     arguments = policy, mixed_reward, config(tmp_path, **settings), problems()
     with pytest.raises(ValueError, match="overrides compute_loss"):
@@ -182,7 +162,7 @@ def kinds_and_ledger(trainer):
 
 @pytest.mark.parametrize(
     ("how", "settings"),
-    [("subclass", {}), ("instance", dict(dynamic_sampling=True, advantage_estimator="grpo")), ("mixin", {})],
+    [("instance", dict(dynamic_sampling=True, advantage_estimator="grpo")), ("mixin", {})],
 )
 def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tmp_path):
     """As if the reward function had returned them."""
@@ -202,19 +182,6 @@ def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tm
     found, expected = trainers
     assert kinds_and_ledger(found) == kinds_and_ledger(expected)
     assert all(torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items())
-
-
-def test_own_rewards_may_call_the_functions_as_they_are(policy, tmp_path):
-    class Mine(MinerGRPOTrainer):
-        def _calculate_rewards(self, inputs, prompts, completions, ids):
-            by_name = {function.__name__: function(prompts, completions) for function in self.reward_funcs}
-            return self.accelerator.gather(torch.tensor([*by_name.values()]).T)
-
-    runs = []
-    for cls in (Mine, MinerGRPOTrainer):
-        runs.append(cls(policy, [mixed_reward, never_all_right], config(tmp_path, max_steps=1), problems()))
-        runs[-1].train()
-    assert all(torch.equal(weights(runs[0])[name], weight) for name, weight in weights(runs[1]).items())
 
 
 def test_a_dataloader_of_ones_own_is_refused_where_the_trainer_draws_prompts(policy, tmp_path):

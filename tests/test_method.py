@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from trl_miner import MinerGRPOConfig
-from trl_miner.methods import ESTIMATORS, METHODS, POLICY_LOSSES, SELECTIONS, AdvantageEstimator, Knob
+from trl_miner.methods import ESTIMATORS, METHODS, POLICY_LOSSES, SELECTIONS, Knob
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.miner import miner_advantages
 
@@ -53,8 +53,3 @@ def test_defaults_and_types_are_those_of_the_functions_signature():
 def test_a_value_out_of_range_is_named_with_its_rule(knob, value, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         Knob(**{"name": "knob", "default": 1.0, **knob}).check(value, {"low": 2}, "p_")
-
-
-def test_a_knob_without_a_parameter_is_refused():
-    with pytest.raises(KeyError, match="typo"):
-        AdvantageEstimator(name="x", label="X", estimate=lambda rollouts: None, knobs={"typo": Knob()})

@@ -156,45 +156,20 @@ def test_what_holds_for_every_batch(batch, credit, lambda_max):
 @given(
     batches(), st.sampled_from(["focal", "uniform"]), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")])
 )
-def test_poisoned_padding_changes_nothing(batch, credit, poison):
+def test_what_is_poisoned_at_padding_or_outside_of_all_right_prompts_changes_nothing(batch, credit, poison):
     rewards, logps, mask, num_generations = batch
-    clean = miner_advantages(rewards, logps, mask, num_generations=num_generations, credit=credit)
-    poisoned = miner_advantages(
-        rewards, logps.masked_fill(mask == 0, poison), mask, num_generations=num_generations, credit=credit
-    )
+    knobs = dict(num_generations=num_generations, credit=credit)
+    clean = miner_advantages(rewards, logps, mask, **knobs)
+    is_read = (mask != 0) & clean.kinds.is_ph_N.unsqueeze(1)
+    poisoned = miner_advantages(rewards, logps.masked_fill(~is_read, poison), mask, **knobs)
     assert torch.equal(clean.advantages_NT, poisoned.advantages_NT)
     assert (clean.scale, clean.tau_ref, clean.tau_pos) == (poisoned.scale, poisoned.tau_ref, poisoned.tau_pos)
-
-
-@settings(max_examples=60, deadline=None)
-@given(batches(), st.randoms(use_true_random=False))
-def test_permuted_prompts_permute_the_result(batch, random):
-    rewards, logps, mask, num_generations = batch
-    order = list(range(len(rewards) // num_generations))
-    random.shuffle(order)
-    rows = torch.tensor([g * num_generations + i for g in order for i in range(num_generations)])
-    plain = miner_advantages(rewards, logps, mask, num_generations=num_generations)
-    permuted = miner_advantages(rewards[rows], logps[rows], mask[rows], num_generations=num_generations)
-    assert torch.allclose(permuted.advantages_NT, plain.advantages_NT[rows], rtol=1e-6, atol=1e-12)
 
 
 def random_batch(rewards, num_tokens=5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     logps = -3 * torch.rand(len(rewards), num_tokens, generator=generator)
     return torch.tensor(rewards), logps, torch.ones_like(logps)
-
-
-def test_log_probs_outside_ph_groups_are_never_read():
-    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
-    clean = miner_advantages(rewards, logps, mask, num_generations=2)
-    logps[2:] = NAN
-    assert torch.equal(miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT, clean.advantages_NT)
-
-
-def test_positive_log_probs_give_finite_advantages():
-    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0])
-    logps[0] = 1e4
-    assert miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT.isfinite().all()
 
 
 def test_rounding_on_a_ph_group_counts_as_nothing():
@@ -209,7 +184,8 @@ def test_rounding_on_a_ph_group_counts_as_nothing():
 
 def test_focal_weight_of_a_sure_token_keeps_its_digits():
     # p = 1 - 1e-8 is 1 in float32, so 1 - exp(lp) would be 0; the true weight is 1e-8
-    assert focal_weights(torch.tensor([[-1e-8]]), torch.ones(1, 1), 1.0).item() == pytest.approx(1e-8)
+    found = focal_weights(torch.tensor([[-1e-8, 1e4]]), torch.ones(1, 2), 1.0)  # rounding may leave a positive one
+    assert found[0].tolist() == [pytest.approx(1e-8), 0.0]
 
 
 def test_constant_reward_pays_every_rollout_of_a_ph_group_alike():
@@ -240,12 +216,9 @@ def test_a_log_prob_that_is_no_number_is_named_with_its_row(value):
     ("change", "named"),
     [
         (dict(gamma=-1.0), "gamma must be at least 0: got -1.0"),
-        (dict(gamma=NAN), "gamma must be at least 0: got nan"),
         (dict(lambda_max=-0.1), "lambda_max must be at least 0, or None.*got -0.1"),
         (dict(credit="focus"), "credit must be one of focal, uniform: got 'focus'"),
-        (dict(intrinsic="entropy"), "intrinsic must be one of nll, certainty, constant: got 'entropy'"),
         (dict(num_generations=3), "4 values for num_generations=3"),
-        (dict(num_generations=1), "at least 2"),
         (dict(mask_NT=torch.ones(4, 6)), r"one shape.*got \(4, 5\) and \(4, 6\)"),
         (dict(mask_NT=torch.ones(4)), r"shape \(N, T\): got \(4,\)"),
         (dict(rewards_N=torch.ones(8)), "8 rewards for 4 local rows"),
@@ -265,8 +238,6 @@ def test_bad_input_is_named(change, named):
         ([1.0, 1.0, 1.0, 0.0], {}, True),
         ([0.0, 0.0, 1.0, 0.0], {}, False),  # no PH
         ([1.0, 1.0, 0.0, 0.0], {}, False),  # no HE: the cap is 0
-        ([0.0, 0.0, 0.0, 0.0], {}, False),
-        ([1.0, 1.0, 0.0, 0.0], {"lambda_max": None}, True),
         ([1.0, 1.0, 1.0, 0.0], {"lambda_max": 0.0}, False),
         ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant", "credit": "uniform"}, False),
         ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant"}, True),
@@ -289,8 +260,3 @@ def test_rewards_may_be_bools_and_log_probs_part_of_a_graph():
     expected = miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT
     found = miner_advantages(rewards.bool(), logps.requires_grad_(), mask.bool(), num_generations=2).advantages_NT
     assert torch.equal(found, expected) and not found.requires_grad
-
-
-def test_an_empty_batch_is_no_error():
-    found = miner_advantages(torch.zeros(0), torch.zeros(0, 3), torch.zeros(0, 3), num_generations=2)
-    assert found.advantages_NT.shape == (0, 3) and not found.scale * found.tau_pos > 0

@@ -55,10 +55,9 @@ def test_a_stream_goes_on_within_its_first_pass_and_says_that_it_cannot_later(po
 HALVES = dict(per_device_train_batch_size=3, steps_per_generation=4, max_steps=6)
 
 
-@pytest.mark.parametrize("changed", [dict(steps_per_generation=8), dict(beta=0.1)], ids=str)
-def test_rollouts_of_other_settings_are_generated_again(policy, tmp_path, changed, caplog):
+def test_rollouts_of_other_settings_are_generated_again(policy, tmp_path, caplog):
     train(policy, tmp_path, 12, **HALVES, callbacks=[At(2, stop_training)])
-    resumed = train(policy, tmp_path, 12, resume="latest", resume_with_changes=True, **{**HALVES, **changed})
+    resumed = train(policy, tmp_path, 12, resume="latest", resume_with_changes=True, **HALVES, beta=0.1)
     assert resumed.state.global_step == 6
     assert "generated again" in caplog.text
 
@@ -162,8 +161,8 @@ def check_drawn(policy, folder, seed):
     assert_same_folders(folder / "cut", folder / "whole")
 
 
-# In the second pass with LoRA; inside a generation of the third with a memory; with prompts of our own and evaluation.
-@pytest.mark.parametrize("seed", [7, 30, 33])
+# In the second pass with LoRA; with prompts of our own and evaluation.
+@pytest.mark.parametrize("seed", [7, 33])
 def test_a_random_run_that_is_killed_and_resumed_ends_as_if_it_had_not_been(policy, tmp_path, seed):
     check_drawn(policy, tmp_path, seed)
 

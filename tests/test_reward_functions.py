@@ -142,8 +142,8 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
 @pytest.mark.parametrize(
     ("rewards", "threshold", "named"),
     [
-        ([0.0, 0.5], 1.0, "no rollout is correct, .* the largest is 0.5, correct_threshold is 1.*correct_reward_func"),
-        ([0.0, 1.0], 0.0, "every rollout is correct, .* the smallest is 0, correct_threshold is 0"),
+        ([0.0, 0.5], 1.0, "no rollout is correct, .* from 0 to 0.5: correct_threshold is 1.*correct_reward_func"),
+        ([0.0, 1.0], 0.0, "every rollout is correct, .* from 0 to 1: correct_threshold is 0"),
         ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
         (
             [0.0, 0.0],

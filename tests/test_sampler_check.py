@@ -3,7 +3,6 @@
 import math
 from itertools import chain, cycle, repeat
 
-import pandas as pd
 import pytest
 import torch
 from harness import Recording, build_policy, config, logps_of, mixed_reward, problems, trained
@@ -41,17 +40,16 @@ def compared(trainer):
     return [log[METRIC] for log in trainer.state.log_history if METRIC in log]
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.2])
+@pytest.mark.parametrize("temperature", [0.7, 1.2])
 def test_the_policys_log_probs_pass_and_cost_one_forward(sharp, tmp_path, temperature):
     trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=3, temperature=temperature)
     assert trainer.forwarded == [12] and compared(trainer) == [pytest.approx(0, abs=1e-5)]
     assert trainer.has_credit
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.5])
-def test_raw_log_probs_are_refused_with_the_flag(sharp, tmp_path, temperature):
+def test_raw_log_probs_are_refused_with_the_flag(sharp, tmp_path):
     with pytest.raises(ValueError, match=r"--logprobs-mode processed_logprobs"):
-        trained(sharp, tmp_path, extra=sampler(1.0), max_steps=1, temperature=temperature)
+        trained(sharp, tmp_path, extra=sampler(1.0), max_steps=1, temperature=0.7)
 
 
 def test_without_the_samplers_log_probs_a_forward_scores_every_batch(sharp, tmp_path):
@@ -63,33 +61,22 @@ def test_without_the_samplers_log_probs_a_forward_scores_every_batch(sharp, tmp_
         assert torch.allclose(batch["advantages"], expected["advantages"], rtol=1e-3, atol=1e-7)
 
 
-def test_where_only_a_record_asks_the_run_goes_on_with_a_forward(sharp, tmp_path, caplog):
-    settings = dict(max_steps=2, temperature=0.7, advantage_estimator="grpo")
-    trained(sharp, tmp_path / "a", extra=sampler(1.0), **settings, log_token_credit=1)
-    trained(sharp, tmp_path / "b", extra=sampler(), **settings, log_token_credit=1)
-    assert sum("nats per token away" in record.getMessage() for record in caplog.records) == 1
-    for name in ("credit_00001.parquet", "credit_00002.parquet"):
-        found, expected = (pd.read_parquet(tmp_path / run / "credit" / name)["old_logps"] for run in "ab")
-        for logps, right in zip(found, expected, strict=True):
-            assert logps == pytest.approx(right, abs=1e-4)
+def test_only_a_method_that_can_take_them_gets_the_samplers(sharp, tmp_path):
+    """A record of tokens asks for log-probs too, and gets those of a forward."""
+    settings = dict(max_steps=1, temperature=0.7, advantage_estimator="grpo", log_token_credit=1)
+    trainer = trained(sharp, tmp_path, extra=sampler(1.0), **settings)
+    assert trainer.forwarded == [12] and compared(trainer) == []
 
 
-def test_logits_and_another_models_log_probs_are_refused(sharp, policy, tmp_path):
-    with pytest.raises(ValueError, match=r"are above 0, as only logits can be"):
-        trained(sharp, tmp_path, extra=sampler(change=lambda logp: logp + 9), max_steps=1)
+def test_another_models_log_probs_are_refused(sharp, policy, tmp_path):
     other = AutoModelForCausalLM.from_pretrained(policy)
-    with pytest.raises(ValueError, match=r"runs the model that trains and gets its weights"):
+    with pytest.raises(ValueError, match=r"runs the model that trains"):
         trained(sharp, tmp_path, extra=sampler(model=other), max_steps=1)
-
-
-def test_what_rounding_does_not_explain_is_a_warning(sharp, tmp_path, caplog):
-    trained(sharp, tmp_path, extra=sampler(change=lambda logp: logp - 0.15), max_steps=2)
-    assert sum("0.15 nats per token away" in record.getMessage() for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize(
     "settings",
-    [dict(top_p=0.9), dict(top_k=20), dict(min_p=0.1), dict(repetition_penalty=1.1), dict(generation_kwargs={"x": 1})],
+    [dict(top_p=0.9), dict(generation_kwargs={"x": 1})],
     ids=str,
 )
 def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, caplog, settings):
@@ -106,12 +93,6 @@ def test_the_check_is_made_again_after_a_resume(sharp, tmp_path):
     again = Recording(sharp, mixed_reward, config(tmp_path, **settings), problems(), **sampler(1.0))
     with pytest.raises(ValueError, match="nats per token away"):
         again.train(str(tmp_path / "checkpoint-2"))
-
-
-def test_the_check_is_made_again_when_a_trainer_trains_again(sharp, tmp_path):
-    trainer = trained(sharp, tmp_path, extra=sampler(), max_steps=1)
-    trainer.train()
-    assert len(compared(trainer)) == 1  # of this training's log: a new one begins with each
 
 
 def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkeypatch):
@@ -132,7 +113,7 @@ def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkey
     extra = {"rollout_func": sampled}
     found = trained(sharp, tmp_path / "a", cls=Dropping, extra=extra, max_steps=2)
     assert compared(found) == [pytest.approx(0, abs=1e-5)] and all(m.training for m in found.model.modules())
-    monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.trusts", lambda *_: True)
+    monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)
     expected = trained(sharp, tmp_path / "b", cls=Dropping, extra=extra, max_steps=2)
     weights = dict(expected.model.named_parameters())
     assert all(torch.equal(weight, weights[name]) for name, weight in found.model.named_parameters())
@@ -155,19 +136,10 @@ def test_a_few_tokens_are_no_verdict(sharp, tmp_path):
     outlier = first_tokens(1, chain([-3.0], repeat(0.0)))
     trainer = trained(sharp, tmp_path / "a", extra=outlier, max_steps=9, learning_rate=0.0)
     assert trainer.forwarded == [12] * 5 and compared(trainer) == [pytest.approx(0.05, abs=1e-5)]
-    with pytest.raises(ValueError, match=r"0\.25 nats per token away on average \(60 tokens"):
+    with pytest.raises(ValueError, match=r"0\.25 nats per token away on average"):
         trained(sharp, tmp_path / "b", extra=first_tokens(1, cycle([-3.0, *[0.0] * 11])), max_steps=9)
 
 
 def test_a_batch_without_log_probs_costs_no_forward(sharp, tmp_path):
     trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: NAN), max_steps=2)
     assert trainer.forwarded == [] and compared(trainer) == []
-
-
-def test_a_token_without_a_log_prob_is_left_out_by_every_method_that_asks(sharp, tmp_path):
-    holes = cycle([True, False, False])
-    extra = sampler(change=lambda logp: NAN if next(holes) else logp)
-    settings = dict(advantage_estimator="unlikeliness", all_right="miner", max_steps=1)
-    trainer = trained(sharp, tmp_path, extra=extra, **settings)
-    assert trainer.forwarded == [12]  # both methods take the sampler's; this one checks them
-    assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)

@@ -11,18 +11,15 @@ from harness import (
     build_policy,
     config,
     metrics_of,
-    mixed_reward,
-    problems,
     trained,
     weights,
 )
 from peft import LoraConfig
 
-from trl_miner import MinerGRPOConfig
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED, can_sort_rows
+from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
 
 LOSSES = sorted(SUMMED | ROW_MEAN)
-STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4)
+STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4, max_steps=3)
 # Adam divides a gradient by its own size, and so makes of rounding what it likes.
 PLAIN = dict(optim="sgd", learning_rate=0.2, lr_scheduler_type="constant", max_grad_norm=0.0)
 # Means over the tokens in the loss: TRL's differ where its micro-batches are unlike.
@@ -131,10 +128,9 @@ def test_it_is_the_same_step_with(policy, tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("accumulation", [1, 2, 8])
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_it_is_the_same_step_off_policy(policy, tmp_path, loss_type, accumulation, level):
-    rows = dict(per_device_train_batch_size=24 // accumulation, gradient_accumulation_steps=accumulation)
+def test_it_is_the_same_step_off_policy(policy, tmp_path, loss_type, level):
+    rows = dict(per_device_train_batch_size=12, gradient_accumulation_steps=2)
     compare(policy, tmp_path, loss_type=loss_type, importance_sampling_level=level, num_iterations=2, **rows)
 
 
@@ -151,38 +147,27 @@ KEPT = {
 }
 
 
+def assert_micro_batches_are_trls(trainer, caplog, reason):
+    ours = [r.getMessage() for r in caplog.records if "micro-batches stay TRL's" in r.getMessage()]
+    assert len(ours) == 1 and reason in ours[0]
+    widths = [sum(batch[f"{part}_ids"].shape[1] for part in ("prompt", "completion")) for batch in trainer.batches]
+    assert {len(x) for x, _ in trainer.taught} == {3} and {x.shape[1] for x, _ in trainer.taught} == {*widths}
+
+
 @pytest.mark.parametrize("reason", KEPT)
 def test_a_loss_that_needs_trls_micro_batches_gets_them_and_says_so(policy, tmp_path, caplog, reason):
-    """Clip-Cov chooses the same tokens: its metrics are compared too."""
     settings = KEPT[reason] | (dict(advantage_estimator="grpo") if "policy" in reason else {})
-    found, expected = compare(policy, tmp_path, **settings)
-    ours = [r.getMessage() for r in caplog.records if "micro-batches stay TRL's" in r.getMessage()]
-    assert len(ours) == 1 and reason.split("=")[0] in ours[0]
-    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
-
-
-def test_asking_the_model_leaves_no_trace(policy, tmp_path):
-    settings = {"model_init_kwargs": {"attention_dropout": 0.1}, "max_steps": 1}
-    trainer = Recording(policy, mixed_reward, config(tmp_path, **settings), problems())
-    trainer.model.train()
-    trainer.model.model.layers[1].eval()
-    modes, state = [module.training for module in trainer.model.modules()], torch.get_rng_state()
-    assert can_sort_rows(trainer)
-    assert [module.training for module in trainer.model.modules()] == modes
-    assert torch.equal(torch.get_rng_state(), state) and all(p.grad is None for p in trainer.model.parameters())
-    assert trainer.forwarded == [] and not any(trainer._metrics["train"].values())
+    assert_micro_batches_are_trls(run(policy, tmp_path, max_steps=1, **settings), caplog, reason.split("=")[0])
 
 
 def test_a_recurrent_model_keeps_trls_micro_batches(tmp_path, caplog):
     from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
     policy = build_policy(tmp_path / "policy")
-    torch.manual_seed(0)
     size = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, lru_width=32)
     size |= dict(vocab_size=256, block_types=["recurrent", "attention"], pad_token_id=0, eos_token_id=1)
     RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**size)).save_pretrained(policy)
-    compare(policy, tmp_path, max_steps=2)
-    assert sum("depend on padding" in r.getMessage() for r in caplog.records) == 1
+    assert_micro_batches_are_trls(run(policy, tmp_path, max_steps=1), caplog, "model_type=recurrent_gemma")
 
 
 @pytest.mark.slow
@@ -190,19 +175,18 @@ def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     policy = build_policy(tmp_path / "policy")
-    torch.manual_seed(0)
     size = dict(hidden_size=32, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2, head_dim=16)
     size |= dict(num_attention_heads=2, num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, vocab_size=256)
     Qwen3MoeForCausalLM(Qwen3MoeConfig(**size, pad_token_id=0, eos_token_id=1)).save_pretrained(policy)
-    compare(policy, tmp_path, router_aux_loss_coef=0.1)
-    assert sum("router's loss" in r.getMessage() for r in caplog.records) == 1
+    trainer = run(policy, tmp_path, max_steps=1, router_aux_loss_coef=0.1)
+    assert_micro_batches_are_trls(trainer, caplog, "router's loss")
 
 
 def test_a_budget_bounds_every_forward(policy, tmp_path):
-    trainer = run(policy, tmp_path, max_tokens_per_micro_batch=60, beta=0.1, num_iterations=2, max_steps=4)
+    trainer = run(policy, tmp_path, max_tokens_per_micro_batch=60, beta=0.1, num_iterations=2, max_steps=2)
     assert max(x.numel() for x, _ in trainer.taught) <= 60
-    few = run(policy, tmp_path, max_tokens_per_micro_batch=5000, max_steps=2)
-    assert len(few.taught) == 2  # one forward holds a step
+    few = run(policy, tmp_path, max_tokens_per_micro_batch=5000, max_steps=1)
+    assert len(few.taught) == 1  # one forward holds a step
 
 
 def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy, tmp_path, caplog):
@@ -215,21 +199,12 @@ def test_a_budget_below_the_longest_rollout_ends_the_run_before_the_step(policy,
         run(policy, tmp_path, max_tokens_per_micro_batch=32, num_iterations=2)
 
 
-@pytest.mark.parametrize("budget", [1, 0, -5, 2.5])
-def test_a_budget_must_be_a_number_of_tokens(tmp_path, budget):
-    with pytest.raises(ValueError, match="max_tokens_per_micro_batch must be (a whole number|at least 2)"):
-        MinerGRPOConfig(str(tmp_path), max_tokens_per_micro_batch=budget, use_cpu=True, bf16=False)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         dict(loss_type="dapo"),
         dict(loss_type="grpo", importance_sampling_level="sequence"),
-        dict(loss_type="cispo"),
         dict(loss_type="vespo", beta=0.1),
-        dict(loss_type="dapo", beta=0.1),
-        dict(loss_type="dapo", beta=0.1, importance_sampling_level="sequence"),
         dict(loss_type="dapo", beta=0.1, max_tokens_per_micro_batch=60),
     ],
     ids=str,
@@ -269,7 +244,7 @@ def test_where_no_row_teaches_the_metrics_are_of_all(policy, tmp_path):
         extra={"rollout_func": ragged}, max_completion_length=30, **STEP,
     )  # fmt: skip
     assert all(log["entropy"] > 0 for log in metrics_of(trainer) if "loss" in log)
-    assert shares(trainer) == [1.0] * 5 and max(shares(trainer, "tokens")) < 1
+    assert shares(trainer) == [1.0] * 3 and max(shares(trainer, "tokens")) < 1
 
 
 class WatchingImages(WithImages, Watching):
@@ -277,7 +252,7 @@ class WatchingImages(WithImages, Watching):
 
 
 def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, caplog):
-    settings = dict(STEP, max_steps=2, max_completion_length=30)
+    settings = dict(STEP, max_steps=1, max_completion_length=30)
     found = trained(policy, tmp_path, cls=WatchingImages, extra={"rollout_func": ragged}, **settings)
     expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
     assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]

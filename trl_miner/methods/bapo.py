@@ -2,12 +2,9 @@
 
 Statistics are over the micro-batches of all processes.
 
-# B rows of this process's micro-batch, T padded completion tokens; L lower and U upper bounds tried
+# B rows of this process's micro-batch, T padded completion tokens
 """
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
@@ -48,45 +45,30 @@ def bapo(
 
     Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the exploration baselines.
     """
-    lows, highs = _steps(_LOW_START, low_max, _LOW_STEP), _steps(_HIGH_START, high_max, _HIGH_STEP)
-    # All bounds that the search could try, at once: one look at the tokens and one collective for the whole of it.
-    is_token_BT = mask_BT.bool()
+    world, is_token_BT = world or World(), mask_BT.bool()
     ratios = (logps_BT.detach() - old_logps_BT)[is_token_BT].clamp(-20.0, 20.0).exp()
     advantages = advantages_BT.detach().expand_as(mask_BT)[is_token_BT]
-    is_positive = advantages >= 0
-    wide = accumulation_dtype(mask_BT.device)
+    is_positive, wide = advantages >= 0, accumulation_dtype(mask_BT.device)
 
-    def contributions(bounds: list[float], clip: Callable[..., Tensor], chosen: Tensor) -> list[Tensor]:
-        weights, of = advantages[chosen].abs(), ratios[chosen]
-        return [(clip(of, bound) * weights).sum(dtype=wide) for bound in bounds]
+    def contribution(clipped: Tensor, chosen: Tensor) -> float:
+        return float(world.sum((clipped[chosen] * advantages[chosen].abs()).sum(dtype=wide)))
 
-    sums = [
-        *contributions(lows, lambda x, bound: x.clamp(min=bound), ~is_positive),
-        *contributions(highs, lambda x, bound: x.clamp(max=bound), is_positive),
-    ]
-    totals = (world or World()).sum(torch.stack(sums)).tolist()
-    negative, positive = totals[: len(lows)], totals[len(lows) :]
+    def is_short() -> bool:
+        return negative > 0 and positive / (negative + 1e-8) < target
 
-    def is_short(low: int, high: int) -> bool:
-        return negative[low] > 0 and positive[high] / (negative[low] + 1e-8) < target
-
-    low = high = 0
-    while is_short(low, high) and low + 1 < len(lows):
-        low += 1
-    while is_short(low, high) and high + 1 < len(highs):
-        high += 1
-    contributed = positive[high] + negative[low]
-    metrics = {"bapo/clip_low": lows[low], "bapo/clip_high": highs[high]}
-    if contributed > 0:
-        metrics["bapo/positive_share"] = positive[high] / contributed
-    return Surrogate(advantages_BT, lows[low], highs[high], metrics)
-
-
-def _steps(start: float, stop: float, step: float) -> list[float]:
-    steps = [start]
-    while steps[-1] < stop:
-        steps.append(min(steps[-1] + step, stop))
-    return steps
+    low, high = _LOW_START, _HIGH_START
+    negative = contribution(ratios.clamp(min=low), ~is_positive)
+    positive = contribution(ratios.clamp(max=high), is_positive)
+    while is_short() and low < low_max:
+        low = min(low + _LOW_STEP, low_max)
+        negative = contribution(ratios.clamp(min=low), ~is_positive)
+    while is_short() and high < high_max:
+        high = min(high + _HIGH_STEP, high_max)
+        positive = contribution(ratios.clamp(max=high), is_positive)
+    metrics = {"bapo/clip_low": low, "bapo/clip_high": high}
+    if positive + negative > 0:
+        metrics["bapo/positive_share"] = positive / (positive + negative)
+    return Surrogate(advantages_BT, low, high, metrics)
 
 
 BAPO = PolicyLoss(

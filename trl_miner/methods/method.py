@@ -109,11 +109,6 @@ class AdvantageEstimator(Method):
         """The name before the slash in the names of its metrics: of an import path, the last part."""
         return self.name.rpartition(".")[2]
 
-    @property
-    def reads_logits(self) -> bool:
-        """Whether it needs logits as the model's head gives them."""
-        return not self.scores.isdisjoint({"token_logits", "self_certainty"})
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PolicyLoss(Method):

@@ -1,7 +1,7 @@
-"""Advantage estimators of the user's own, by import path.
+"""Advantage estimators of the user's own: a function, by import path.
 
-An import path names a function or an `AdvantageEstimator`. The function takes the `Rollouts` and its knobs as keyword
-arguments, and returns an `Estimate`, or a tensor with the advantages of this process's rollouts.
+It takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a tensor with the advantages
+of this process's rollouts.
 
 # N rollouts of the global batch; B of this process; T padded completion tokens
 """
@@ -9,7 +9,6 @@ arguments, and returns an `Estimate`, or a tensor with the advantages of this pr
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -23,7 +22,7 @@ KWARGS = "advantage_estimator_kwargs"
 
 
 def load_estimator(path: str, setting: str = "advantage_estimator") -> AdvantageEstimator:
-    """Return the estimator at an import path, as a record of that name whose estimates are checked.
+    """Return the function at an import path as a record of that name, whose estimates are checked.
 
     Errors call the path by the name of its setting.
 
@@ -31,22 +30,18 @@ def load_estimator(path: str, setting: str = "advantage_estimator") -> Advantage
         ValueError: The path cannot be imported, or names something else.
     """
     target, name = import_object(setting, path), path.rpartition(".")[2]
-    if not isinstance(target, AdvantageEstimator):
-        if not callable(target) or inspect.isclass(target):
-            raise ValueError(
-                f"{setting} must name a function or an AdvantageEstimator: '{path}' is a "
-                f"{type(target).__name__}. Define def {name}(rollouts, *, my_knob=1.0)."
-            )
-        target = AdvantageEstimator(name=path, label=path, estimate=target)
-    signature = inspect.signature(target.estimate)
-    parameters, kind = [*signature.parameters.values()], inspect.Parameter
+    if not callable(target) or inspect.isclass(target):
+        raise ValueError(
+            f"{setting} must name a function: '{path}' is a {type(target).__name__}. Define "
+            f"def {name}(rollouts, *, my_knob=1.0)."
+        )
+    parameters, kind = [*inspect.signature(target).parameters.values()], inspect.Parameter
     if not parameters or parameters[0].kind not in (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD):
-        raise ValueError(f"{setting}: '{path}' must take the rollouts as its first argument: got {name}{signature}.")
-    knobs = target.knobs
-    if target.function is None:  # then the parameters are the knobs; else they are also tensors, which are no settings
-        by_name = [p.name for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)]
-        knobs = {name: target.knobs.get(name, Knob()) for name in by_name}
-    return replace(target, name=path, knobs=knobs, estimate=_checked(path, target.estimate))
+        raise ValueError(
+            f"{setting}: '{path}' must take the rollouts as its first argument: got {name}{inspect.signature(target)}."
+        )
+    knobs = {p.name: Knob() for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)}
+    return AdvantageEstimator(name=path, label=path, knobs=knobs, estimate=_checked(path, target))
 
 
 def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str, dict[str, Any]]:
@@ -81,7 +76,6 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
                 values[name] = convert(f"{KWARGS}.{name}", kwargs[name], knob.type, knob.default)
             elif knob.default is REQUIRED:
                 raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
-        method.check(values, f"{KWARGS}.")
     return knobs
 
 

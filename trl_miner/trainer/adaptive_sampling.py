@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import current_world
-from .dynamic_sampling import RoundSampling, join_rounds
+from .dynamic_sampling import RoundSampling
 from .generation_batch import GeneratedRound, GenerationBatch, correct_rollouts, total_rewards
 from .prompts import PromptSource
 
@@ -95,26 +95,17 @@ class AdaptiveSampling(RoundSampling):
         wanted = []
         for own_places, own_correct in zip(places, correct, strict=True):
             wanted += [own_places[place] for place in choose_rollouts(own_correct, size)]
-        batch.outcomes.dropped = [
-            *range(len(prompts), len(batch.outcomes.keys))
-        ]  # further samples of the same prompts
+        # further samples of the same prompts
+        batch.outcomes.dropped = [*range(len(prompts), len(batch.outcomes.keys))]
         batch.num_generated = sum(map(len, places))
         batch.statistics = _statistics(rewards, rounds[0].rewards_NF.device)
-        self._log(correct, len(rounds), source.stream.epoch)
-        batch.prepared = join_rounds(rounds, wanted, world)
-        trainer._pending_extra_logs.update(batch.prepared.extra)
-        return batch.prepared.rows
-
-    def _log(self, correct: Sequence[Sequence[float]], num_rounds: int, epoch: float) -> None:
-        num_mixed = sum(1 in own and 0 in own for own in correct)
-        values = {
-            "generated": sum(map(len, correct)),
-            "rounds": num_rounds,
-            "mixed": num_mixed / len(correct),
-            "epoch": epoch,
+        metrics = {
+            "adaptive_sampling/generated": batch.num_generated,
+            "adaptive_sampling/rounds": len(rounds),
+            "adaptive_sampling/mixed": sum(1 in own and 0 in own for own in correct) / len(correct),
+            "adaptive_sampling/epoch": source.stream.epoch,
         }
-        for name, value in values.items():
-            self._trainer.log_train_metric(f"adaptive_sampling/{name}", float(value))
+        return self._finish(batch, rounds, wanted, metrics)
 
 
 def _statistics(rewards: Sequence[Sequence[float]], device: torch.device) -> PromptStatistics:

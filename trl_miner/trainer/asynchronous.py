@@ -33,6 +33,7 @@ from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
 from .run_trainer import RunTrainer
+from .token_credit import choose_rollouts
 from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
@@ -77,8 +78,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.environment_factories = self.environment_factories if environments else {}
         self.rollout_func, self.num_generations = None, args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
-        self._windows: Windows | None = None  # on the main process, once it trains
-        self._collator: TokenAdvantages | None = None
+        self._collator: TokenAdvantages | None = None  # on the main process, once it trains
         self._add_run()
 
     @classmethod
@@ -138,9 +138,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            self._windows = planner.dataset = Windows(
-                self, planner.dataset, window, may_fork=bool(self.tools or self.environment_factories)
-            )
+            planner.dataset = Windows(self, planner.dataset, window)
             inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
@@ -219,9 +217,10 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
             step = self._first_step + num_before // len(rollouts) + 1
         if self._credit is not None and step % args.log_token_credit == 0:
-            rows = [one.record(own) for one, own in zip(rollouts, advantages, strict=True)]
+            places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
+            rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            self._credit.record_window(rows, step, ungated, verifier_rewards_N, result)
+            self._credit.write(rows, step, ungated, verifier_rewards_N, result)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:

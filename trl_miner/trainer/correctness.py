@@ -4,10 +4,10 @@
 """
 
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..distributed import current_world
@@ -29,59 +29,46 @@ class CorrectnessWatch:
     """
 
     def __init__(self, args: Any, verifier: Any, num_generations: int) -> None:
-        self._args, self._verifier, self._num_generations = args, verifier, num_generations
+        self._threshold, self._verifier, self._num_generations = args.correct_threshold, verifier, num_generations
         self._num_batches = 0
-        self._low, self._high = math.inf, -math.inf  # of the rewards that decide
-        self._has_right = self._has_wrong = self._is_done = False
+        self._seen = torch.empty(0)  # lowest and highest of the rewards that decide
+        self._completions: Sequence[Any] = ()  # of this process, generated last
         taker = args.composition.homogeneous.get("all_right", NONE)
         # of all-right prompts; None: none needs one, or there was one
         self._taker = None if taker.name in (NONE.name, args.composition.mixed.name) else taker.label
         self._num_right = 0  # prompts with correct rollouts alone
-        self._completions: Sequence[Any] = ()  # of this process, generated last
 
     def observe(self, rewards_NF: Tensor, completions: Sequence[Any] = ()) -> None:
         """Look at some rollouts, a generation batch or a round of dynamic sampling: the rewards of all processes, and
         this one's completions."""
         self._completions = completions
-        rewards_N = self._verifier.rewards(rewards_NF)
-        rewards_N = rewards_N[~rewards_N.isnan()]
-        if len(rewards_N):
-            is_right_N = rewards_N >= self._args.correct_threshold
-            self._low = min(self._low, rewards_N.min().item())
-            self._high = max(self._high, rewards_N.max().item())
-            self._has_right |= bool(is_right_N.any())
-            self._has_wrong |= not bool(is_right_N.all())
+        rewards_N = self._verifier.rewards(rewards_NF).cpu()
+        seen = torch.cat([self._seen, rewards_N[~rewards_N.isnan()]])
+        self._seen = torch.stack(seen.aminmax()) if len(seen) else seen
 
     def end_batch(self) -> None:
-        """Count a generation batch, and warn from the fifth on."""
+        """Count a generation batch, and look back after the fifth."""
         self._num_batches += 1
-        if self._num_batches >= BATCHES and not self._is_done and (problem := self._problem()):
-            self._is_done = True
-            _warn(f"After {self._num_batches} generation batches {problem}")
+        if self._num_batches == BATCHES and (problem := self._problem()):
+            _warn(f"After {BATCHES} generation batches {problem}")
 
     def _problem(self) -> str | None:
         """Return what is odd about the rewards so far; None: nothing, as far as one can see."""
-        by, threshold = " and ".join(self._verifier.names), self._args.correct_threshold
-        other = "or set correct_reward_func to what verifies: one reward function, or a task's each, joined by '+'."
-        if not (self._has_right or self._has_wrong):
-            return f"no rollout can be scored: {by} returned None. Look at the golds, {other}"
-        if self._has_right and self._has_wrong:
+        by = " and ".join(self._verifier.names)
+        if not len(self._seen):
+            return f"no rollout can be scored: {by} returned None. Look at the golds, or set correct_reward_func."
+        is_right, (low, high) = self._seen >= self._threshold, self._seen.tolist()
+        if is_right.any() and (low == high or not is_right.all()):
             return None
-        if self._has_right:
-            if self._low == self._high:  # easy prompts
-                return None
+        if is_right.all() or low < high:
             return (
-                f"every rollout is correct, although rewards of {by} differ: the smallest is {self._low:.7g}, "
-                f"correct_threshold is {threshold:.7g}. If that is not a right answer's, raise it, {other}"
-            )
-        if self._low < self._high:
-            return (
-                f"no rollout is correct, although rewards of {by} differ: the largest is {self._high:.7g}, "
-                f"correct_threshold is {threshold:.7g}. If that is a right answer's, lower it, {other}"
+                f"{'every' if is_right.all() else 'no'} rollout is correct, although rewards of {by} go from "
+                f"{low:.7g} to {high:.7g}: correct_threshold is {self._threshold:.7g}. If that is not where a right "
+                f"answer begins, change it, or set correct_reward_func to the reward function that verifies."
             )
         texts = [text_of(completion) for completion in self._completions]
         return (
-            f"not one answer was right: {by} gave {self._low:g} to all of them. The last ones end with "
+            f"not one answer was right: {by} gave {low:g} to all of them. The last ones end with "
             f"{show_ends(texts[:: max(1, len(texts) // 2)])}. If they are cut off, raise max_completion_length; if "
             f"they lack a box alone, set math_accept_unboxed: true; else {', or '.join(WHERE_NONE_IS_RIGHT)}."
         )
@@ -90,7 +77,7 @@ class CorrectnessWatch:
         """Warn where a method learns from all-right prompts, and another reward always differs there."""
         if self._taker is None:
             return
-        is_right_N = verifier_rewards_N >= self._args.correct_threshold
+        is_right_N = verifier_rewards_N >= self._threshold
         self._num_right += int(grouped(is_right_N, self._num_generations).all(dim=1).sum())
         if kinds.is_ph_N.any():
             self._taker = None

@@ -112,57 +112,32 @@ def _draw_round(
     return indices[:usable]
 
 
-def join_rounds(rounds: list[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World) -> GeneratedRound:
+def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World) -> GeneratedRound:
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
-    `wanted` names them by round and row. `rounds` is emptied, so that what is not in the batch takes no memory
-    meanwhile. A value that only other rows have, whatever process they come from, is None. Every process must call it.
+    `wanted` names them by round and row. A value that only other rows have is None. Every process must call it.
     """
     if len(rounds) == 1:  # every process has what it needs
-        return rounds.pop()
+        return rounds[0]
     rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
-    parts = [None if k in _columns(rounds[0]) else part for k, part in enumerate(rounds[0].generated)]
-    names = {*gather_object([name for one in rounds for name in _columns(one)])}
-    own = _own_rows(rounds, wanted, world)
-    rounds.clear()
-    share = len(wanted) // world.size
-    mine: dict[int, tuple[Any, dict[int | str, Any]]] = {}
-    for rank in range(world.size):  # one after the other, so that no process ever holds the rows of all
-        here = {place: own.pop(place) for place in range(rank * share, (rank + 1) * share) if place in own}
-        sent = gather_object([] if rank == world.rank else [*here.items()])
-        if rank == world.rank:
-            mine = here | dict(sent)
-    rows = [mine[place] for place in sorted(mine)]
-    joined = {name: [values.get(name) for _, values in rows] for name in names}
-    generated = tuple(joined.get(k, part) for k, part in enumerate(parts))
+    of_rounds = [gather_object([*zip(one.rows, _values_of_rows(one), strict=True)]) for one in rounds]
+    batch = [of_rounds[r][row] for r, row in wanted]
+    names = {name for _, values in batch for name in values}
+    mine = batch[world.local_slice(len(batch) // world.size)]
+    joined = {name: [values.get(name) for _, values in mine] for name in names}
+    columns = {*_values_of_rows(rounds[0])[0]}
+    generated = tuple(joined.get(k, None if k in columns else part) for k, part in enumerate(rounds[0].generated))
     extra = {name: joined[name] for name in sorted(name for name in joined if isinstance(name, str))}
-    return GeneratedRound([row for row, _ in rows], generated, rewards_NF, extra)
+    return GeneratedRound([row for row, _ in mine], generated, rewards_NF, extra)
 
 
-def _columns(one: GeneratedRound) -> dict[int | str, Any]:
-    """Return what holds a value for each row, by its place in `generated` or its name in `extra`."""
+def _values_of_rows(one: GeneratedRound) -> list[dict[int | str, Any]]:
+    """Return what holds a value for each row, by its place in `generated` or its name in `extra`, row by row."""
     columns: dict[int | str, Any] = dict(one.extra.items())
     for k, part in enumerate(one.generated):
         if isinstance(part, Sequence | Tensor | ndarray) and len(part) == len(one.rows):
-            columns[k] = part
-    return columns
-
-
-def _own_rows(
-    rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]], world: World
-) -> dict[int, tuple[Any, dict[int | str, Any]]]:
-    """Return by its place in the batch each row that this process has, and its values by column."""
-    found, columns = {}, [_columns(one) for one in rounds]
-    for place, (r, row) in enumerate(wanted):
-        i = row - world.rank * len(rounds[r].rows)
-        if 0 <= i < len(rounds[r].rows):
-            found[place] = rounds[r].rows[i], {name: _plain(values[i]) for name, values in columns[r].items()}
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a tensor as a list: a view would be sent with all of its storage, and to a device of the same name."""
-    return value.tolist() if isinstance(value, Tensor) else value
+            columns[k] = part.tolist() if isinstance(part, Tensor) else part
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(one.rows))]
 
 
 class RoundSampling:
@@ -191,51 +166,56 @@ class RoundSampling:
         trainer._pending_extra_logs.clear()
         return GeneratedRound(rows, generated, rewards_NF, extra)
 
+    def _finish(
+        self,
+        batch: GenerationBatch,
+        rounds: list[GeneratedRound],
+        wanted: Sequence[tuple[int, int]],
+        metrics: dict[str, float],
+    ) -> list[Any]:
+        """Fill a batch with the wanted rows of its rounds, log, and return this process's rows of it. Every process
+        must call it."""
+        for name, value in metrics.items():
+            self._trainer.log_train_metric(name, float(value))
+        batch.prepared = join_rounds(rounds, wanted, current_world())
+        self._trainer._pending_extra_logs.update(batch.prepared.extra)
+        return batch.prepared.rows
+
 
 class DynamicSampling(RoundSampling):
     """Fills generation batches with prompts that differ in correctness."""
 
     def fill(self, source: PromptSource, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Generate and score until a batch is full; return this process's rows of it. Every process must call it."""
-        trainer, world = self._trainer, current_world()
-        num_groups = num_rows * world.size // trainer.num_generations
+        trainer, world, size = self._trainer, current_world(), self._trainer.num_generations
+        num_groups = num_rows * world.size // size
         rounds: list[GeneratedRound] = []
 
         def generate(indices: list[int]) -> list[bool]:
             rounds.append(self._generate_round(source.rows(indices)))
             rewards_N = trainer.verifier.rewards(rounds[-1].rewards_NF)
             threshold = trainer.args.correct_threshold
-            is_mixed_P = differs_in_correctness(rewards_N, trainer.num_generations, correct_threshold=threshold)
-            found: list[bool] = is_mixed_P.tolist()
+            found: list[bool] = differs_in_correctness(rewards_N, size, correct_threshold=threshold).tolist()
             return found
 
-        multiple = world.size // math.gcd(world.size, trainer.num_generations)
+        multiple = world.size // math.gcd(world.size, size)
         max_rounds = trainer.args.dynamic_sampling_max_rounds
         filled = fill_batch(source.stream, num_groups, generate, multiple=multiple, max_rounds=max_rounds)
         batch.outcomes.dropped = filled.dropped
-        batch.num_generated = len(filled.generated) * trainer.num_generations
-        self._log(filled, num_groups, source.stream.epoch)
-        size = trainer.num_generations
-        wanted = [(group.round, size * group.place + i) for group in filled.groups for i in range(size)]
-        batch.prepared = join_rounds(rounds, wanted, world)
-        trainer._pending_extra_logs.update(batch.prepared.extra)
-        return batch.prepared.rows
-
-    def _log(self, filled: FilledBatch, num_groups: int, epoch: float) -> None:
-        trainer = self._trainer
-        values = {
-            "generated": len(filled.generated) * trainer.num_generations,
-            "kept": filled.num_mixed * trainer.num_generations,
-            "dropped": len(filled.dropped) * trainer.num_generations,
-            "rounds": filled.num_rounds,
-            "full": filled.num_mixed / num_groups,
-            "epoch": epoch,
-        }
-        for name, value in values.items():
-            trainer.log_train_metric(f"dynamic_sampling/{name}", float(value))
+        batch.num_generated = len(filled.generated) * size
         if filled.num_mixed < num_groups and trainer.is_world_process_zero():
             logger.warning(
                 f"Dynamic sampling found {filled.num_mixed} mixed prompts for a batch of {num_groups}, in "
                 f"{filled.num_rounds} rounds and {len(filled.generated)} prompts. The rest of the batch is made up of "
                 f"prompts that do not differ."
             )
+        metrics = {
+            "dynamic_sampling/generated": batch.num_generated,
+            "dynamic_sampling/kept": filled.num_mixed * size,
+            "dynamic_sampling/dropped": len(filled.dropped) * size,
+            "dynamic_sampling/rounds": filled.num_rounds,
+            "dynamic_sampling/full": filled.num_mixed / num_groups,
+            "dynamic_sampling/epoch": source.stream.epoch,
+        }
+        wanted = [(group.round, size * group.place + i) for group in filled.groups for i in range(size)]
+        return self._finish(batch, rounds, wanted, metrics)

@@ -3,7 +3,7 @@
 # B rolled-out rows, T padded completion tokens, K scored tokens, H hidden size, V vocabulary size
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,37 +15,11 @@ LOGITS_BLOCK = 2**25
 # Of a sampled token: its logit over the temperature; how far the log-sum-exp of all logits, over the temperature, lies
 # above their mean.
 STATISTICS = ("token_logits", "self_certainty")
-# How models change logits after their head, where `logit_statistics` does not look.
+# How models change logits after their head, where `watch_logits` does not look.
 _CHANGES = (
     *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"),
     *("logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling"),
 )
-
-
-@torch.no_grad()
-def logit_statistics(
-    head: Callable[[Tensor], Tensor],
-    hidden_KH: Tensor,
-    token_ids_K: Tensor,
-    *,
-    temperature: float = 1.0,
-    num_chunks: int = 1,
-) -> tuple[Tensor, Tensor]:
-    """Return `STATISTICS` of K sampled tokens, (K,) each.
-
-    `head` turns hidden states (k, H) into logits (k, V). It is called `num_chunks` times, on about K / num_chunks
-    tokens each: a number of calls, not a size, because a sharded head is gathered at every call, so that all processes
-    must make equally many.
-    """
-    found: list[tuple[Tensor, Tensor]] = []
-    for hidden, ids in zip(hidden_KH.tensor_split(num_chunks), token_ids_K.tensor_split(num_chunks), strict=True):
-        logits = head(hidden).float()
-        logits /= temperature
-        token_logits = logits.gather(1, ids.unsqueeze(1)).squeeze(1)
-        found.append((token_logits, logits.logsumexp(dim=1) - logits.mean(dim=1)))
-        del logits  # before the next chunk's are made
-    token_logits, self_certainty = map(torch.cat, zip(*found, strict=True))
-    return token_logits, self_certainty
 
 
 def check_logits(model: Any, estimator: str) -> None:
@@ -67,17 +41,14 @@ def watch_logits(
 
     A hook on the body of the model, where the last hidden states are: a fused head is never called as a module, and
     gives no logits away. The model may see the rows in chunks, in order; `elements` is the number of logits of the
-    largest chunk on any process, which decides how often the head is called.
+    largest chunk on any process. It decides how often the head is called, because a sharded head is gathered at every
+    call, so that all processes must make equally many.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT's
     head = model.get_output_embeddings()
     num_tokens = token_ids_BT.shape[1]
     statistics = {name: torch.zeros(token_ids_BT.shape, device=token_ids_BT.device) for name in STATISTICS}
-    num_chunks, seen = -(-elements // LOGITS_BLOCK), 0
-
-    def project(hidden_KH: Tensor) -> Tensor:
-        logits: Tensor = head(hidden_KH.to(head.weight.dtype))
-        return logits
+    num_calls, seen = -(-elements // LOGITS_BLOCK), 0
 
     def look(module: Any, arguments: Any, output: Any) -> None:
         nonlocal seen
@@ -85,14 +56,22 @@ def watch_logits(
         rows = slice(seen, seen + len(hidden))
         seen += len(hidden)
         is_token, ids = mask_BT[rows].bool(), token_ids_BT[rows]
-        found = logit_statistics(
-            project, hidden[is_token], ids[is_token], temperature=temperature, num_chunks=num_chunks
-        )
-        for name, value in zip(STATISTICS, found, strict=True):
-            statistics[name][rows][is_token] = value
+        parts = zip(hidden[is_token].tensor_split(num_calls), ids[is_token].tensor_split(num_calls), strict=True)
+        found = [_of_tokens(head, *part, temperature) for part in parts]
+        for name, values in zip(STATISTICS, zip(*found, strict=True), strict=True):
+            statistics[name][rows][is_token] = torch.cat(values)
 
     handle = model.base_model.register_forward_hook(look)
     try:
         yield statistics
     finally:
         handle.remove()
+
+
+@torch.no_grad()
+def _of_tokens(head: Any, hidden_KH: Tensor, token_ids_K: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return `STATISTICS` of K sampled tokens, (K,) each."""
+    logits = head(hidden_KH.to(head.weight.dtype)).float()
+    logits /= temperature
+    token_logits = logits.gather(1, token_ids_K.unsqueeze(1)).squeeze(1)
+    return token_logits, logits.logsumexp(dim=1) - logits.mean(dim=1)

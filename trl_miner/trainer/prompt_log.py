@@ -30,10 +30,8 @@ from ..runs.prompt_ledger import (
     prompt_text,
     read_beginning,
 )
-from .greso import Greso
 from .run import RunState
-from .selection import Selection
-from .thompson import Thompson
+from .selection import make_selection
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +113,9 @@ class PromptLog(TrainerCallback):
             ValueError: It does not fit the checkpoint, and `prompt_selection` needs it.
         """
         lines = decided_by_one(self._read)
-        if len(lines) == 1:
-            self._state().forget_batches()
+        if len(lines) == 1:  # count from 0 again
+            run = self._state()
+            run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None
@@ -210,10 +209,3 @@ class PromptLog(TrainerCallback):
             metrics["selection/skipped"].append(float(len(self._skipped.keys() - sampled)))
             for name, value in self.selection.metrics().items():
                 metrics[name] = [value]  # not appended: a total has no mean
-
-
-def make_selection(args: Any) -> Selection | None:
-    """Return the selection that the settings ask for; None: none."""
-    if args.prompt_selection == "greso":
-        return Greso(args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)
-    return Thompson(args.seed) if args.prompt_selection == "thompson" else None

@@ -49,11 +49,6 @@ class LateRows(Sequence[dict[str, Any]]):
     def __getitem__(self, place: Any) -> Any:
         return self._read[place]
 
-    def __eq__(self, other: object) -> bool:
-        return other == self._read
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
     def __contains__(self, name: object) -> bool:
         """transformers looks for tensors by name in every batch; rows have none."""
         return False
@@ -62,21 +57,14 @@ class LateRows(Sequence[dict[str, Any]]):
 class PromptStream:
     """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
 
-    def __init__(
-        self,
-        order: Iterable[int],
-        num_prompts: int,
-        skips: Callable[[int], bool] | None = None,
-        choose: Callable[[list[int], int], list[int]] | None = None,
-        candidates: int = 1,
-    ) -> None:
-        """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass.
-
-        `skips` says which prompts the next batch leaves out, as long as there are others. `choose` returns so many of
-        some prompts, `candidates` times as many where there are.
-        """
-        self._choose, self._candidates = choose, candidates
-        self._order, self._num_prompts, self._skips = order, num_prompts, skips or (lambda index: False)
+    def __init__(self, order: Iterable[int], num_prompts: int) -> None:
+        """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass."""
+        self._order, self._num_prompts = order, num_prompts
+        # Whether the next batch leaves out a prompt, as long as there are others
+        self.skips: Callable[[int], bool] = lambda index: False
+        # Returns so many of some prompts, `candidates` times as many where there are
+        self.choose: Callable[[list[int], int], list[int]] = lambda indices, count: indices
+        self.candidates = 1
         self._passes = 0  # begun so far
         self._pass: list[int] = []
         self._position = 0
@@ -96,23 +84,21 @@ class PromptStream:
         drawn: list[int] = []
         postponed: list[int] = []
         skipped: dict[int, None] = {}
-        while len(drawn) < count * self._candidates and len(taken) + len(skipped) < self._num_prompts:
+        while len(drawn) < count * self.candidates and len(taken) + len(skipped) < self._num_prompts:
             index = self._next()
             if index in taken:
                 postponed.append(index)
-            elif self._skips(index):
+            elif self.skips(index):
                 skipped[index] = None
             else:
                 taken.add(index)
                 drawn.append(index)
-        if self._choose is not None:
-            chosen = self._choose(drawn, count)
-            taken.difference_update({*drawn} - {*chosen})
-            drawn = chosen
-        refill = [*skipped][: count - len(drawn)]
+        chosen = self.choose(drawn, count)
+        taken.difference_update({*drawn} - {*chosen})
+        refill = [*skipped][: count - len(chosen)]
         taken.update(refill)
         self.put_back(postponed)
-        return drawn + refill
+        return chosen + refill
 
     def put_back(self, indices: Sequence[int]) -> None:
         """Have these prompts come first in the next draw."""
@@ -159,19 +145,14 @@ class PromptSource:
         # The same order, prompt by prompt, and to the last one.
         sampler.mini_repeat_count = sampler.batch_size = sampler.repeat_count = 1
         self._rows, self._num_generations = rows, num_generations
-        key = cache(lambda index: key_text(prompt_key(rows[index])))
-        selection = log.selection
-        if selection is None:
-            self.stream = PromptStream(sampler, len(rows))
-        elif selection.candidates == 1:
-            self.stream = PromptStream(sampler, len(rows), lambda index: log.skips(key(index)))
-        else:
-            self.stream = PromptStream(
-                sampler,
-                len(rows),
-                choose=lambda indices, count: [indices[i] for i in log.choose([*map(key, indices)], count)],
-                candidates=selection.candidates,
-            )
+        self.stream = PromptStream(sampler, len(rows))
+        if log.selection is not None:
+            key = cache(lambda index: key_text(prompt_key(rows[index])))
+            self.stream.skips = lambda index: log.skips(key(index))
+            self.stream.choose = lambda indices, count: [
+                indices[place] for place in log.choose([*map(key, indices)], count)
+            ]
+            self.stream.candidates = log.selection.candidates
 
     def draw_rows(self, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""

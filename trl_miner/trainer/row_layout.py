@@ -3,29 +3,43 @@
 import logging
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..distributed import current_world
 from .hooks import MICRO_BATCH_HOOKS, overridden
-from .padding_probe import plain_ids, position_problem, probe_padding
 
 logger = logging.getLogger(__name__)
 
 # TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
 SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generation batch: nothing to do
 ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
+# transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention, rotary positions.
+# tests/test_micro_batches.py looks at each.
+ROW_WISE = {
+    *(
+        "apertus",
+        "arcee",
+        "cohere",
+        "cohere2",
+        "deepseek_v2",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "exaone4",
+        "gemma",
+        "gemma2",
+    ),
+    *("gemma3_text", "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe", "helium"),
+    *("hunyuan_v1_dense", "llama", "ministral", "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "olmoe"),
+    *("phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm"),
+    "starcoder2",
+}
 
 
 def can_sort_rows(trainer: Any) -> bool:
     """Return whether the trainer may sort rows by length, without needless padding; warn if it was to, and may not.
 
-    It takes the trainer for its settings, model and forward. Every process must call it, before the first batch and
-    with the weights where they are trained.
+    It takes the trainer for its settings, its model, and the methods that somebody may have overridden.
     """
     if not trainer.args.compute_less:
         return False
-    if reason := _loss_problem(trainer) or _model_problem(trainer):
+    if reason := _loss_problem(trainer) or _model_problem(trainer.model.config.get_text_config()):
         warn_of_trls_micro_batches(trainer, reason)
         return False
     return True
@@ -59,37 +73,13 @@ def _loss_problem(trainer: Any) -> str | None:
     return None
 
 
-def _model_problem(trainer: Any) -> str | None:
-    """Return why log-probs of a row depend on padding or other rows; None: they do not. The same on every process."""
-    config, device = trainer.model.config, trainer.accelerator.device
-    if problem := position_problem(config.get_text_config()):
-        return f"padding matters to this model: {problem}"
-    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)  # a processor has one
-
-    def logps(batch: dict[str, Any]) -> Tensor:
-        found: Tensor = trainer.forwards.policy({name: rows.to(device) for name, rows in batch.items()})[0]
-        return found
-
-    error, moved = "", torch.inf
-    try:
-        ids, text_config = plain_ids(tokenizer, config), config.get_text_config()
-        with torch.no_grad(), trainer.undoing_draws(), trainer.evaluating():
-            moved = probe_padding(logps, ids, tokenizer.pad_token_id, text_config, _rounding_error(trainer))
-    except Exception as failure:  # a model that takes no text alone
-        error = f" ({type(failure).__name__}: {failure})"
-    moved = float(current_world().gather(torch.tensor([moved], device=device)).max())
-    if moved == torch.inf:
-        return f"a forward of a few tokens does not tell what this model's log-probs depend on{error}"
-    if moved > 1:
-        return "with this model the log-probs of a row depend on padding or on the other rows"
+def _model_problem(config: Any) -> str | None:
+    """Return why log-probs of a row may depend on padding or other rows; None: they do not."""
+    if config.model_type not in ROW_WISE:
+        return f"model_type={config.model_type} is not known here to see nothing but the tokens of a row"
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
+    kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in of_layers}
+    if kinds & {"dynamic", "longrope"}:
+        return f"the {'/'.join(sorted(kinds))} RoPE of this model depends on the padded length"
     return None
-
-
-def _rounding_error(trainer: Any) -> float:
-    """Return the relative rounding error of the trainer's forwards."""
-    dtypes = {weight.dtype for weight in trainer.model.parameters() if weight.is_floating_point()}
-    dtypes |= {"bf16": {torch.bfloat16}, "fp16": {torch.float16}}.get(trainer.accelerator.mixed_precision, set())
-    eps = max((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
-    if trainer.accelerator.device.type == "cuda":
-        eps = max(eps, 2**-10)  # TF32
-    return min(eps, torch.finfo(torch.bfloat16).eps)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -23,9 +24,9 @@ from ..runs.settings import Segment, continued, trainer_settings
 from ..runs.trainer_state import last_step
 from ..runs.training_record import write_run_record
 from .patching import patched
-from .reference import restore_reference, save_reference
 
 logger = logging.getLogger(__name__)
+REFERENCE = "reference.pt"  # of a checkpoint
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -51,14 +52,6 @@ class RunState(TrainerCallback, ExportableState):
         """Return what a checkpoint keeps, in transformers' form."""
         names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
-
-    def count_batch(self, stream: dict[str, Any] | None) -> None:
-        """Count a generation batch, which leaves the prompt stream at that position."""
-        self.prompts = {"batches": self.prompts["batches"] + 1, "stream": stream}
-
-    def forget_batches(self) -> None:
-        """Count generation batches from 0 again."""
-        self.prompts, self.cycle_start = self.prompts | {"batches": 0}, self.cycle_start | {"batches": 0}
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
@@ -168,17 +161,11 @@ class Checkpointing(TrainerCallback):
         RunState.of(self._trainer).segments = self._segments
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
-        if self.resumed_from is not None:
-            restore_reference(self._trainer, self.resumed_from)
+        if self.resumed_from is not None and args.sync_ref_model:
+            self._restore_reference(self.resumed_from / REFERENCE)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
-        if not self._trainer.has_stepped:
-            raise ValueError(
-                f"training_step must call super().training_step(...), which counts micro-steps for checkpoints and "
-                f"the prompt ledger: that of {type(self._trainer).__name__} does not. Call it, and change the loss in "
-                f"compute_loss, and gradients after it."
-            )
         check_run(args.output_dir)
 
     def end_at_once(self) -> TrainOutput:
@@ -244,7 +231,7 @@ class Checkpointing(TrainerCallback):
         with patched(trainer.args, "push_to_hub", False), patched(trainer.args, "save_total_limit", None):
             write()
         self._save_rollouts(checkpoint)
-        save_reference(trainer, checkpoint)
+        self._save_reference(checkpoint)
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             checkpoints.finish(checkpoint)
@@ -262,6 +249,23 @@ class Checkpointing(TrainerCallback):
         step = trainer._step
         if step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
             checkpoints.save_rollouts(checkpoint, trainer.accelerator.process_index, self._layout(), batches, step)
+
+    def _save_reference(self, checkpoint: Path) -> None:
+        """Save the reference model where the training moves it: TRL's checkpoints do not have it."""
+        trainer, args = self._trainer, self._trainer.args
+        is_sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+        if args.sync_ref_model and args.should_save and not (args.save_only_model or is_sharded):
+            torch.save(trainer.accelerator.unwrap_model(trainer.ref_model).state_dict(), checkpoint / REFERENCE)
+
+    def _restore_reference(self, file: Path) -> None:
+        if file.is_file():
+            weights = torch.load(file, map_location="cpu", weights_only=True)
+            self._trainer.accelerator.unwrap_model(self._trainer.ref_model).load_state_dict(weights)
+        elif self._trainer.is_world_process_zero():
+            logger.warning(
+                f"{file.parent.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
+                f"DeepSpeed, FSDP or save_only_model never does): it starts anew, so that the run will differ."
+            )
 
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
         folder = checkpoint.parent

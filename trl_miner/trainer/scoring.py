@@ -7,7 +7,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,9 +49,10 @@ class Scores:
         those of a forward over the rows. Where they come from is the same on every process.
         """
         missing = {name for name in names if name not in self._known or (is_row_N & ~self._known[name][1]).any()}
-        if "old_logps" in missing and self._sampler is not None and self._is_trusted(self._sampler):
+        if "old_logps" in missing and self._sampler is not None and self._has_sampled():
             missing.remove("old_logps")
             sampled_BT = self._batch[SAMPLER_LOGPS]
+            self._sampler.check(sampled_BT, self._mask_BT, partial(self._forwards.without_dropout, self._batch))
             self._known["old_logps"] = (sampled_BT, self._every_row_N)
             self._unscored_BT = self._mask_BT.bool() & ~sampled_BT.isfinite()
             self._sampler.log("miner/unscored_tokens", float(current_world().sum(self._unscored_BT.sum())))
@@ -65,11 +66,9 @@ class Scores:
             mask_BT = mask_BT * ~(self._unscored_BT & is_row_B1)
         return {"mask": mask_BT, **{name: self._known[name][0] for name in names}}
 
-    def _is_trusted(self, sampler: SamplerCheck) -> bool:
-        if not current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device):
-            return False  # a rollout_func may have none for the rollouts of some process
-        score = partial(self._forwards.without_dropout, self._batch)
-        return sampler.trusts(self._batch[SAMPLER_LOGPS], self._mask_BT, score)
+    def _has_sampled(self) -> bool:
+        """Return whether every process has the sampler's log-probs: a `rollout_func` may have none for some."""
+        return current_world().all(SAMPLER_LOGPS in self._batch, self._mask_BT.device)
 
 
 class Forwards:
@@ -134,7 +133,6 @@ class Forwards:
         trainer = self._trainer
         watch: Any = nullcontext({})
         if not wanted.isdisjoint(STATISTICS):
-            # Again: a function by import path says only here what it asks for.
             check_logits(model, " or ".join(method.name for method in trainer.args.estimators))
             rows = torch.tensor([min(batch_size or len(input_ids), len(input_ids))], device=input_ids.device)
             # As many calls of the head on every process.
@@ -184,34 +182,20 @@ class Forwards:
 
     # Forwards of our own.
 
-    def policy(
-        self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None, **wanted: Any
-    ) -> tuple[Any, ...]:
-        """Return what TRL's forward of a model, by default the policy, returns for a batch: log-probs (B, T), ..."""
-        result: tuple[Any, ...] = self._trainer._get_per_token_logps_and_entropies(
-            self._trainer.model if model is None else model,
-            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
-            batch["completion_ids"].shape[1],
-            batch_size=batch_size,
-            **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
-            **wanted,
-        )
-        return result
-
     @torch.no_grad()
-    def logps(self, batch: dict[str, Any], batch_size: int | None = None, *, model: Any = None) -> Tensor:
-        """Return the (B, T) log-probs of the completion tokens under a model as it is, by default the policy, in
-        nats."""
-        with disable_gradient_checkpointing(self._trainer.model, self._trainer.args.gradient_checkpointing_kwargs):
-            logps_BT: Tensor = self.policy(batch, batch_size, model=model)[0]
-        return logps_BT
-
-    def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
-        """Return what one forward over some rows of this process finds: "old_logps", and `names`, (B, T) each. Every
-        process must call it."""
-        with self.collecting(set(names) - {"old_logps"}) as found:
-            return self._over_rows(batch, is_row_N, lambda *rows: {"old_logps": self.logps(*rows), **found})
+    def logps(self, batch: dict[str, Any], batch_size: int) -> Tensor:
+        """Return the policy's (B, T) log-probs of the completion tokens, in nats."""
+        trainer = self._trainer
+        with disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+            logps_BT, *_ = trainer._get_per_token_logps_and_entropies(
+                trainer.model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+                batch["completion_ids"].shape[1],
+                batch_size=batch_size,
+                **{name: batch[name] for name in MULTIMODAL_KEYS if name in batch},
+            )
+        return cast(Tensor, logps_BT)
 
     def without_dropout(self, batch: dict[str, Any], is_row_N: Tensor) -> Tensor:
         """Return the policy's (B, T) log-probs of some rows without dropout, as the sampler's are. Every process must
@@ -219,10 +203,9 @@ class Forwards:
         with self._trainer.evaluating(as_training=True):
             return self.of_rows(batch, is_row_N, ())["old_logps"]
 
-    def _over_rows(
-        self, batch: dict[str, Any], is_row_N: Tensor, score: Callable[..., dict[str, Tensor]]
-    ) -> dict[str, Tensor]:
-        """Run `score` on the selected rows in chunks and scatter the results back; 0 elsewhere."""
+    def of_rows(self, batch: dict[str, Any], is_row_N: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+        """Return what a forward over some rows finds, in chunks: "old_logps", and `names`, (B, T) each; 0 in the other
+        rows. Every process must call it."""
         num_rows, num_tokens = batch["completion_ids"].shape
         chunk_size = self._trainer.args.per_device_train_batch_size
         rows_K = is_row_N[current_world().local_slice(num_rows)].nonzero().squeeze(1)
@@ -230,8 +213,10 @@ class Forwards:
         num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
+        with self.collecting(set(names) - {"old_logps"}) as found:
+            found["old_logps"] = self.logps(chosen, chunk_size)
         scores = {}
-        for name, value_KT in score(chosen, chunk_size).items():
+        for name, value_KT in found.items():
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores

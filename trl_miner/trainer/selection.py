@@ -5,7 +5,11 @@ run, makes the same ones. A prompt that is left out is drawn again in the next p
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from ..runs.prompt_ledger import Batch
 
@@ -39,3 +43,97 @@ class Selection:
         """Return 64 bits that depend on the seed, the prompt and the batch."""
         text = f"{self._seed} {key} {self._num_batches}"
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class Greso(Selection):
+    """Skips a prompt with a probability that grows with every visit in a row without an advantage (arXiv 2506.02177).
+
+    Source: Infini-AI-Lab/GRESO @ b277843, verl/trainer/ppo/ray_trainer.py, presampling_selector.py and its scripts.
+    """
+
+    P_START, P_STEP, P_LOW, P_HIGH = 0.5, 0.01, 0.05, 0.95
+    # Target share of the generated prompts without an advantage: hard ones are likelier to change.
+    TARGETS = {"easy": 0.25 / 3, "hard": 0.5 / 3}
+    LEAST_KEPT = 0.01  # least probability to generate a prompt
+
+    def __init__(self, seed: int, *, by_correctness: bool = False) -> None:
+        super().__init__(seed)
+        # Whether rollouts that are all right, or all wrong, have no advantage though their rewards differ: with
+        # dynamic sampling, or behind the gate on correctness.
+        self._by_correctness = by_correctness
+        # Probability to generate a prompt again after it was sampled once without an advantage.
+        self.p = dict.fromkeys(self.TARGETS, self.P_START)
+        # By prompt, "easy" or "hard" if it had no advantage when it was last sampled, and how often in a row.
+        self.pasts: dict[int, tuple[str, int]] = {}
+        self._num_saved = 0  # rollouts of all prompts skipped so far
+
+    def observe(self, batch: Batch) -> None:
+        super().observe(batch)
+        self._num_saved += len(batch.skipped) * batch.rollouts
+        kinds: list[str] = []
+        outcomes = zip(batch.prompts, batch.correct, batch.scored, batch.spread, strict=True)
+        for number, correct, scored, spread in outcomes:
+            kind = self._kind(batch.rollouts, correct, scored, spread)
+            before, streak = self.pasts.get(number, ("", 0))
+            self.pasts[number] = kind, (streak if kind == before else 0) + bool(kind)
+            kinds.append(kind)
+        if kinds and not batch.new:  # behind the first pass over the data, in which nothing is skipped
+            for kind, target in self.TARGETS.items():
+                step = -self.P_STEP if kinds.count(kind) / len(kinds) >= target else self.P_STEP
+                self.p[kind] = min(max(self.p[kind] + step, self.P_LOW), self.P_HIGH)
+
+    def _kind(self, rollouts: int, correct: int, scored: int, spread: float | None) -> str:
+        if spread != 0 and not self._by_correctness:
+            return ""
+        if correct == rollouts:
+            return "easy"
+        return "hard" if correct == 0 and scored == rollouts else ""
+
+    def skips(self, number: int, key: str) -> bool:
+        kind, streak = self.pasts.get(number, ("", 0))
+        return bool(kind) and self._digest(key) / 2**64 >= max(self.p[kind] ** streak, self.LEAST_KEPT)
+
+    def metrics(self) -> Mapping[str, float]:
+        num_retired = sum(bool(kind) for kind, _ in self.pasts.values())
+        found = {"selection/retired": float(num_retired), "selection/saved_rollouts": float(self._num_saved)}
+        return {**found, **{f"selection/p_{kind}": p for kind, p in self.p.items()}}
+
+
+class Thompson(Selection):
+    """Draws a pass rate for each candidate from its posterior, Beta(1 + correct, 1 + wrong rollouts so far), and ranks
+    the candidates by their distance from one half (MoPPS).
+
+    Source: arXiv 2507.04632; thu-rllab/MoPPS @ a883f51, `recipe/ours/mopps.py` with its strategy "topk". How many
+        candidates there are for each prompt, its configuration leaves open; 4 is our choice.
+    """
+
+    candidates = 4
+    TARGET = 0.5  # pass rate: of the published code, as is the prior of Beta(1, 1) without decay
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._correct: Counter[int] = Counter()
+        self._wrong: Counter[int] = Counter()
+
+    def observe(self, batch: Batch) -> None:
+        super().observe(batch)
+        for number, correct, scored in zip(batch.prompts, batch.correct, batch.scored, strict=True):
+            self._correct[number] += correct
+            self._wrong[number] += scored - correct
+
+    def rank(self, number: int | None, key: str) -> float:
+        correct, wrong = (0, 0) if number is None else (self._correct[number], self._wrong[number])
+        rate = np.random.default_rng(self._digest(key)).beta(1 + correct, 1 + wrong)
+        return float(abs(rate - self.TARGET))
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the mean of the posteriors' means over the prompts seen so far."""
+        seen = [(1 + right) / (2 + right + self._wrong[n]) for n, right in self._correct.items()]
+        return {"selection/pass_rate": float(np.mean(seen))} if seen else {}
+
+
+def make_selection(args: Any) -> Selection | None:
+    """Return the selection that the settings ask for; None: none."""
+    if args.prompt_selection == "greso":
+        return Greso(args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)
+    return Thompson(args.seed) if args.prompt_selection == "thompson" else None

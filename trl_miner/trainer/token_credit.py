@@ -36,28 +36,14 @@ class CreditRecorder:
         step = self._due_step()
         if step is None:
             return
-        is_chosen_N = choose_rollouts(rollouts.kinds, rollouts.num_generations, MOST_ROLLOUTS)
         # With dropout a forward draws numbers, and recording must not change what is trained.
         with self._trainer.undoing_draws():
-            own = _own_rows(batch, rollouts, estimate.advantages_BT, is_chosen_N)
+            own = _own_rows(batch, rollouts, estimate.advantages_BT, choose_rollouts(rollouts))
         chosen = gather_object(own)
         if self._trainer.is_world_process_zero():
-            self._write(chosen, step, rollouts, verifier_rewards_N, estimate)
+            self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
 
-    def record_window(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        step: int,
-        rollouts: Rollouts,
-        verifier_rewards_N: Tensor,
-        estimate: Estimate,
-    ) -> None:
-        """Record some of the rollouts of a window, which are all here: `rows` as `_own_rows` returns them."""
-        is_chosen_N = choose_rollouts(rollouts.kinds, rollouts.num_generations, MOST_ROLLOUTS)
-        chosen = [{"row": row, **rows[row]} for row in is_chosen_N.nonzero().squeeze(1).tolist()]
-        self._write(chosen, step, rollouts, verifier_rewards_N, estimate)
-
-    def _write(
+    def write(
         self,
         chosen: Sequence[Mapping[str, Any]],
         step: int,
@@ -65,6 +51,7 @@ class CreditRecorder:
         verifier_rewards_N: Tensor,
         estimate: Estimate,
     ) -> None:
+        """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
         args = self._trainer.args
         knobs = args.knobs(MINER.name) if MINER in args.estimators else None
         table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, self._trainer.processing_class)
@@ -87,12 +74,13 @@ class CreditRecorder:
         return step if step <= last else None
 
 
-def choose_rollouts(kinds: GroupKinds, num_generations: int, limit: int) -> Tensor:
+def choose_rollouts(rollouts: Rollouts) -> Tensor:
     """Return (N,) bool, the rollouts to record: whole prompts, at least one, of each kind in turn."""
-    waiting = [is_kind_N.view(-1, num_generations)[:, 0].nonzero().flatten().tolist() for is_kind_N in kinds]
+    size = rollouts.num_generations
+    waiting = [is_kind_N.view(-1, size)[:, 0].nonzero().flatten().tolist() for is_kind_N in rollouts.kinds]
     in_turn = [group for turn in zip_longest(*waiting) for group in turn if group is not None]
-    chosen = torch.zeros_like(kinds.is_ph_N)
-    chosen.view(-1, num_generations)[in_turn[: max(1, limit // num_generations)]] = True
+    chosen = torch.zeros_like(rollouts.kinds.is_ph_N)
+    chosen.view(-1, size)[in_turn[: max(1, MOST_ROLLOUTS // size)]] = True
     return chosen
 
 

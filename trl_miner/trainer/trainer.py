@@ -42,7 +42,6 @@ from .generation_batch import (
 )
 from .gradient_share import GradientShare, with_parts
 from .hooks import FORWARD, overridden
-from .logits import check_logits
 from .padding import loss_mask
 from .patching import patched
 from .policy_loss import PolicyLoss
@@ -75,21 +74,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
     under the old policy are those that TRL computed, else those of the sampler (a `rollout_func`, or vLLM without
     importance-sampling correction), else one forward over the PH rows alone.
-
-    Example:
-
-    ```python
-    from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-    from trl_miner.rewards import math_reward
-
-    trainer = MinerGRPOTrainer(
-        model="Qwen/Qwen3-4B-Base",
-        reward_funcs=math_reward,
-        args=MinerGRPOConfig(output_dir="out", num_generations=16),
-        train_dataset=dataset,  # columns: prompt, solution
-    )
-    trainer.train()
-    ```
     """
 
     args: MinerGRPOConfig
@@ -139,16 +123,10 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def _add_scoring(self) -> None:
         """Add the forwards that score tokens, and the check of the sampler's log-probs."""
-        args = self.args
         self.forwards = Forwards(self)
         self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
         if takes_sampler_logps(self):
-            is_needed = any(method.wants_sampler_logps for method in args.estimators)
-            self.sampler_check = SamplerCheck(self.temperature, is_needed=is_needed, log=self.log_train_metric)
-            self.add_callback(self.sampler_check)
-        for method in args.estimators:
-            if method.reads_logits:
-                check_logits(self.model, method.name)
+            self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
 
     def _add_steps(self) -> None:
         """Add what an optimizer step does besides TRL's."""
@@ -246,7 +224,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         step, state = self.state.global_step + 1, RunState.of(self)
         metrics = self._metrics["train"]
         self.ledger.record(batch.outcomes, step=step, num_generations=self.num_generations, metrics=metrics)
-        state.count_batch(None if self._prompts is None else self._prompts.stream.state())
+        stream = None if self._prompts is None else self._prompts.stream.state()
+        state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
         state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
         self._watch.end_batch()

@@ -1,11 +1,9 @@
 """Whole groups out of TRL's queue of samples, window by window, and the advantages of their tokens in its batches."""
 
 import logging
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -24,11 +22,6 @@ class AsyncRollout:
         self.rows = rows
         first, is_own = rows[0], [row["completion_mask"][1:].astype(bool) for row in rows]  # nothing predicts token 0
         self.advantage: float = first["advantage"]
-        if "reward" not in first["metrics"]:
-            raise ValueError(
-                f"A rollout must have its reward in its metrics: got {sorted(first['metrics'])}. Have the rollout "
-                f"worker put it there, as TRL's own does."
-            )
         self.reward: float = first["metrics"]["reward"]
         self.rewards: dict[str, float] = {
             name.removeprefix("rewards/"): value
@@ -56,14 +49,13 @@ class AsyncRollout:
 class Windows(torch.utils.data.IterableDataset):
     """The samples that TRL takes from its queue, a window of whole groups at a time, with advantages of tokens.
 
-    A group that never becomes whole, because TRL drops a stale part of it, is dropped whole once it is stale itself.
+    A group that is not whole, because TRL drops a stale part of it, is dropped. Rows of a group follow each other.
     """
 
-    def __init__(self, trainer: Any, samples: Any, window: int, *, may_fork: bool) -> None:
-        self._trainer, self._samples, self._window, self._may_fork = trainer, samples, window, may_fork
-        self._queue = samples.queue = _RememberingQueue(samples.queue, trainer)
+    def __init__(self, trainer: Any, samples: Any, window: int) -> None:
+        self._trainer, self._samples, self._window = trainer, samples, window
+        self._queue = samples.queue = _RememberingQueue(samples.queue)
         self._open: dict[int, list[tuple[dict[str, Any], Any]]] = {}  # group -> rows, as TRL has yielded and got them
-        self._complete: set[int] = set()  # groups that had all their rows; of a worker that may fork none
         self._num_seen = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -79,22 +71,11 @@ class Windows(torch.utils.data.IterableDataset):
                         yield {**row, "token_advantages": own}
 
     def _take(self, sample: dict[str, Any]) -> list[AsyncRollout]:
-        """Add a sample to its group; return the rollouts of the group that is whole with it, if one is."""
+        """Add a sample to its group; return the rollouts of the groups before it, which have come to their end: until
+        then nobody knows into how many rows a conversation forks."""
         group, size = sample["group_id"], self._trainer.args.num_generations
-        if group in self._complete:
-            raise ValueError(
-                f"A group must end with its {size} rollouts: got another row of group {group}. Pass the worker's "
-                f"tools or environment_factory to the trainer, too: then a conversation may fork into several rows."
-            )
-        closed = []
-        if self._may_fork:  # only the next group says that the last rollout has no more rows
-            closed = [other for other in self._open if other != group]
-        self._open.setdefault(group, []).append((sample, self._queue.last))
-        if not self._may_fork and len(self._open[group]) == size:
-            closed = [group]
-            self._complete.add(group)
         whole: list[AsyncRollout] = []
-        for one in closed:
+        for one in [other for other in self._open if other != group]:
             rows, num_got = self._open.pop(one), self._queue.num_got.pop(one)
             if num_got != len(rows):
                 self._drop(one, f"{len(rows)} of {num_got} rows, and the others were stale")
@@ -104,10 +85,7 @@ class Windows(torch.utils.data.IterableDataset):
                 whole += rollouts
             else:
                 self._drop(one, f"{len(rollouts)} of {size} rollouts in {num_got} rows")
-        oldest = self._trainer.model_version - self._trainer.args.max_staleness
-        for one in [one for one, rows in self._open.items() if rows[0][1].model_version < oldest]:
-            del self._queue.num_got[one]
-            self._drop(one, f"{len(self._open.pop(one))} of {size} rows, and the others are stale")
+        self._open.setdefault(group, []).append((sample, self._queue.last))
         return whole
 
     def _drop(self, group: int, what: str) -> None:
@@ -121,25 +99,13 @@ class _RememberingQueue:
     `num_got` counts the rows of each group that have not come to an end, those that TRL drops among them.
     """
 
-    def __init__(self, queue: Any, trainer: Any) -> None:
-        self._queue, args = queue, trainer.args
-        self._patience = args.request_timeout + args.heartbeat_stale_after_s
-        self._since: float | None = None  # when it was found empty
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
         self.last: Any = None
         self.num_got: Counter[int] = Counter()
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            self.last = self._queue.get(*args, **kwargs)
-        except Empty:
-            self._since = self._since or time.monotonic()
-            if time.monotonic() - self._since > self._patience:
-                raise RuntimeError(
-                    f"No rollout has come for {self._patience:g} seconds (request_timeout + heartbeat_stale_after_s), "
-                    f"although the worker is alive. Look whether the server generates, or raise request_timeout."
-                ) from None
-            raise
-        self._since = None
+        self.last = self._queue.get(*args, **kwargs)
         beat()
         self.num_got[self.last.group_id] += 1
         return self.last
