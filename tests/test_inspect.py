@@ -35,7 +35,7 @@ def run(tmp_path):
 @contextlib.contextmanager
 def page_of(run, **options):
     """The page of a run, once it has drawn its first prompt; it must stay without errors and requests."""
-    with open_page(write_inspect_page(run), **options) as page:
+    with open_page(write_inspect_page(read_credit(run), run / "inspect.html"), **options) as page:
         page.evaluate("() => trlMinerInspect.ready")
         yield page
         page.assert_quiet()
@@ -131,7 +131,6 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
         ([str(run), "--max-tokens", "0"], "--max-tokens must be at least 1: got 0"),
         ([str(run / "nowhere")], "trained with log_token_credit: 10"),
-        ([str(run), "--output", str(run / "no" / "page.html")], "must lie in a folder that exists"),
     ):
         assert cli.main(["inspect", *words]) == 2 and error in capsys.readouterr().err
 
@@ -288,7 +287,8 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     )
     write_credit(folder, [row], num_generations=1, estimator=EVIL)
     (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
-    assert "window.hacked" not in write_inspect_page(folder).read_text(encoding="utf-8")
+    page = write_inspect_page(read_credit(folder), folder / "inspect.html")
+    assert "window.hacked" not in page.read_text(encoding="utf-8")
     with page_of(folder) as page:
         assert page.inner_text("h1") == folder.name and "onerror" in page.title()
         shown = "a␀b␛[31m⟨U+202E⟩evil⟨U+200B⟩⟨U+2066⟩⟨U+009B⟩␡␍↵"

@@ -24,14 +24,12 @@ from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
 from trl_miner.viewing.charts import CHARTS, Chart, Panel
-from trl_miner.viewing.curves import draw_chart, draw_scores
-from trl_miner.viewing.drawing import mean_line
+from trl_miner.viewing.curves import draw_chart, draw_scores, mean_line
 from trl_miner.viewing.held_out import comparisons, scored_alike, verdicts
 from trl_miner.viewing.inputs import group_methods, is_grpo, read_inputs
 from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.tables import completions_table
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
@@ -68,6 +66,7 @@ def write_result(folder, model="base", **settings):
         "maj@k": {k: {"mean": 0.5, "std": 0.1} for k in ("1", "2", "4")},
         "intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), part),
         "levels": {level: {"problems": 1, "pass@1": 0.5, "pass@k": 0.75} for level in ("1", "2")},
+        "level_intervals": dict.fromkeys(("1", "2"), {"pass@1": part, "pass@k": part | {"mean": 0.75}}),
     }  # fmt: skip
     one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
     (folder / "settings.json").write_text(json.dumps(known))
@@ -143,9 +142,10 @@ def test_runs_that_differ_in_their_seed_alone_are_one_method(tmp_path):
         record = {"seed": seed, "settings": {"beta": "0.0"}, "segments": [segment]}
         (run / "training.json").write_text(json.dumps(record))
     runs = read_inputs([tmp_path / name for name in "abxyz"]).runs
-    assert [run.name for run in runs[:3]] == ["a/miner/seed1", "miner/seed2", "b/miner/seed1"]
+    assert [run.name for run in runs[:3]] == [f"{tmp_path}/a/miner/seed1", "miner/seed2", f"{tmp_path}/b/miner/seed1"]
     assert [(method.label, len(method.runs)) for method in group_methods(runs)] == [
-        *(("miner, learning_rate 0.0001", 2), ("miner, learning_rate 0.0002", 1), ("x", 1), ("y", 1), ("z", 1))
+        *((f"miner ({tmp_path}/a/miner/seed1)", 2), (f"miner ({tmp_path}/b/miner/seed1)", 1)),
+        *(("x", 1), ("y", 1), ("z", 1)),
     ]
 
 
@@ -261,7 +261,7 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
 
 
 def hostile_material(tmp_path):
-    """Runs, results and completions whose every name is an attack."""
+    """Runs and results whose every name is an attack."""
     name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
     scores = {"before": {"pass@1": 0.4, "pass@4": 0.6}, "after": {"pass@1": 0.6, "pass@4": 0.9}}
     runs = []
@@ -271,10 +271,6 @@ def hostile_material(tmp_path):
             logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
             write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
                       seed=seed, method=method)  # fmt: skip
-    (runs[0] / "completions").mkdir()
-    texts = {"prompt": [PLANTED, "[a](b)|"], "completion": [f"{PLANTED}</td></style>\x1b[31m\u202e", "\n\n# x"]}
-    frame = pandas.DataFrame({"step": 1} | texts | {"math_reward": [1.0, 0.0]})
-    frame.to_parquet(runs[0] / "completions" / "completions_00001.parquet")
     result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
     other = write_result(tmp_path / "eval2", runs[0])
     return [*runs, result, other]
@@ -339,7 +335,7 @@ def test_every_picture_bears_every_history(tmp_path, name, values):
     ElementTree.parse(tmp_path / "p.svg")
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
     if name == "reward" and len(values) == 6:  # lone points are seen
-        assert set(axes.get_lines()[0].get_markevery()) >= {0, 2}
+        assert axes.get_lines()[0].get_marker() == "o"
 
 
 # the report
@@ -352,16 +348,13 @@ def verdicts_of(folders):
     return verdicts(methods, scored, comparisons(scored), len(inputs.results))
 
 
-@pytest.mark.parametrize(
-    ("seeds", "says", "others"),
-    [(2, "better (2 seeds)", ""), (1, "of problems: no verdict from one seed", "no verdict from one seed.")],
-)
-def test_a_report_leads_with_its_verdict(tmp_path, seeds, says, others):
+@pytest.mark.parametrize(("seeds", "says"), [(2, "better (2 seeds)"), (1, "of problems: no verdict from one seed")])
+def test_a_report_leads_with_its_verdict(undrawn, tmp_path, seeds, says):
     """Planted: .75 and .60 on the trained levels. One seed shows that too, on its problems, and is no verdict."""
     folders = write_study(tmp_path / "study", seeds=seeds, problems=40)
     first, *_, last = verdicts_of(folders)
     assert re.match(r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, .*", first)
-    assert first.endswith(f"{says}.") and last.startswith("1 other method against grpo: ") and last.endswith(others)
+    assert first.endswith(f"{says}.") and last == "1 other method against grpo: in the tables below."
     report = write_report(folders, tmp_path / "out", quiet=True).with_name("report.md").read_text()
     assert report.index(first.partition(":")[0]) < report.index("## Held-out problems") < report.index("## Tables")
     assert "| advantage_estimator |" in report
@@ -377,54 +370,30 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     for folders, said in (
         ([run], "miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."),
         ([other], "No verdict: no run was scored on held-out problems before and after. Set held_out."),
-        (
-            [another, other],
-            "No verdict: no finished run counted its right answers to held-out problems. Set held_out.",
+        *(
+            (
+                runs,
+                "No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out problems.",
+            )
+            for runs in ([another, other], study[1:])
         ),
-        (study[1:], "No verdict: none of these runs is plain GRPO. Add some, with the same seeds."),
     ):
         assert verdicts_of(folders) == [said]
 
 
-def test_completions_to_read_are_conversations_too_with_each_reward(tmp_path):
-    run = write_run(tmp_path / "run", [log(1)])
-    question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
-    prompt = [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]
-    prompt += [{"role": "user", "content": question}]
-    calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]
-    turns = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "content": "So 2"}]
-    short = [{"role": "assistant", "content": "3?"}]
-    rows = {"step": 2, "prompt": [prompt] * 2, "completion": [turns, short], "form": [0.5, 1.0]}
-    (run / "completions").mkdir()
-    frame = pandas.DataFrame(rows | {"math_reward": [1.0, None], "gold": ["2", "2"]})
-    frame.to_parquet(run / "completions" / "completions_00002.parquet")  # as TRL writes them
-    (run / "completions" / "completions_00003.parquet").write_bytes(b"PAR1")
-    table, (note,) = completions_table(read_run(run))
-    assert table.title == "Some rollouts of step 2 of run" and table.header[3:] == ["form", "math_reward"]
-    said = 'assistant: {"name": "add", "arguments": {"a": 1}}↵ assistant: So 2'
-    assert table.rows == [["1", "[image]1+1?", said, "0.5", "1"], ["2", "[image]1+1?", "3?", "1", "unscorable"]]
-    assert "completions_00003.parquet" in note
-
-
-def test_a_report_says_what_is_missing_and_what_comes_next(tmp_path, capsys):
+def test_a_report_says_what_it_wrote_and_what_comes_next(undrawn, tmp_path, capsys):
     run = write_run(tmp_path / "run", [log(1, kl=0.1), log(2, 0.75)], planned=9)
     (run / "config.json").write_text("{}")
     (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))
     assert main(["report", str(run)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
-    text = (run / "report" / "report.md").read_text()
-    for option in ("log_completions: true", "held_out", "log_token_credit: 10"):
-        assert option in text.split("## Not recorded")[1]
-    assert "run is not finished: 2 of 9 steps." in text and (run / "report" / "figures" / "kl.svg").is_file()
+    assert "run is not finished: 2 of 9 steps." in (run / "report" / "report.md").read_text()
     table = pandas.read_csv(run / "report" / "tables.csv").set_index(["table", "row", "column"])
-    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
-    write_run(run, [log(1)])
-    write_report([run], quiet=True)
-    assert not (run / "report" / "figures" / "kl.svg").exists()
+    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.5 → 0.75"
 
 
-def test_runs_and_results_that_were_not_measured_alike_are_warned_of(tmp_path):
+def test_runs_and_results_that_were_not_measured_alike_are_warned_of(undrawn, tmp_path):
     scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
     write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
     write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
@@ -436,7 +405,7 @@ def test_runs_and_results_that_were_not_measured_alike_are_warned_of(tmp_path):
         read_inputs([tmp_path / "a" / "seed1", tmp_path / "b" / "seed1", one, two])
     )
     first_words = [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in of_runs]
-    assert first_words == ["temperature", "score_samples", "K"]
+    assert first_words == ["temperature", "score_samples"]
     assert of_results.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
     page = write_report([one, two], tmp_path / "out", quiet=True)
     assert all("temperature 0.7 and 1.0" in path.read_text() for path in (page, page.with_name("report.md")))

@@ -19,7 +19,6 @@ from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs
 from trl_miner.runs.trainer_state import last_step, read_log
-from trl_miner.viewing.tables import completions_files
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
@@ -75,7 +74,7 @@ def test_token_records_and_completions_are_read():
     credit = token_credit.read_credit(RUN)
     assert credit.methods == ("MINER",) and credit.notes == () and sorted(credit.metas) == [2, 4]
     assert credit.table.num_rows == 24 and credit.metas[4]["gamma"] == 2.0
-    tables = [read_parquet(path) for path in completions_files(RUN)]
+    tables = [read_parquet(path) for path in (RUN / "completions").glob("*.parquet")]
     assert len(tables) == 4 and all(note is None and table.num_rows == 32 for table, note in tables)
 
 
@@ -95,14 +94,14 @@ def test_runs_are_collected_as_they_were(folders):
 # The commands
 
 
-def test_every_command_takes_the_folders(folders, capsys):
+def test_every_command_takes_the_folders(undrawn, folders, capsys):
     run, compared, evaluated = (str(folders / name) for name in ("run", "compare", "eval"))
     before = json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"]
     assert main(["score", evaluated, "--quiet"]) == 0
     assert json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"] == before
     assert main(["report", run, compared, evaluated, "--output", str(folders / "report"), "--quiet"]) == 0
     text = (folders / "report" / "report.md").read_text()
-    assert "miner/seed1" in text and "Arithmetic" in text and "## Held-out problems" in text
+    assert "miner/seed1" in text and "## Evaluation" in text and "## Held-out problems" in text
     assert main(["inspect", run, "--quiet"]) == 0
     dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0

@@ -18,7 +18,7 @@ def edit(path, **more):
     path.write_text(json.dumps(json.loads(path.read_text()) | more))
 
 
-def test_a_report_of_the_file_is_that_of_the_folders(tmp_path):
+def test_a_report_of_the_file_is_that_of_the_folders(undrawn, tmp_path):
     write_study(tmp_path / "study")
     path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
     of_folders = write_report([tmp_path / "study"], tmp_path / "a", quiet=True).with_name("report.md").read_text()

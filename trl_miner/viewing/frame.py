@@ -12,7 +12,7 @@ A row is the value of a metric of a run at a step:
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
 from .charts import Chart
-from .inputs import NOT_AVAILABLE, Method
+from .inputs import Method
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,20 +38,10 @@ class Metrics:
     rows: "DataFrame"
     axis: str
 
-    def divisor(self, run: RunHistory) -> float:
-        """Return the optimizer steps of a step of the frame."""
-        return run.per_step if self.axis == BATCHES and run.per_step else 1.0
-
-    @functools.cached_property
-    def summary(self) -> dict[tuple[str, str], dict[str, float]]:
-        """By metric and run the number of known values, the first, last, mean, smallest and largest one."""
-        values = self.rows.groupby(["metric", "run"], observed=True, sort=False)["value"]
-        return values.agg(["count", "first", "last", "mean", "min", "max"]).dropna().to_dict("index")
-
     @functools.cached_property
     def known(self) -> set[str]:
         """The metrics of which some run has a value."""
-        return {metric for metric, _ in self.summary}
+        return {*self.rows["metric"][self.rows["value"].notna()].unique()}
 
     def has_any(self, chart: Chart) -> bool:
         """Return whether some run has anything of a chart."""
@@ -59,27 +49,28 @@ class Metrics:
 
     def occurs(self, metric: str) -> bool:
         """Return whether a metric is a number other than 0 somewhere."""
-        return any(one["min"] or one["max"] for (name, _), one in self.summary.items() if name == metric)
+        return bool(self.rows["value"][self.rows["metric"] == metric].fillna(0).any())
 
-    def cell(self, run: RunHistory, metric: str, form: str, *whats: str) -> str:
-        """Return columns of `summary`, such as "first → last"; one for a single value."""
-        known = self.summary.get((metric, run.name))
-        if known is None:
-            return NOT_AVAILABLE
-        return " → ".join(form.format(known[what]) for what in (whats[-1:] if known["count"] == 1 else whats))
+
+def runs_of(methods: Sequence[Method]) -> list[tuple[str, RunHistory]]:
+    """Return the runs of some methods, each with the label of its method."""
+    return [(method.label, run) for method in methods for run in method.runs]
+
+
+def step_size(run: RunHistory, axis: str) -> float:
+    """Return the optimizer steps of a step of a frame with this axis."""
+    return run.per_step if axis == BATCHES and run.per_step else 1.0
 
 
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys: see this module's description."""
-    every = [(method.label, run) for method in methods for run in method.runs]
-    are_batches = bool(every) and all(run.per_step for _, run in every)
-    empty = Metrics(methods, as_rows([], []), BATCHES if are_batches else STEPS)
-    keys, points = [], []
+    runs, keys, points = runs_of(methods), [], []
+    axis = BATCHES if runs and all(run.per_step for _, run in runs) else STEPS
     for metric in dict.fromkeys(metrics):
-        for label, run in every:
+        for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
-            points.append(_points(run, metric) / [empty.divisor(run), 1.0])
-    return replace(empty, rows=as_rows(keys, points))
+            points.append(_points(run, metric) / [step_size(run, axis), 1.0])
+    return Metrics(methods, as_rows(keys, points), axis)
 
 
 def as_rows(
@@ -101,15 +92,12 @@ def _points(run: RunHistory, metric: str) -> np.ndarray:
     if metric == "overhead":
         return _overhead(run)
     if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
-        return _pairs(l1_shares(run))
+        return np.array(l1_shares(run)).reshape(-1, 2)
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
-        return _pairs((step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores)
+        pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
+        return np.array(pairs).reshape(-1, 2)
     return run.points(metric)
-
-
-def _pairs(pairs: Iterable[tuple[float, float]]) -> np.ndarray:
-    return np.array([*pairs], dtype=float).reshape(-1, 2)
 
 
 def _overhead(run: RunHistory) -> np.ndarray:

@@ -1,9 +1,9 @@
 """The page of `trl-miner inspect`: prompts, their rollouts, and the credit of each token, in one HTML file.
 
 It loads nothing and opens from disk: its content security policy lets its own style and script run and nothing else.
-Its data is deflated JSON in base64, in pieces that the browser reads when needed. A number has the fewest digits that
-give its float32 back. NaN and infinities, which JSON lacks, are the texts that JavaScript's Number() takes; null is a
-number that is not known.
+Its data is deflated JSON in base64, prompt by prompt, which the browser reads when needed. A number has the fewest
+digits that give its float32 back. NaN and infinities, which JSON lacks, are texts that JavaScript's Number() takes;
+null is a number that is not known.
 """
 
 import base64
@@ -22,10 +22,9 @@ from ..progress import track
 from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, Credit, groups_of, token_counts
-from .credit import credited_tokens, prompts_of, read_credit, token_texts
+from .credit import credited_tokens, prompts_of, token_texts
 from .pages import asset, template
 
-TOKENS_PER_PIECE = 1 << 16
 _ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
@@ -36,8 +35,8 @@ _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_tokens.js", "inspect_
 
 
 def write_inspect_page(
-    run: str | Path | Credit,
-    path: str | Path | None = None,
+    credit: Credit,
+    path: str | Path,
     *,
     max_tokens: int = MOST_TOKENS,
     steps: Collection[int] | None = None,
@@ -48,8 +47,8 @@ def write_inspect_page(
     A page that leaves rollouts out says so, and how to see them. Its table of tokens is of all.
 
     Args:
-        run: Output folder of a training with `log_token_credit: 10`, or what `read_credit` made of it.
-        path: The HTML file. Default: `inspect.html` in the run folder; records that were read before need one.
+        credit: What `read_credit` made of a training with `log_token_credit: 10`.
+        path: The HTML file.
         max_tokens: Show prompts of at most so many tokens together, and at least one.
         steps: Recorded steps to show. None: all.
         quiet: Show no progress.
@@ -59,15 +58,8 @@ def write_inspect_page(
     """
     if max_tokens < 1:
         raise ValueError(f"--max-tokens must be at least 1: got {max_tokens}. The default is {MOST_TOKENS}.")
-    if path is None:
-        if isinstance(run, Credit):
-            raise ValueError("path must be given with records that were read before: got None.")
-        path = Path(run) / "inspect.html"
-    credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} must lie in a folder that exists. Make {path.parent} first.")
-    shown = _cut(credit, max_tokens, steps)
+    path, shown = Path(path), _cut(credit, max_tokens, steps)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, _page(credit, shown, quiet))
     return path
 
@@ -124,12 +116,16 @@ def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
 
 
 def _blocks(credit: Credit, shown: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
-    """Yield the data of the page by name, one at a time, as together they may be large."""
-    pieces, texts = plan_pieces(shown.table), token_texts(shown.table)
-    yield "head", pack_json(head(credit, shown, pieces) | {"texts": texts.dictionary.to_pylist()})
-    packed = pack_pieces(shown.table, texts.indices.to_numpy(), pieces)
-    for index, piece in enumerate(track(packed, "writing", total=len(pieces), unit="pieces", quiet=quiet)):
-        yield f"piece-{index}", piece
+    """Yield the data of the page by name, one prompt at a time, as together they may be large."""
+    import pyarrow as pa
+
+    texts, (starts, sizes) = token_texts(shown.table), groups_of(shown.table)
+    yield "head", pack_json(head(credit, shown) | {"texts": texts.dictionary.to_pylist()})
+    lists = {name: _shortest(shown.table[name].combine_chunks()) for name in _TOKEN_COLUMNS}
+    rollouts = pa.table({"texts": _lists(token_counts(shown.table), texts.indices), **lists})
+    prompts = zip(starts.tolist(), sizes.tolist(), strict=True)
+    for index, place in enumerate(track(prompts, "writing", total=len(starts), unit="prompts", quiet=quiet)):
+        yield f"prompt-{index}", pack_json(rollouts.slice(*place).to_pylist())
 
 
 def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Credit:
@@ -147,37 +143,21 @@ def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Cred
     return replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
 
 
-def plan_pieces(table: Any) -> list[tuple[int, int]]:
-    """Return first row and end of pieces of about TOKENS_PER_PIECE, of whole prompts."""
-    starts, sizes = groups_of(table)
-    ends = np.concatenate([[0], np.cumsum(token_counts(table))])
-    pieces, first = [], 0
-    for end in (starts + sizes).tolist():
-        if ends[end] - ends[first] >= TOKENS_PER_PIECE or end == table.num_rows:
-            pieces.append((first, end))
-            first = end
-    return pieces
-
-
-def pack_pieces(table: Any, texts_T: np.ndarray, pieces: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield the pieces: of each rollout an object of lists with an entry for each token; a list or number is null."""
-    ends = np.concatenate([[0], np.cumsum(token_counts(table))])
-    for first, end in pieces:
-        rows = table.slice(first, end - first)
-        columns = {"texts": [own.tolist() for own in np.split(texts_T[: ends[end]], ends[first:end])[1:]]}
-        columns |= {name: _shortest(rows[name].combine_chunks()).to_pylist() for name in _TOKEN_COLUMNS}
-        yield pack_json([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
-
-
 def _shortest(lists: Any) -> Any:
     """Return lists of float64 whose shortest decimals are those of the float32 that they were."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return _lists(sizes, lists.flatten().cast(pa.string()).cast(pa.float64()), lists.is_null())
+
+
+def _lists(sizes: np.ndarray, values: Any, mask: Any = None) -> Any:
+    """Return values as lists of these sizes; null where the mask is."""
+    import pyarrow as pa
+
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    values = lists.flatten().cast(pa.string()).cast(pa.float64())
-    return pa.ListArray.from_arrays(offsets, values, mask=lists.is_null())
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 def pack_json(content: Any) -> str:
@@ -187,7 +167,7 @@ def pack_json(content: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 6)).decode()
 
 
-def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[str, Any]:
+def head(credit: Credit, shown: Credit) -> dict[str, Any]:
     """Return what the page needs at once: facts of the run, prompts, and the table of tokens."""
     prompts = prompts_of(shown.table)
     texts = shown.table["prompt"].take(prompts["first"].to_numpy()).to_pylist()
@@ -201,7 +181,6 @@ def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[s
         "steps": [*credit.metas],
         "groups": [one | {"reward": None if np.isnan(one["reward"]) else one["reward"]} for one in groups],
         "rows": {name: shown.table[name].to_pylist() for name in _ROW_COLUMNS},
-        "pieces": pieces,
         "tokens": {
             kind: credited_tokens(credit, kind)[["token", "count", "credit"]].to_dict("list") for kind in KINDS
         },

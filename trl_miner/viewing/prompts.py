@@ -14,8 +14,8 @@ from ..runs.history import RunHistory
 from ..runs.prompt_ledger import ALL_RIGHT, KINDS, Ledger, Outcomes, outcomes_of, read_ledger
 from ..tables import Table
 from .charts import PROMPTS
-from .drawing import picture_of
-from .frame import Metrics, as_rows
+from .curves import picture_of
+from .frame import Metrics, as_rows, runs_of, step_size
 from .inputs import methods_with
 from .pages import Picture
 
@@ -83,9 +83,9 @@ def prompts_picture(metrics: Metrics, prompts: Mapping[str, Prompts]) -> Picture
     """Return the picture of all prompts over the training; None: no run has a ledger."""
     methods = methods_with(metrics.methods, prompts)
     keys, points = [], []
-    for label, run in [(method.label, run) for method in methods for run in method.runs]:
+    for label, run in runs_of(methods):
         own = prompts[str(run.folder)]
-        steps = own.batches["step"].to_numpy() / metrics.divisor(run)
+        steps = own.batches["step"].to_numpy() / step_size(run, metrics.axis)
         for panel, values in zip(PROMPTS.panels, own.shares(), strict=True):
             keys.append((panel.key, label, run.name, run.seed))
             points.append(np.stack([steps, values], axis=1))

@@ -8,27 +8,15 @@ from ..progress import track
 from ..runs.files import write_whole
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
-from .charts import OTHERS, charts_of
-from .curves import result_pictures
-from .drawing import keys_of, training_pictures
+from .charts import charts_of
+from .curves import keys_of, result_pictures, training_pictures
 from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, held_out_pictures, pass_tables, scored_alike, verdicts
 from .inputs import Inputs, group_methods, read_inputs
-from .notes import comparison_warnings, missing_notes, reading_notes, unfinished_notes
+from .notes import comparison_warnings, reading_notes, unfinished_notes
 from .pages import Block, Picture, Section, html_page, markdown_page
 from .prompts import prompts_picture, prompts_table, read_prompts
-from .tables import (
-    METRICS,
-    completions_table,
-    counted,
-    is_scored,
-    methods_table,
-    results_table,
-    runs_table,
-    settings_table,
-)
-
-_READ_OUT = 3  # runs, the first, whose completions are shown
+from .tables import METRICS, counted, is_scored, methods_table, runs_table, settings_table
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False) -> Path:
@@ -60,7 +48,9 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
     sections = _sections(inputs, metrics)
     blocks = [block for section in sections for block in section.blocks]
-    _write_pictures([block for block in blocks if isinstance(block, Picture)], figures, quiet)
+    pictures = [block for block in blocks if isinstance(block, Picture)]
+    for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
+        write_whole(figures / f"{picture.name}.svg", picture.svg)
     title, lead = _title(inputs, metrics)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
@@ -77,40 +67,22 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     held_out: list[Block] = []
     if scored is not None:
         held_out += [*held_out_pictures(scored, compared), *against_tables(scored, compared), *pass_tables(scored)]
-    texts = [completions_table(run) for run in runs[:_READ_OUT]]
-    text_notes = [note for _, own in texts for note in own]
-    notes = [*inputs.notes, *prompt_notes, *text_notes, *reading_notes(runs)]
+    finished = {method.label: [run if is_scored(run) else None for run in method.runs] for method in methods}
+    of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
         Section("Result", [verdicts(methods, scored, compared, len(results))]),
         Section("Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True),
         Section("Held-out problems", held_out),
-        Section("Evaluation", [*result_pictures(results), results_table(results)]),
+        Section(
+            "Evaluation", [*result_pictures(results), ["The numbers: scores.md in each folder."] if results else []]
+        ),
         Section("Training", training_pictures(metrics)),
         Section("Prompts", [prompts_picture(metrics, prompts), prompts_table(runs, prompts)]),
-        Section("Tables", [_methods_table(metrics), settings_table(methods), runs_table(metrics)]),
-        Section("Completions", [table for table, _ in texts]),
-        Section("Not recorded", [missing_notes(runs, metrics)]),
-        Section("Notes", [notes]),
+        Section("Tables", [of_methods, settings_table(methods), runs_table(metrics)]),
+        Section("Notes", [[*inputs.notes, *prompt_notes, *reading_notes(runs)]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
-
-
-def _methods_table(metrics: Metrics) -> Table | None:
-    """Return the table of `trl-miner compare`; None: no run was scored after training."""
-    scored = {method.label: [run for run in method.runs if is_scored(run)] for method in metrics.methods}
-    if not any(scored.values()):
-        return None
-    return methods_table(scored, {method.label: len(method.runs) for method in metrics.methods})
-
-
-def _write_pictures(pictures: Sequence[Picture], figures: Path, quiet: bool) -> None:
-    """Write the pictures, and delete those of a report that this one replaces."""
-    for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
-        write_whole(figures / f"{picture.name}.svg", picture.svg)
-    known = {*charts_of([]), *(chart.name for chart in OTHERS)}
-    for name in known - {picture.name for picture in pictures}:
-        (figures / f"{name}.svg").unlink(missing_ok=True)
 
 
 def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
