@@ -14,10 +14,7 @@ from browser import needs_browser, open_page
 from credit_files import SCHEMA, rollout, small_batch, write_credit
 
 from trl_miner import cli
-from trl_miner.viewing.credit import (
-    credited_tokens,
-    read_credit,
-)
+from trl_miner.viewing.credit import credited_tokens, read_credit
 from trl_miner.viewing.inspect import choose_prompts, write_inspect_page
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
@@ -152,24 +149,26 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
 
 
 @needs_browser
-@pytest.mark.parametrize("how", ["pointer", "keyboard"])
-def test_the_numbers_of_a_token_show(run, how):
+def test_the_numbers_of_a_token_show_by_pointer_and_by_keyboard(run):
     row = read_credit(run).table.to_pylist()[0]
+    columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
     with page_of(run) as page:
-        if how == "pointer":
-            page.hover(".card >> nth=0 >> .t >> nth=2")
-        else:
-            for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
-                page.keyboard.press(key)
         tip = page.locator("#tip")
-        exact = {name: tip.get_attribute(f"data-{name}") for name in ("token", "logp", "weight", "before", "after")}
-        assert exact["token"] == " check"
-        columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
-        for name, column in columns.items():
-            assert np.float32(exact[name]) == np.float32(row[column][2])
+
+        def assert_shown():
+            assert tip.get_attribute("data-token") == " check"
+            for name, column in columns.items():
+                assert np.float32(tip.get_attribute(f"data-{name}")) == np.float32(row[column][2])
+
+        page.hover(".card >> nth=0 >> .t >> nth=2")
+        assert_shown()
         shown = tip.inner_text().replace("\N{MINUS SIGN}", "-")
         assert f"{row['advantages'][2]:.4g}" in shown and f"{row['old_logps'][2]:.4g}" in shown
         assert f"{math.exp(row['old_logps'][2]):.4g}" in shown and "␣check" in shown
+        page.hover("h1")
+        for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
+            page.keyboard.press(key)
+        assert_shown()
 
 
 @needs_browser
@@ -202,26 +201,25 @@ def test_filters_and_search_narrow_the_list(run):
         assert list_of(page)[-1].startswith("All wrong")
 
 
+TURNS = [
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
+    "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
+    "User: The question?\n\nAssistant:",
+    "The question?",
+]
+
+
 @needs_browser
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
-        "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
-        "User: The question?\n\nAssistant:",
-        "The question?",
-    ],
-)
-def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path, prompt):
+def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path):
     rows = [
-        rollout("HE", ["a"], [-1], index=at, grpo=advantage, prompt=prompt, reward=reward)
+        rollout("HE", ["a"], [-1], group=group, index=at, grpo=advantage, prompt=prompt, reward=reward)
+        for group, prompt in enumerate(TURNS)
         for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
     ]
     write_credit(tmp_path, rows)
     with page_of(tmp_path) as page:
-        assert page.inner_text(".item .words") == "The question?"
-        titles = [f"Rollout {at}" for at in (3, 2, 0, 1)]
-        assert page.locator(".card h3").all_inner_texts() == titles
+        assert page.locator(".item .words").all_inner_texts() == ["The question?"] * 4
+        assert page.locator(".card h3").all_inner_texts() == [f"Rollout {at}" for at in (3, 2, 0, 1)]
 
 
 @needs_browser
@@ -342,25 +340,25 @@ def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param([], id="no rows"),
-        pytest.param([rollout("NH", [], [], nll=None)], id="no tokens"),
-        pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38)], id="long, huge, NaN"),
-        pytest.param([rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0)], id="several blocks"),
-    ],
-)
-def test_unusual_records_make_a_page(tmp_path, rows):
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_unusual_records_make_a_page(tmp_path, is_empty):
+    """No tokens; a long text, huge and NaN; and a rollout of several blocks."""
+    rows = [rollout("NH", [], [], nll=None), rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38, group=1)]
+    rows += [rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0, group=2)]
+    rows = [] if is_empty else rows
     write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
-        texts = [text.replace("\n", "↵\n") or "▯" for row in rows for text in row["tokens"]]
-        assert page.locator(".t").all_text_contents() == texts
-        blocks = page.locator(".lines")
-        if blocks.count() > 1:  # the keyboard goes from one to the next
+        for row in rows:
+            texts = [text.replace("\n", "↵\n") or "▯" for text in row["tokens"]]
+            page.wait_until(f"document.querySelectorAll('.t').length === {len(texts)}")
+            assert page.locator(".t").all_text_contents() == texts
+            page.keyboard.press("j")
+        if rows:  # the keyboard goes from one block to the next
+            blocks = page.locator(".lines")
+            assert blocks.count() > 1
             blocks.nth(0).locator(".t").last.focus()
             page.keyboard.press("ArrowRight")
             assert page.evaluate("document.activeElement.dataset.i") == str(blocks.nth(0).locator(".t").count())
-        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "j"):
+        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "k"):
             page.keyboard.press(key)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 import pytest
 from browser import needs_browser, open_page
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from studies import counts_of, write_study
 
@@ -32,7 +32,7 @@ from trl_miner.viewing.pages import Section, html_page
 from trl_miner.viewing.report import write_report
 
 PLANTED = "<script>document.title='planted'</script>"
-DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
+DRAWN = ["reward", "dose", "held_out"]  # each with a panel of another form
 
 
 def log(step, reward=0.5, **more):
@@ -202,24 +202,19 @@ def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
 # pictures
 
 
-@given(
-    st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
-    st.sampled_from([(125, 20), (250, 12), (1000, 12), (1, 300)]),
-)
-def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
-    lines, columns = lines_and_columns
-    steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
-    assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
+@settings(max_examples=25)
+@given(st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=1000))
+def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values):
+    steps = np.arange(7.0, 7 + len(values))
+    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}))
+    assert len(line) <= 400 and line.index.is_monotonic_increasing
     known = np.array(values)[np.isfinite(values)]
     if len(known):
         assert (line["low"].min(), line["high"].max()) == (known.min(), known.max())
-        assert (line["mean"].dropna() <= line["high"].dropna() + 1e-6).all()
-    if len(values) > 2 * columns:
-        own = np.array(values)[(steps - 7) * columns // (len(values) - 1) == 0]
-        assert line["mean"].iloc[0] == pytest.approx(
-            np.nanmean(own) if np.isfinite(own).any() else math.nan, nan_ok=True
-        )
+    if len(values) > 400:
+        own = np.array(values)[(steps - 7) * 200 // (len(values) - 1) == 0]
+        expected = np.nanmean(own) if np.isfinite(own).any() else math.nan
+        assert line["mean"].iloc[0] == pytest.approx(expected, nan_ok=True)
 
 
 def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_path):
@@ -240,8 +235,6 @@ def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
     assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
     with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):
         draw_chart("rewards", run)
-    with pytest.raises(ValueError, match=r"\.png or a \.svg"):
-        draw_chart("reward", run, "picture.pdf")
     assert draw_chart("reward", run)._repr_png_()[:4] == b"\x89PNG"  # what Jupyter asks for
 
 
@@ -260,27 +253,27 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
         draw_scores("pass@k", tmp_path / "one")
 
 
-def hostile_material(tmp_path):
-    """Runs and results whose every name is an attack."""
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory):
+    """A report of runs and results whose every name is an attack."""
+    folder = tmp_path_factory.mktemp("hostile")
     name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
     scores = {"before": {"pass@1": 0.4, "pass@4": 0.6}, "after": {"pass@1": 0.6, "pass@4": 0.9}}
     runs = []
     for method in (PLANTED, "_under $\\frac$"):
         for seed in (1, 2):
-            runs.append(tmp_path / name / f"run {len(runs)}")
+            runs.append(folder / name / f"run {len(runs)}")
             logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
             write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
                       seed=seed, method=method)  # fmt: skip
-    result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
-    other = write_result(tmp_path / "eval2", runs[0])
-    return [*runs, result, other]
+    results = [write_result(folder / "eval", PLANTED, style=PLANTED), write_result(folder / "eval2", runs[0])]
+    return write_report([*runs, *results], folder / "out", quiet=True)
 
 
 @needs_browser
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 500)])
-def test_the_page_in_a_browser(tmp_path, scheme, width):
-    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
-    with open_page(page, color_scheme=scheme, viewport={"width": width, "height": 900}) as opened:
+def test_the_page_in_a_browser(hostile_page, tmp_path, scheme, width):
+    with open_page(hostile_page, color_scheme=scheme, viewport={"width": width, "height": 900}) as opened:
         opened.assert_quiet()
         assert opened.title().startswith("Report: <script>") and not opened.query_selector_all("script, img")
         assert "planted'</script>" in opened.inner_text("main")
@@ -321,7 +314,7 @@ def test_some_charts_have_numbers_of_their_own(tmp_path):
     assert [x for x, _ in lines_of(axes)] == [[4], [8]] and "optimizer" in axes.get_xlabel()
 
 
-@pytest.mark.parametrize("values", [[], [0.5], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
+@pytest.mark.parametrize("values", [[], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_picture_bears_every_history(tmp_path, name, values):
     keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
@@ -422,8 +415,8 @@ def test_a_table_is_the_same_as_markdown_page_and_csv():
     assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
 
 
-def test_every_picture_of_a_report_is_whole(tmp_path):
-    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
+def test_every_picture_of_a_report_is_whole(hostile_page):
+    page = hostile_page
     linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", page.with_name("report.md").read_text())
     assert len(linked) == page.read_text().count("<figure")
     for name in linked:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
 _FEW = 12  # a line of at most so many points has a marker at each
-_COLUMNS = 300  # of a line at most, which a panel can show
-_COLUMNS_OF_ALL = 2500  # of all lines of a figure together: some 200 kB as SVG
+_COLUMNS = 200  # of a line at most, which a panel can show
 _MOST_BANDS = 6  # methods; beyond, bands hide the lines
 _FRONT = ("grpo", "miner")  # among many methods these stand out
 _UNIT = "share of problems"
@@ -57,7 +56,7 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None) -
         chart: reward, prompt_kinds, rollouts, calibration, dose, policy, overhead or held_out; or a `Chart` of your
             own.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
-        path: A .png or .svg file to write; None: write nothing.
+        path: A .png, .svg or .pdf file to write; None: write nothing.
 
     Returns:
         The matplotlib figure.
@@ -115,7 +114,7 @@ def draw_scores(
 ) -> Any:
     """Draw pass_at_k, maj_at_k or levels, a panel per benchmark, a line per result. Return the matplotlib figure.
 
-    `results` are scored result folders of `trl-miner eval`, read or not; `path` is a .png or .svg file, or None.
+    `results` are scored result folders of `trl-miner eval`, read or not; `path` is a .png, .svg or .pdf file, or None.
     """
     known = _named(chart, _SCORES)
     several = [results] if isinstance(results, str | Path | EvalResult) else results
@@ -183,7 +182,7 @@ def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
     shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(metrics.methods))
     for axes, panel in zip(panels, shown, strict=True):
-        _draw_panel(axes, panel.key, metrics, len(shown) * len(metrics.methods))
+        _draw_panel(axes, panel.key, metrics)
         if is_by_k and axes.has_data():
             scale_by_two(axes)
         finish_axes(axes, panel, metrics.axis, steps=not is_by_k)
@@ -191,8 +190,8 @@ def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
     return figure
 
 
-def _draw_panel(axes: Any, metric: str, metrics: Metrics, lines: int) -> None:
-    """Draw a line with a band for each method that has the metric, of all `lines` of the figure."""
+def _draw_panel(axes: Any, metric: str, metrics: Metrics) -> None:
+    """Draw a line with a band for each method that has the metric."""
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
     are_many = len(metrics.methods) > _MOST_BANDS
@@ -200,7 +199,7 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, lines: int) -> None:
     for method in metrics.methods:
         if method.label not in by_method or not by_method[method.label]["value"].notna().any():
             continue
-        line, (color, dash) = mean_line(by_method[method.label], lines), style(method.style_index)
+        line, (color, dash) = mean_line(by_method[method.label]), style(method.style_index)
         if (not are_many or method.label in _FRONT) and (line["high"] > line["low"]).any():
             axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
         is_behind = has_front and method.label not in _FRONT
@@ -210,22 +209,17 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics, lines: int) -> None:
         axes.plot(line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks)
 
 
-def mean_line(rows: "DataFrame", lines: int = 1) -> "DataFrame":
-    """Return the mean over the runs of a method by step, with the smallest and the largest value.
+def mean_line(rows: "DataFrame") -> "DataFrame":
+    """Return the "mean" over the runs of a method by step, with the smallest value, "low", and the largest, "high".
 
-    Args:
-        rows: Tidy rows of one metric and one method; a band of their own are columns "low" and "high".
-        lines: Lines of the figure, which share its points: neighbouring steps are put together where there are many.
-
-    Returns:
-        Columns "mean", "low" and "high" by ascending step; NaN is a gap.
+    `rows` are of one metric and one method; a band of their own are columns "low" and "high". NaN is a gap. Where
+    there are many steps, neighbouring ones are put together.
     """
     low, high = ("low", "high") if "low" in rows else ("value", "value")
     line = rows.groupby("step").agg(mean=("value", "mean"), low=(low, "min"), high=(high, "max"))
-    columns = max(12, min(_COLUMNS, _COLUMNS_OF_ALL // max(1, lines)))
-    if len(line) > 2 * columns:
+    if len(line) > 2 * _COLUMNS:
         first, last = line.index[0], line.index[-1]
-        column = ((line.index - first) * columns // (last - first)).astype(int)
+        column = ((line.index - first) * _COLUMNS // (last - first)).astype(int)
         parts = line.assign(step=line.index).groupby(column)
         line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index("step")
     return line

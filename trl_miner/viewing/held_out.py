@@ -54,7 +54,7 @@ class ComparableRuns:
             for label, run, moment in parts:
                 ks = powers_of_two(min(moment.num_samples, self.largest_k))
                 keys.append((name, label, run.name, run.seed))
-                points.append(np.array([(k, _pass_at(moment, k, places).mean()) for k in ks]))
+                points.append(np.array([(k, _scores([moment], k, places).mean()) for k in ks]))
         return as_rows(keys, points)
 
 
@@ -104,7 +104,7 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
     if scored is None or scored.baseline is None:
         return []
     by_seed = {
-        method.label: {run.seed: run for run in reversed(method.runs) if run.seed is not None}
+        method.label: {run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None}
         for method in scored.methods
     }
     pairs, base = [], by_seed[scored.baseline]
@@ -116,7 +116,7 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
     found = []
     for name, places in scored.ranges.items():
         for k in sorted({1, scored.largest_k}):
-            effects = [crossed_difference(_table(own, k, places), _table(one, k, places)) for _, own, one in pairs]
+            effects = [crossed_difference(_scores(own, k, places), _scores(one, k, places)) for _, own, one in pairs]
             adjusted = holm([effect.p_value for effect in effects])
             for (method, *_), effect, p in zip(pairs, effects, adjusted, strict=True):
                 found.append(Comparison(method, name, k, effect, p))
@@ -273,11 +273,8 @@ def _problems(run: RunHistory) -> Any:
     return counts.fingerprint, counts.levels, len(counts.after.num_correct)
 
 
-def _pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:
-    """Return (P,) Pass@K of the problems at these places."""
-    return pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k)
-
-
-def _table(runs: Sequence[RunHistory], k: int, places: Sequence[int]) -> np.ndarray:
-    """Return (S, P) Pass@K after training of the runs and problems."""
-    return np.array([_pass_at(_moment(run, AFTER), k, places) for run in runs])
+def _scores(moments: Sequence[Moment], k: int, places: Sequence[int]) -> np.ndarray:
+    """Return (S, P) Pass@K of the problems at these places."""
+    return np.array(
+        [pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k) for moment in moments]
+    )
