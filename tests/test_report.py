@@ -23,13 +23,14 @@ from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing.charts import CHARTS, Chart, Panel
-from trl_miner.viewing.curves import draw_chart, draw_scores, mean_line
+from trl_miner.viewing.charts import CHARTS, Chart, Panel, charts_of
+from trl_miner.viewing.curves import draw_chart, draw_metrics, draw_scores, keys_of, mean_line
+from trl_miner.viewing.figures import save
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.held_out import comparisons, scored_alike, verdicts
 from trl_miner.viewing.inputs import group_methods, is_grpo, read_inputs
-from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
-from trl_miner.viewing.report import write_report
+from trl_miner.viewing.report import comparison_warnings, write_report
 
 PLANTED = "<script>document.title='planted'</script>"
 DRAWN = ["reward", "dose", "held_out"]  # each with a panel of another form
@@ -228,9 +229,9 @@ def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_pat
     assert (extents.y0, extents.y1) == (0.2, 1.0)
 
 
-def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
+def test_a_chart_is_drawn_by_name_or_as_one_of_your_own(tmp_path):
     own = Chart("own", "Mine", (Panel("mine", "Mine", "apples", log=True),), "How to read it.")
-    run = RunHistory(Path("run"), "run", columns_of(log(step, mine=step) for step in (1, 2)))
+    run = write_run(tmp_path / "run", [log(step, mine=step) for step in (1, 2)])
     axes = draw_chart(own, [run]).axes[0]
     assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
     with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):
@@ -317,14 +318,16 @@ def test_some_charts_have_numbers_of_their_own(tmp_path):
 @pytest.mark.parametrize("values", [[], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_picture_bears_every_history(tmp_path, name, values):
-    keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
+    keys = keys_of(CHARTS)
     logs = [
         {"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
         for step, value in enumerate(values, 1)
     ]
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
     runs = [RunHistory(tmp_path / f"{s}", f"r{s}", columns_of(logs), "m", s, {"a": "1"}, scores) for s in (1, 2)]
-    axes = draw_chart(name, runs, tmp_path / "p.svg").axes[0]
+    chart = charts_of(runs)[name]
+    metrics = read_metrics(group_methods(runs), keys_of([chart]))
+    axes = save(draw_metrics(chart, metrics), tmp_path / "p.svg").axes[0]
     ElementTree.parse(tmp_path / "p.svg")
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
     if name == "reward" and len(values) == 6:  # lone points are seen
@@ -338,7 +341,7 @@ def verdicts_of(folders):
     inputs = read_inputs(folders)
     methods = group_methods(inputs.runs)
     scored = scored_alike(methods)
-    return verdicts(methods, scored, comparisons(scored), len(inputs.results))
+    return verdicts(methods, scored, comparisons(scored))
 
 
 @pytest.mark.parametrize(("seeds", "says"), [(2, "better (2 seeds)"), (1, "of problems: no verdict from one seed")])

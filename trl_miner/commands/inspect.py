@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
         "--max-tokens", type=int, metavar="N",
-        help="show whole prompts of at most N tokens together, spread over steps and kinds (default: 1500000)",
+        help="show whole prompts of at most N tokens together, chosen at random (default: 1500000)",
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
     option("--open", action="store_true", help="open the page in a browser")

@@ -70,10 +70,7 @@ def read_runs(runs: Runs) -> list[RunHistory]:
     """Return the histories of one folder or several `runs`; a folder of `trl-miner compare` is all of its runs."""
     histories: list[RunHistory] = []
     for run in [runs] if isinstance(runs, str | Path | RunHistory) else runs:
-        if isinstance(run, RunHistory):
-            histories.append(run)
-        else:
-            histories += read_inputs([run]).runs or [read_run(run)]
+        histories += [run] if isinstance(run, RunHistory) else read_inputs([run]).runs
     return tell_apart(histories)
 
 
@@ -109,17 +106,13 @@ def keys_of(charts: Iterable[Chart]) -> list[str]:
 # Of scores
 
 
-def draw_scores(
-    chart: str, results: str | Path | EvalResult | Sequence[str | Path | EvalResult], path: str | Path | None = None
-) -> Any:
+def draw_scores(chart: str, results: str | Path | Sequence[str | Path], path: str | Path | None = None) -> Any:
     """Draw pass_at_k, maj_at_k or levels, a panel per benchmark, a line per result. Return the matplotlib figure.
 
-    `results` are scored result folders of `trl-miner eval`, read or not; `path` is a .png, .svg or .pdf file, or None.
+    `results` are scored result folders of `trl-miner eval`; `path` is a .png, .svg or .pdf file, or None.
     """
-    known = _named(chart, _SCORES)
-    several = [results] if isinstance(results, str | Path | EvalResult) else results
-    read = [one if isinstance(one, EvalResult) else read_result(one) for one in several]
-    return save(draw_metrics(*_with_data(known, read)), path)
+    known, several = _named(chart, _SCORES), [results] if isinstance(results, str | Path) else results
+    return save(draw_metrics(*_with_data(known, [read_result(folder) for folder in several])), path)
 
 
 def result_pictures(results: Sequence[EvalResult]) -> list[Picture]:

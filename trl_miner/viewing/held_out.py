@@ -126,16 +126,14 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
 # The verdict
 
 
-def verdicts(
-    methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison], num_results: int
-) -> list[str]:
-    """Return MINER's differences from GRPO, then which other methods differ; of one method what training changed."""
+def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison]) -> list[str]:
+    """Return MINER's differences from GRPO, or those of some other methods; of one method what training changed."""
     if scored is not None and compared:
         return _against(scored.baseline, compared)
     if len(methods) == 1:
         return _before_and_after(methods[0])
     if not methods:
-        return ["For a verdict, problem by problem: trl-miner score FIRST SECOND."] if num_results > 1 else []
+        return []
     return ["No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out problems."]
 
 

@@ -42,7 +42,7 @@ def write_inspect_page(
     steps: Collection[int] | None = None,
     quiet: bool = True,
 ) -> Path:
-    """Write the page, of all recorded rollouts or of whole prompts spread over steps and kinds.
+    """Write the page, of all recorded rollouts or of whole prompts, chosen at random.
 
     A page that leaves rollouts out says so, and how to see them. Its table of tokens is of all.
 
@@ -65,11 +65,7 @@ def write_inspect_page(
 
 
 def choose_prompts(table: Any, max_tokens: int = MOST_TOKENS, steps: Collection[int] | None = None) -> np.ndarray:
-    """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come.
-
-    Where not every step has room, the first and the last come before the others, which come in a random order.
-    """
-    import pandas as pd
+    """Return the rows of a `Credit.table` to show: whole prompts, where not all have room a random choice of them."""
     import pyarrow.compute as pc
 
     prompts = prompts_of(table)
@@ -79,22 +75,11 @@ def choose_prompts(table: Any, max_tokens: int = MOST_TOKENS, steps: Collection[
     if unknown := sorted(set(steps or ()) - {*recorded.tolist()}):
         listed = ", ".join(map(str, recorded[:8])) + ", ..." * (len(recorded) > 8)
         raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}.")
-    prompts = prompts[prompts["step"].isin([*steps] if steps else recorded)]
-    if not len(prompts):
-        return np.arange(0)
-    shown = prompts["step"].unique()
-    middle = np.random.default_rng(0).permutation(shown[1:-1])
-    places = pd.Series(range(len(shown)), index=np.concatenate([shown[:1], shown[1:][-1:], middle]))
-    order = prompts.assign(
-        turn=prompts.groupby(["step", "kind"]).cumcount(),
-        place=prompts["step"].map(places),
-        kind=prompts["kind"].map(KINDS.index),
-    ).sort_values(["turn", "place", "kind", "first"])
-    has_room = order["tokens"].cumsum() <= max(max_tokens, order["tokens"].iloc[0])
-    chosen = order[has_room].sort_values("first")
-    return np.concatenate(
-        [np.arange(one.first, one.first + one.size) for one in chosen[["first", "size"]].itertuples()]
-    )
+    order = prompts[prompts["step"].isin([*steps] if steps else recorded)].sample(frac=1, random_state=0)
+    tokens = order["tokens"].cumsum()
+    chosen = order[tokens <= max(max_tokens, tokens.min())].sort_index()
+    rows = [np.arange(one.first, one.first + one.size) for one in chosen[["first", "size"]].itertuples()]
+    return np.concatenate(rows) if rows else np.arange(0)
 
 
 def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
@@ -136,9 +121,9 @@ def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Cred
         return credit
     of_steps = f"--steps {' '.join(map(str, sorted(steps)))}, " if steps else ""
     note = (
-        f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts spread over steps and kinds "
-        f"({of_steps}at most {max_tokens:,} tokens). The table of tokens is of all. To see others: trl-miner inspect "
-        f"RUN --steps STEP; to see more: --max-tokens N."
+        f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts by chance ({of_steps}at most "
+        f"{max_tokens:,} tokens). The table of tokens is of all. To see others: trl-miner inspect RUN --steps STEP; "
+        f"to see more: --max-tokens N."
     )
     return replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
 
