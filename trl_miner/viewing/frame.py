@@ -81,7 +81,7 @@ def as_rows(
     """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
     import pandas as pd
 
-    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float} | dict.fromkeys(_KEYS[:3], "category"))
+    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float}).astype("category")
     rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
     values = np.concatenate([np.empty((0, len(columns))), *points])
     return rows.assign(**dict(zip(columns, values.T, strict=True)))
