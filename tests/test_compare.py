@@ -209,13 +209,6 @@ def test_seeds_are_a_number_or_a_range():
         (dict(max_steps=300, num_iterations=3, held_out=0), None, ["--score_steps", "30", "--held_out", "200"], []),
         # 4 slices, twice each
         (dict(steps_per_generation=4, num_iterations=2), 60, ["--score_steps", "48"], ["--max_steps", "480"]),
-        (dict(generation_batch_size=64, optimizer_batch_size=32, max_steps=200), None, ["--score_steps", "20"], []),
-        (
-            dict(gradient_accumulation_steps=4, steps_per_generation=1, max_steps=100),
-            None,
-            ["--score_steps", "10"],
-            [],
-        ),
         (dict(max_steps=-1, num_iterations=2), None, ["--score_steps", "40"], []),  # epochs: every 20 generations
         (dict(max_steps=2, score_steps=5), None, [], []),
     ],

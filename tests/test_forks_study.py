@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from scipy.special import logit
 
 from trl_miner.data import forks
@@ -71,24 +70,6 @@ def measured():
 def test_the_tables_are_those_of_the_raw_results(measured):
     (quoted,) = analysis["MARKED"].findall(TABLES)
     assert quoted == analysis["sections"](measured), "run analysis.py with --page tables.md, and read the pages again"
-
-
-@pytest.mark.parametrize(
-    ("world", "name", "baseline"),
-    [("forks", "miner", "grpo_2e-4"), ("mirror", "miner_5", "grpo_2e-4"), ("forks", "dapo", "grpo_2e-4"),
-     (analysis["REAL"], "miner", "grpo"), ("forks, again", "miner", "grpo_2e-4")],
-)  # fmt: skip
-def test_effects_are_those_of_scipys_t_test(measured, world, name, baseline):
-    """Of the log-odds of a right sample after training, paired by seed; computed with other code than the tables."""
-    runs, base = measured[world][name], measured[world][baseline]
-
-    def log_odds(run):
-        after = run.held_out.after
-        return logit(np.mean(after.num_correct) / after.num_samples)
-
-    gaps = np.array([log_odds(runs[seed]) - log_odds(base[seed]) for seed in sorted({*runs} & {*base})])
-    interval = stats.ttest_1samp(gaps, 0).confidence_interval()
-    assert "{:+.2f} ({:+.2f} to {:+.2f})".format(gaps.mean(), *interval) in TABLES
 
 
 @pytest.mark.parametrize("page", ["recipes/RESULTS.md", "recipes/forks/README.md", "trl_miner/methods/README.md"])
