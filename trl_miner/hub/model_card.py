@@ -18,8 +18,6 @@ from ..runs.training_record import HUB_ID, papers_of, read_run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
-
     from ..config import MinerGRPOConfig
 
 TEMPLATE = Path(__file__).with_name("card.jinja")
@@ -75,14 +73,12 @@ def complete_card(
     data: Any = earlier.data
     benchmarks = benchmarks or {}
     _set_metadata(data, record, (folder / ADAPTER).is_file())
-    held_out = (record.get("held_out") or record.get("dataset") or {"name": "held-out problems"})["name"]
-    data["model_name"] = one_line(name.rpartition("/")[2])
-    data["eval_results"] = _eval_results(held_out, evaluation.get(moment, {}), benchmarks) or None
+    data["eval_results"] = None  # of an earlier card
     dataset = record.get("dataset") or {"name": (data.datasets or [""])[0], "hub": True}
     settings, versions = record.get("settings") or {}, dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
         versions["trl_miner"] += f" (git {record['git']})"
-    moments = {moment: scores for moment, scores in evaluation.items() if not moment.startswith("step ")}
+    moments = {name: scores for name, scores in evaluation.items() if name == moment or not name.startswith("step ")}
     metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
     sections = re.split(r"^(?=## )", earlier.text, flags=re.MULTILINE)[1:]
     shown = ModelCard.from_template(
@@ -141,25 +137,6 @@ def _is_on_hub(named: Mapping[str, Any]) -> bool:
 def _benchmark_row(result: Mapping[str, Any]) -> list[str]:
     means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
     return [*(for_markdown(result[name]) for name in ("title", "problems", "samples", "k")), *means]
-
-
-def _eval_results(held_out: str, scores: Mapping[str, float], benchmarks: Mapping[str, Any]) -> "list[EvalResult]":
-    """Return the `model-index`: the scores of exactly these weights, as shares."""
-    from huggingface_hub import EvalResult
-
-    results = [
-        (metric, value, held_out.replace(" ", "-"), f"{held_out} (held out)") for metric, value in scores.items()
-    ]
-    for name, one in benchmarks.items():
-        source = one.get("source") or {}
-        place = source.get("hub") or source.get("built_in") or name
-        for metric in ("pass@1", "pass@k", "maj@k") if one["k"] > 1 else ("pass@1",):
-            shown = metric.replace("k", str(one["k"]))
-            results.append((shown, one["intervals"][metric]["mean"], place, one["title"]))
-    return [
-        EvalResult("text-generation", place, title, metric, value, metric_name=metric.capitalize())
-        for metric, value, place, title in results
-    ]
 
 
 def _share(value: float | None) -> str:

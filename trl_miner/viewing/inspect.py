@@ -28,7 +28,7 @@ from .pages import asset, template
 _ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
-MOST_TOKENS = 1_500_000  # of a page unless asked for more: at most 37 MB, which open in a second
+MOST_TOKENS = 1_500_000  # of a page unless asked for more: at most 38 MB, which open in a second or two
 _CHARACTERS = 4  # of a token of a prompt, or more
 
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_tokens.js", "inspect_find.js", "inspect.js")
