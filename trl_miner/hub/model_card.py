@@ -73,7 +73,6 @@ def complete_card(
     data: Any = earlier.data
     benchmarks = benchmarks or {}
     _set_metadata(data, record, (folder / ADAPTER).is_file())
-    data["eval_results"] = None  # of an earlier card
     dataset = record.get("dataset") or {"name": (data.datasets or [""])[0], "hub": True}
     settings, versions = record.get("settings") or {}, dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
@@ -106,7 +105,9 @@ def complete_card(
 
 def _set_metadata(data: Any, record: Mapping[str, Any], is_adapter: bool) -> None:
     """Put what is known of the run into the metadata that a card had."""
-    data.pop("licence", None)  # a slip in TRL's template
+    for name in ("licence", "model_name"):  # a slip in TRL's template; the name of a folder
+        data.pop(name, None)
+    data["eval_results"] = None  # of an earlier card
     data["pipeline_tag"] = "text-generation"
     # PEFT writes the folder of a base model, and TRL takes any data set for a Hub id.
     base, dataset, datasets = record.get("base_model"), record.get("dataset"), data.get("datasets")

@@ -95,7 +95,7 @@ def draw_training(run: str | Path) -> Path:
 def training_pictures(metrics: Metrics) -> list[Picture]:
     """Return the pictures of the charts of which at least one run has something."""
     charts = charts_of([run for _, run in runs_of(metrics.methods)]).values()
-    return [picture_of(chart, metrics) for chart in charts if metrics.has_any(chart)]
+    return [picture_of(chart, metrics) for chart in charts if not metrics.known.isdisjoint(keys_of([chart]))]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:

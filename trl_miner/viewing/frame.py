@@ -19,7 +19,6 @@ import numpy as np
 
 from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
-from .charts import Chart
 from .inputs import Method
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ class Metrics:
     def known(self) -> set[str]:
         """The metrics of which some run has a value."""
         return {*self.rows["metric"][self.rows["value"].notna()].unique()}
-
-    def has_any(self, chart: Chart) -> bool:
-        """Return whether some run has anything of a chart."""
-        return not self.known.isdisjoint(panel.key for panel in chart.panels)
 
     def occurs(self, metric: str) -> bool:
         """Return whether a metric is a number other than 0 somewhere."""
