@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..runs.history import RunHistory
-from ..runs.prompt_ledger import KINDS
 
 UNSCORABLE = "groups/unscorable"
 
@@ -154,16 +153,6 @@ AGAINST = Chart(
     "Pass@K of each method minus that of {0}, in percentage points, with its 95 % interval over seeds and problems; "
     "of one seed, over problems alone. Filled: several seeds, and p below 0.05 after Holm's adjustment for the "
     "methods of the panel. Without a bar: no run differs at any problem.",
-)
-PROMPTS = Chart(
-    "prompts",
-    "All prompts over the training",
-    tuple(
-        Panel(f"prompts/{kind}", kind.capitalize(), "share of all prompts", share=True) for kind in (*KINDS, "unseen")
-    ),
-    "Every prompt of the training set, of a stream every prompt seen so far, by how its rollouts came out when the "
-    "run last generated for it. Mixed: some were right and some wrong. Unseen: not generated for yet, or the verifier "
-    "could not judge it. Of several rows with the same prompt, one counts as seen and the others as unseen.",
 )
 
 

@@ -52,11 +52,6 @@ def runs_of(methods: Sequence[Method]) -> list[tuple[str, RunHistory]]:
     return [(method.label, run) for method in methods for run in method.runs]
 
 
-def step_size(run: RunHistory, axis: str) -> float:
-    """Return the optimizer steps of a step of a frame with this axis."""
-    return run.per_step if axis == BATCHES and run.per_step else 1.0
-
-
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys: see this module's description."""
     runs, keys, points = runs_of(methods), [], []
@@ -64,7 +59,7 @@ def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     for metric in dict.fromkeys(metrics):
         for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
-            points.append(_points(run, metric) / [step_size(run, axis), 1.0])
+            points.append(_points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0])
     return Metrics(methods, as_rows(keys, points), axis)
 
 

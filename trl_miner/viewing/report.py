@@ -16,7 +16,7 @@ from .frame import Metrics, read_metrics, runs_of
 from .held_out import against_tables, comparisons, held_out_pictures, pass_tables, scored_alike, verdicts
 from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs
 from .pages import Block, Picture, Section, html_page, markdown_page
-from .prompts import prompts_picture, prompts_table, read_prompts
+from .prompts import prompts_table, read_prompts
 from .tables import METRICS, counted, is_scored, methods_table, runs_table, settings_table, steps_done
 
 _OF_SCORES = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
@@ -80,7 +80,7 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
         Section("Held-out problems", held_out),
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
-        Section("Prompts", [prompts_picture(metrics, prompts), prompts_table(runs, prompts)]),
+        Section("Prompts", [prompts_table(runs, prompts)]),
         Section("Tables", [of_methods, settings_table(methods), runs_table(metrics)]),
         Section("Notes", [[*inputs.notes, *prompt_notes, *reading_notes(runs)]]),
     ]
