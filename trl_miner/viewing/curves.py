@@ -15,8 +15,8 @@ from ..runs.history import RunHistory, read_run
 from ..text import for_picture
 from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
 from .figures import add_legend, finish_axes, new_figure, save, scale_by_two, style
-from .frame import SAMPLES, Metrics, as_rows, read_metrics, runs_of
-from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, tell_apart
+from .frame import SAMPLES, Metrics, as_rows, read_metrics
+from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, runs_of, tell_apart
 from .pages import Picture
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
-from .inputs import Method
+from .inputs import Method, runs_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -45,11 +45,6 @@ class Metrics:
     def occurs(self, metric: str) -> bool:
         """Return whether a metric is a number other than 0 somewhere."""
         return bool(self.rows["value"][self.rows["metric"] == metric].fillna(0).any())
-
-
-def runs_of(methods: Sequence[Method]) -> list[tuple[str, RunHistory]]:
-    """Return the runs of some methods, each with the label of its method."""
-    return [(method.label, run) for method in methods for run in method.runs]
 
 
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:

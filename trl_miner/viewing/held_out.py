@@ -16,8 +16,8 @@ from .charts import AGAINST, BY_K, Panel
 from .curves import picture_of
 from .effects import TEST, Effect, crossed_difference, holm
 from .figures import INK, finish_axes, new_figure, style
-from .frame import SAMPLES, Metrics, as_rows, runs_of
-from .inputs import Method, baseline_of, methods_with
+from .frame import SAMPLES, Metrics, as_rows
+from .inputs import Method, baseline_of, methods_with, runs_of
 from .pages import Picture
 from .tables import counted, spread_text
 

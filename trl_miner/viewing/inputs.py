@@ -117,6 +117,11 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
     ]
 
 
+def runs_of(methods: Sequence[Method]) -> list[tuple[str, RunHistory]]:
+    """Return the runs of some methods, each with the label of its method."""
+    return [(method.label, run) for method in methods for run in method.runs]
+
+
 def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Method]:
     """Return the methods with those of their runs whose folders are named, if any."""
     kept = [replace(m, runs=[run for run in m.runs if str(run.folder) in folders]) for m in methods]

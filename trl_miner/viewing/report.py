@@ -12,9 +12,9 @@ from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
 from .charts import charts_of
 from .curves import keys_of, result_pictures, training_pictures
-from .frame import Metrics, read_metrics, runs_of
+from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, held_out_pictures, pass_tables, scored_alike, verdicts
-from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs
+from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs_of
 from .pages import Block, Picture, Section, html_page, markdown_page
 from .prompts import prompts_table, read_prompts
 from .tables import METRICS, counted, is_scored, methods_table, runs_table, settings_table, steps_done

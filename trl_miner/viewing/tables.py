@@ -1,17 +1,18 @@
-"""The tables of `trl-miner report`, and that of `trl-miner compare`.
+"""The tables of `trl-miner report`, and that of `trl-miner compare`, which starts without numpy.
 
 A *step* of the table of methods is one generation batch, as in the papers, however many optimizer steps it has.
 """
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..runs.history import RunHistory
 from ..tables import Table
-from .frame import Metrics, runs_of
-from .inputs import NOT_AVAILABLE, Method, baseline_of, every_setting
+from .inputs import NOT_AVAILABLE, Method, baseline_of, every_setting, runs_of
+
+if TYPE_CHECKING:
+    from .frame import Metrics
 
 _ROUNDING = 1e-9  # the mean of equal scores may be a little above each of them
 _STEPS = "Steps to GRPO's best Pass@1"
@@ -62,8 +63,8 @@ def final_scores(run: RunHistory) -> Mapping[str, float]:
 
 def mean_step_time(run: RunHistory) -> float | None:
     """Return the mean seconds of an optimizer step over the logs, without the scoring; None: not recorded."""
-    seconds = run.points("step_time")[:, 1]
-    return float(np.nanmean(seconds)) if np.isfinite(seconds).any() else None
+    known = [seconds for _, seconds in run.values("step_time") if seconds == seconds]  # NaN: no finite number
+    return statistics.fmean(known) if known else None
 
 
 def methods_table(methods: Mapping[str, Sequence[RunHistory | None]]) -> Table:
@@ -135,7 +136,7 @@ def settings_table(methods: Sequence[Method]) -> Table | None:
     return Table("Settings that differ", ["Setting", *known], rows, is_text=True) if rows else None
 
 
-def runs_table(metrics: Metrics) -> Table | None:
+def runs_table(metrics: "Metrics") -> Table | None:
     """Return how far each run went, and what it logged at first and at last; None: there are no runs."""
     logged = metrics.rows[metrics.rows["metric"].isin(METRICS)].dropna(subset="value")
     ends = logged.groupby(["run", "metric"], observed=True)["value"].agg(["first", "last"])
