@@ -38,12 +38,7 @@ def needs_browser(test: Any) -> Any:
 
 
 class OpenPage:
-    """Playwright's page with the attributes and methods below in addition.
-
-    Attributes:
-        errors: Texts of console errors and of uncaught exceptions, in order.
-        requests: Addresses that the page requested, other than its own and data: and blob: ones.
-    """
+    """Playwright's page, with the `errors` that it had and the `requests` that it made for other addresses."""
 
     def __init__(self, page: Any, address: str):
         self.page, self.errors, self.requests = page, [], []
@@ -79,14 +74,8 @@ class OpenPage:
 
 
 @contextlib.contextmanager
-def open_page(path: str | Path, *, fragment: str = "", **options: Any) -> Iterator[OpenPage]:
-    """Open a file in a browser without a network.
-
-    Args:
-        path: An HTML file.
-        fragment: The part of the address after "#".
-        options: Options of the browser's context: color_scheme="dark", viewport={"width": 400, "height": 800}, ...
-    """
+def open_page(path: str | Path, **options: Any) -> Iterator[OpenPage]:
+    """Open a file in a browser without a network; `options` are of the browser's context: color_scheme="dark", ..."""
     if _missing:
         pytest.fail(f"TRL_MINER_NEEDS_BROWSER is set, and this {_reason}")
     address = Path(path).resolve().as_uri()
@@ -97,7 +86,7 @@ def open_page(path: str | Path, *, fragment: str = "", **options: Any) -> Iterat
         options = {"viewport": {"width": 1280, "height": 800}} | options
         page = browser.new_context(offline=True, **options).new_page()
         opened = OpenPage(page, address)
-        page.goto(address + (f"#{fragment}" if fragment else ""))
+        page.goto(address)
         try:
             yield opened
         finally:

@@ -47,6 +47,13 @@ def unchecked_sampler(monkeypatch):
     monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leaves the pictures of a report empty: to draw them is most of its time."""
+    monkeypatch.setattr("trl_miner.viewing.pages.as_svg", lambda figure, name: "<svg></svg>")
+    monkeypatch.setattr("trl_miner.viewing.pages.view_boxes", lambda figure: [])
+
+
 @pytest.fixture(scope="session")
 def base_model_folder(tmp_path_factory):
     """Return a copy of the embedded world's base model: the package itself must stay as it is."""

@@ -51,23 +51,10 @@ def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=
     return row | changes
 
 
-def write_credit(run: Path, rows, *, step=10, num_generations=2, schema=SCHEMA, **meta) -> Path:
+def write_credit(run: Path, rows, *, step=10, num_generations=2, **meta) -> Path:
     """Write `RUN/credit/credit_00010.parquet`, a row group per prompt, with the metadata of its batch."""
-    table = pa.Table.from_pylist(rows, schema=schema)
-    ruled = [row["advantages_before"] for row in rows if row.get("weights") is not None]
-    meta = {
-        "step": step,
-        "estimator": "miner",
-        "credit": "focal",
-        "gamma": 2.0,
-        "lambda_max": 0.0015,
-        "scale": 1.0,
-        "tau_ref": 100.0,
-        "tau_pos": float(sum(np.abs(np.asarray(one, dtype=np.float64)).sum() for one in ruled)),
-        "num_generations": num_generations,
-        "rollouts_in_batch": len(rows),
-        "rollouts_logged": len(rows),
-    } | meta
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    meta = {"step": step, "estimator": "miner", "scale": 1.0, "num_generations": num_generations} | meta
     path = Path(run) / "credit" / f"credit_{step:05d}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {b"trl_miner": json.dumps(meta).encode()}

@@ -48,10 +48,6 @@ class Hub:
         return {path: content for path, content in self.repos[repo][branch].items() if path != ".gitattributes"}
 
 
-def _git_hash(content):
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
@@ -61,8 +57,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.handle_one("GET")
-
-    do_HEAD = do_GET
 
     def do_POST(self):
         self.handle_one("POST")
@@ -76,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault == 0:
             self.close_connection = True
             return
-        body = self.body()
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if fault == "hold":
             self.hub.reached.set()
             self.hub.released.wait(60)
@@ -90,16 +84,6 @@ class Handler(BaseHTTPRequestHandler):
                     return route(self, body, *map(unquote, found.groups()))
         self.answer({"error": f"no such route: {method} {path}"}, 404)
 
-    def body(self):
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            parts = []
-            while size := int(self.rfile.readline(), 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
     def answer(self, content, status=200, **headers):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         with contextlib.suppress(ConnectionError):  # the client was killed
@@ -107,8 +91,7 @@ class Handler(BaseHTTPRequestHandler):
             for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
                 self.send_header(name.replace("_", "-"), str(value))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+            self.wfile.write(data)
 
     def missing(self, what):
         self.answer({"error": f"{what} not found"}, 404, X_Error_Code=f"{what}NotFound")
@@ -141,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.missing("Revision")
         files = self.hub.repos[repo][revision]
         self.answer(
-            [{"type": "file", "path": path, "size": len(c), "oid": _git_hash(c)} for path, c in sorted(files.items())]
+            [{"type": "file", "path": path, "size": len(c), "oid": "0" * 40} for path, c in sorted(files.items())]
         )
 
     def branch(self, body, repo, name):
@@ -153,14 +136,11 @@ class Handler(BaseHTTPRequestHandler):
     def preupload(self, body, repo, revision):
         if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
             return self.missing("Revision")
-        held = self.hub.repos[repo][revision]
         files = []
         for file in json.loads(body)["files"]:
             is_lfs = file["size"] >= LFS_FROM or file["path"].endswith(".safetensors")
-            content = held.get(file["path"])
-            oid = None if content is None else (hashlib.sha256(content).hexdigest() if is_lfs else _git_hash(content))
             mode = "lfs" if is_lfs else "regular"
-            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": None})
         self.answer({"files": files})
 
     def validate(self, body):
@@ -175,10 +155,9 @@ class Handler(BaseHTTPRequestHandler):
         objects = []
         for wanted in json.loads(body)["objects"]:
             if wanted["oid"] not in self.hub.blobs:
-                verify = {"href": f"{self.hub.url}/lfs/verify"}
                 # as a presigned address has one
                 upload = {"href": f"{self.hub.url}/lfs/{wanted['oid']}?X-Signature=signed"}
-                wanted = {**wanted, "actions": {"upload": upload, "verify": verify}}
+                wanted = {**wanted, "actions": {"upload": upload}}
             objects.append(wanted)
         self.answer({"transfer": "basic", "objects": objects})
 
@@ -187,11 +166,6 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer({"error": "another sha256"}, 400)
         self.hub.blobs[oid] = body
         self.answer({})
-
-    def verify(self, body):
-        asked = json.loads(body)
-        is_there = len(self.hub.blobs.get(asked["oid"], b"")) == asked["size"]
-        self.answer({}, 200 if is_there else 404)
 
     def commit(self, body, repo, revision):
         if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
@@ -221,7 +195,6 @@ ROUTES = [
     ("POST", rf"/api/models/{_REPO}/preupload/([^/]+)", Handler.preupload),
     ("POST", rf"/api/models/{_REPO}/commit/([^/]+)", Handler.commit),
     ("POST", rf"/{_REPO}\.git/info/lfs/objects/batch", Handler.batch),
-    ("POST", r"/lfs/verify", Handler.verify),
     ("PUT", r"/lfs/(\w+)", Handler.put),
 ]
 

@@ -15,20 +15,11 @@ LEVELS, TRAINED, SAMPLES, FINAL_SAMPLES, STEPS = 8, [1, 2, 3, 4, 5, 6], 4, 64, 6
 
 
 def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, per_log=None, **run):
-    """Write run folders `METHOD/seedK`.
+    """Write run folders `METHOD/seedK`, and return them.
 
-    Args:
-        folder: Folder of the study.
-        seeds: Number of seeds of each method.
-        problems: Number of held-out problems, of eight levels in turn.
-        moments: How often each run is scored, the first time before training.
-        logs: Number of logs of each run.
-        after: Pass@1 after training by method. None: `AFTER`.
-        per_log: Called with a log's method, seed and step; returns more entries for it.
-        run: More entries of "compared" in `training.json`.
-
-    Returns:
-        The run folders.
+    `after` is Pass@1 after training by method, by default `AFTER`. `moments` is how often each run is scored, at first
+    before training. `per_log` is called with a log's method, seed and step, and returns more entries for it. `run` are
+    more entries of "compared" in `training.json`.
     """
     found = []
     for method, rate in (after or AFTER).items():

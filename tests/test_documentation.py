@@ -108,7 +108,7 @@ EXECUTED_BY = {
     r"trl-miner compare": "tests/test_compare.py::test_the_numbers_come_from_the_runs",
     r"trl-miner recipes": "tests/test_recipe_files.py::test_a_copy_is_complete_and_overwrites_nothing",
     r"trl-miner push": "tests/test_hub.py::test_what_arrives_is_what_the_dry_run_wrote_and_no_more",
-    r"trl-miner report": "tests/test_report.py::test_a_report_says_what_is_missing_and_what_comes_next",
+    r"trl-miner report": "tests/test_report.py::test_a_report_says_what_it_wrote_and_what_comes_next",
     r"trl-miner inspect": "tests/test_inspect.py::test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out",
 }
 TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")]

@@ -73,9 +73,9 @@ def test_a_planted_effect_is_found_and_covered():
     assert np.mean([one.difference for one in found]) == pytest.approx(0.08, abs=0.003)
 
 
-@pytest.mark.parametrize("of_seeds", [0.0, 0.02, 0.05])
+@pytest.mark.parametrize("of_seeds", [0.0, 0.05])
 def test_a_null_effect_is_not_found(of_seeds):
-    # a t-test over all 500 differences as if they were independent rejects 14, 23 and 44 %
+    # a t-test over all 500 differences as if they were independent rejects 14 and 44 %
     rejected = np.mean([one.p_value < 0.05 for one in studies(1000, of_seeds=of_seeds)])
     assert 0.015 < rejected < 0.09
 

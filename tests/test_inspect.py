@@ -14,10 +14,7 @@ from browser import needs_browser, open_page
 from credit_files import SCHEMA, rollout, small_batch, write_credit
 
 from trl_miner import cli
-from trl_miner.viewing.credit import (
-    credited_tokens,
-    read_credit,
-)
+from trl_miner.viewing.credit import credited_tokens, read_credit
 from trl_miner.viewing.inspect import choose_prompts, write_inspect_page
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
@@ -35,7 +32,7 @@ def run(tmp_path):
 @contextlib.contextmanager
 def page_of(run, **options):
     """The page of a run, once it has drawn its first prompt; it must stay without errors and requests."""
-    with open_page(write_inspect_page(run), **options) as page:
+    with open_page(write_inspect_page(read_credit(run), run / "inspect.html"), **options) as page:
         page.evaluate("() => trlMinerInspect.ready")
         yield page
         page.assert_quiet()
@@ -89,18 +86,19 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
         read_credit(run)
 
 
-def test_a_page_takes_whole_prompts_up_to_its_limit_spread_over_steps_and_kinds():
-    """Prompts of two tokens in rollouts and three in text."""
+def test_a_page_takes_whole_prompts_up_to_its_limit():
+    """24 prompts of two tokens in rollouts and three in text."""
     rows = [
-        rollout(("PH", "HE", "NH")[group % 3], ["a"], [-1], step=step, group=group, index=index)
+        rollout("HE", ["a"], [-1], step=step, group=group, index=index)
         for step in range(4)
         for group in range(6)
         for index in range(2)
     ]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    rows = table.take(choose_prompts(table, 34)).to_pylist()  # 6 prompts: every kind once, of the first and last step
-    found = [(row["step"], row["kind"], row["rollout"]) for row in rows]
-    assert found == [(step, kind, index) for step in (0, 3) for kind in ("PH", "HE", "NH") for index in (0, 1)]
+    found = table.take(choose_prompts(table, 34)).to_pylist()  # 6 prompts
+    places = [(row["step"], row["group"]) for row in found]
+    assert len(places) == 12 and places[::2] == places[1::2] == sorted({*places})
+    assert len({step for step, _ in places}) > 1
     assert len(choose_prompts(table)) == len(choose_prompts(table, 120)) == 48
     assert len(choose_prompts(table, 1)) == 2  # one prompt at least
     assert {*table.take(choose_prompts(table, steps=[2, 1]))["step"].to_pylist()} == {1, 2}
@@ -121,7 +119,7 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
     out = capsys.readouterr().out
     assert str(path) in out and f"trl-miner report '{run}'" in out
     assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
-    shown = "6 of 12 recorded rollouts are shown, whole prompts spread over steps and kinds (--steps 20, at most"
+    shown = "6 of 12 recorded rollouts are shown, whole prompts by chance (--steps 20, at most"
     assert shown in notes_of(path)[0]
     assert cli.main(["inspect", str(run), "--max-tokens", "30"]) == 0
     assert re.match(
@@ -131,7 +129,6 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
         ([str(run), "--max-tokens", "0"], "--max-tokens must be at least 1: got 0"),
         ([str(run / "nowhere")], "trained with log_token_credit: 10"),
-        ([str(run), "--output", str(run / "no" / "page.html")], "must lie in a folder that exists"),
     ):
         assert cli.main(["inspect", *words]) == 2 and error in capsys.readouterr().err
 
@@ -153,24 +150,26 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
 
 
 @needs_browser
-@pytest.mark.parametrize("how", ["pointer", "keyboard"])
-def test_the_numbers_of_a_token_show(run, how):
+def test_the_numbers_of_a_token_show_by_pointer_and_by_keyboard(run):
     row = read_credit(run).table.to_pylist()[0]
+    columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
     with page_of(run) as page:
-        if how == "pointer":
-            page.hover(".card >> nth=0 >> .t >> nth=2")
-        else:
-            for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
-                page.keyboard.press(key)
         tip = page.locator("#tip")
-        exact = {name: tip.get_attribute(f"data-{name}") for name in ("token", "logp", "weight", "before", "after")}
-        assert exact["token"] == " check"
-        columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
-        for name, column in columns.items():
-            assert np.float32(exact[name]) == np.float32(row[column][2])
+
+        def assert_shown():
+            assert tip.get_attribute("data-token") == " check"
+            for name, column in columns.items():
+                assert np.float32(tip.get_attribute(f"data-{name}")) == np.float32(row[column][2])
+
+        page.hover(".card >> nth=0 >> .t >> nth=2")
+        assert_shown()
         shown = tip.inner_text().replace("\N{MINUS SIGN}", "-")
         assert f"{row['advantages'][2]:.4g}" in shown and f"{row['old_logps'][2]:.4g}" in shown
         assert f"{math.exp(row['old_logps'][2]):.4g}" in shown and "␣check" in shown
+        page.hover("h1")
+        for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
+            page.keyboard.press(key)
+        assert_shown()
 
 
 @needs_browser
@@ -203,26 +202,25 @@ def test_filters_and_search_narrow_the_list(run):
         assert list_of(page)[-1].startswith("All wrong")
 
 
+TURNS = [
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
+    "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
+    "User: The question?\n\nAssistant:",
+    "The question?",
+]
+
+
 @needs_browser
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
-        "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
-        "User: The question?\n\nAssistant:",
-        "The question?",
-    ],
-)
-def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path, prompt):
+def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path):
     rows = [
-        rollout("HE", ["a"], [-1], index=at, grpo=advantage, prompt=prompt, reward=reward)
+        rollout("HE", ["a"], [-1], group=group, index=at, grpo=advantage, prompt=prompt, reward=reward)
+        for group, prompt in enumerate(TURNS)
         for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
     ]
     write_credit(tmp_path, rows)
     with page_of(tmp_path) as page:
-        assert page.inner_text(".item .words") == "The question?"
-        titles = [f"Rollout {at}" for at in (3, 2, 0, 1)]
-        assert page.locator(".card h3").all_inner_texts() == titles
+        assert page.locator(".item .words").all_inner_texts() == ["The question?"] * 4
+        assert page.locator(".card h3").all_inner_texts() == [f"Rollout {at}" for at in (3, 2, 0, 1)]
 
 
 @needs_browser
@@ -288,7 +286,8 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     )
     write_credit(folder, [row], num_generations=1, estimator=EVIL)
     (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
-    assert "window.hacked" not in write_inspect_page(folder).read_text(encoding="utf-8")
+    page = write_inspect_page(read_credit(folder), folder / "inspect.html")
+    assert "window.hacked" not in page.read_text(encoding="utf-8")
     with page_of(folder) as page:
         assert page.inner_text("h1") == folder.name and "onerror" in page.title()
         shown = "a␀b␛[31m⟨U+202E⟩evil⟨U+200B⟩⟨U+2066⟩⟨U+009B⟩␡␍↵"
@@ -342,25 +341,25 @@ def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param([], id="no rows"),
-        pytest.param([rollout("NH", [], [], nll=None)], id="no tokens"),
-        pytest.param([rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38)], id="long, huge, NaN"),
-        pytest.param([rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0)], id="several blocks"),
-    ],
-)
-def test_unusual_records_make_a_page(tmp_path, rows):
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_unusual_records_make_a_page(tmp_path, is_empty):
+    """No tokens; a long text, huge and NaN; and a rollout of several blocks."""
+    rows = [rollout("NH", [], [], nll=None), rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38, group=1)]
+    rows += [rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0, group=2)]
+    rows = [] if is_empty else rows
     write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
-        texts = [text.replace("\n", "↵\n") or "▯" for row in rows for text in row["tokens"]]
-        assert page.locator(".t").all_text_contents() == texts
-        blocks = page.locator(".lines")
-        if blocks.count() > 1:  # the keyboard goes from one to the next
+        for row in rows:
+            texts = [text.replace("\n", "↵\n") or "▯" for text in row["tokens"]]
+            page.wait_until(f"document.querySelectorAll('.t').length === {len(texts)}")
+            assert page.locator(".t").all_text_contents() == texts
+            page.keyboard.press("j")
+        if rows:  # the keyboard goes from one block to the next
+            blocks = page.locator(".lines")
+            assert blocks.count() > 1
             blocks.nth(0).locator(".t").last.focus()
             page.keyboard.press("ArrowRight")
             assert page.evaluate("document.activeElement.dataset.i") == str(blocks.nth(0).locator(".t").count())
-        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "j"):
+        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "k"):
             page.keyboard.press(key)

@@ -1,14 +1,11 @@
 """What a report says of the prompts of a training: ledgers with known outcomes, and links to their token records."""
 
-import numpy as np
 import pytest
 from test_report import log, write_run
 
 from trl_miner.runs.history import read_run
 from trl_miner.runs.prompt_ledger import ALL_RIGHT, ALL_WRONG, MIXED, Batch, line_of, outcomes_of, read_ledger
-from trl_miner.viewing.frame import read_metrics
-from trl_miner.viewing.inputs import group_methods
-from trl_miner.viewing.prompts import prompts_picture, prompts_table, read_prompts
+from trl_miner.viewing.prompts import prompts_table, read_prompts
 
 # Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
@@ -44,23 +41,6 @@ def test_a_prompt_counts_with_its_last_visit(run):
     }
     # all right, mixed, all wrong: prompt 0 goes from the first to the second, prompt 2 from the second to the first
     assert outcomes.counts_BK.tolist() == [[1, 0, 1], [1, 1, 1], [0, 2, 1], [0, 2, 1], [1, 1, 1]]
-
-
-def test_shares_are_of_the_training_set_or_of_what_a_stream_has_shown(tmp_path, run):
-    stream = write_ledger(write_run(tmp_path / "stream", [log(1)]), rows=None)
-    own, of_stream = read_prompts([read_run(run), read_run(stream)])[0].values()
-    assert own.shares()[:, -1].tolist() == [0.2, 0.2, 0.2, 0.4]
-    assert np.allclose(of_stream.shares()[:, -1], [1 / 3, 1 / 3, 1 / 3, 0])
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("rows", "unseen"), [(5, [0.6, 0.4]), (None, [0, 0])])
-def test_prompts_are_drawn_over_the_steps(run, rows, unseen):
-    histories = [read_run(write_ledger(run, VISITS[:2], rows=rows))]
-    figure = prompts_picture(read_metrics(group_methods(histories), ()), read_prompts(histories)[0]).figure
-    assert [axes.get_title() for axes in figure.axes] == ["All right", "Mixed", "All wrong", "Unseen"]
-    x, y = figure.axes[3].get_lines()[0].get_data()
-    assert list(x) == [1, 3] and list(y) == pytest.approx(unseen)
 
 
 def test_prompts_that_were_never_solved_or_forgotten_are_counted_and_known(run):

@@ -11,11 +11,10 @@ import numpy as np
 import pandas
 import pytest
 from browser import needs_browser, open_page
-from hypothesis import given
-from hypothesis import strategies as st
 from studies import counts_of, write_study
 
 from trl_miner.cli import main
+from trl_miner.compare import Run
 from trl_miner.config import MinerGRPOConfig
 from trl_miner.methods import ESTIMATORS
 from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
@@ -23,18 +22,18 @@ from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
 from trl_miner.tables import Table, csv_of
-from trl_miner.viewing.charts import CHARTS, Chart, Panel
-from trl_miner.viewing.curves import draw_chart, draw_scores
-from trl_miner.viewing.drawing import mean_line
+from trl_miner.viewing.charts import CHARTS, Chart, Panel, charts_of
+from trl_miner.viewing.curves import draw_chart, draw_metrics, draw_scores, draw_training, keys_of, mean_line
+from trl_miner.viewing.figures import save
+from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.held_out import comparisons, scored_alike, verdicts
 from trl_miner.viewing.inputs import group_methods, is_grpo, read_inputs
-from trl_miner.viewing.notes import comparison_warnings
 from trl_miner.viewing.pages import Section, html_page
-from trl_miner.viewing.report import write_report
-from trl_miner.viewing.tables import completions_table
+from trl_miner.viewing.report import comparison_warnings, write_report
+from trl_miner.viewing.tables import methods_table
 
 PLANTED = "<script>document.title='planted'</script>"
-DRAWN = ["reward", "calibration", "dose", "overhead", "held_out"]  # each with a panel of another form
+DRAWN = ["reward", "dose", "held_out"]  # each with a panel of another form
 
 
 def log(step, reward=0.5, **more):
@@ -68,6 +67,7 @@ def write_result(folder, model="base", **settings):
         "maj@k": {k: {"mean": 0.5, "std": 0.1} for k in ("1", "2", "4")},
         "intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), part),
         "levels": {level: {"problems": 1, "pass@1": 0.5, "pass@k": 0.75} for level in ("1", "2")},
+        "level_intervals": dict.fromkeys(("1", "2"), {"pass@1": part, "pass@k": part | {"mean": 0.75}}),
     }  # fmt: skip
     one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
     (folder / "settings.json").write_text(json.dumps(known))
@@ -143,9 +143,10 @@ def test_runs_that_differ_in_their_seed_alone_are_one_method(tmp_path):
         record = {"seed": seed, "settings": {"beta": "0.0"}, "segments": [segment]}
         (run / "training.json").write_text(json.dumps(record))
     runs = read_inputs([tmp_path / name for name in "abxyz"]).runs
-    assert [run.name for run in runs[:3]] == ["a/miner/seed1", "miner/seed2", "b/miner/seed1"]
+    assert [run.name for run in runs[:3]] == [f"{tmp_path}/a/miner/seed1", "miner/seed2", f"{tmp_path}/b/miner/seed1"]
     assert [(method.label, len(method.runs)) for method in group_methods(runs)] == [
-        *(("miner, learning_rate 0.0001", 2), ("miner, learning_rate 0.0002", 1), ("x", 1), ("y", 1), ("z", 1))
+        *((f"miner ({tmp_path}/a/miner/seed1)", 2), (f"miner ({tmp_path}/b/miner/seed1)", 1)),
+        *(("x", 1), ("y", 1), ("z", 1)),
     ]
 
 
@@ -202,24 +203,17 @@ def test_plain_grpo_is_the_baseline_however_it_is_written(recipe, is_baseline):
 # pictures
 
 
-@given(
-    st.lists(st.one_of(st.floats(-1e6, 1e6, width=32), st.just(math.nan)), min_size=1, max_size=400),
-    st.sampled_from([(125, 20), (250, 12), (1000, 12), (1, 300)]),
-)
-def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(values, lines_and_columns):
-    lines, columns = lines_and_columns
-    steps = pandas.Series(range(7, 7 + len(values)), dtype=float)
-    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}), lines=lines)
-    assert len(line) <= max(2 * columns, columns + 1) and line.index.is_monotonic_increasing
-    known = np.array(values)[np.isfinite(values)]
-    if len(known):
-        assert (line["low"].min(), line["high"].max()) == (known.min(), known.max())
-        assert (line["mean"].dropna() <= line["high"].dropna() + 1e-6).all()
-    if len(values) > 2 * columns:
-        own = np.array(values)[(steps - 7) * columns // (len(values) - 1) == 0]
-        assert line["mean"].iloc[0] == pytest.approx(
-            np.nanmean(own) if np.isfinite(own).any() else math.nan, nan_ok=True
-        )
+@pytest.mark.parametrize("size", [1, 400, 401, 5003])
+def test_a_long_line_is_the_mean_and_the_extremes_of_each_column(size):
+    random, steps = np.random.default_rng(size), np.arange(7.0, 7 + size)
+    values = np.where(random.random(size) < 0.1, math.nan, random.standard_normal(size))
+    line = mean_line(pandas.DataFrame({"run": "r", "step": steps, "value": values}))
+    assert len(line) <= 400 and line.index.is_monotonic_increasing
+    assert (line["low"].min(), line["high"].max()) == (np.nanmin(values), np.nanmax(values))
+    if size > 400:
+        first = values[(steps - 7) * 200 // (size - 1) == 0]
+        found = line[["mean", "low", "high"]].iloc[0].tolist()
+        assert found == pytest.approx([np.nanmean(first), np.nanmin(first), np.nanmax(first)])
 
 
 def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_path):
@@ -233,15 +227,13 @@ def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_pat
     assert (extents.y0, extents.y1) == (0.2, 1.0)
 
 
-def test_a_chart_is_drawn_by_name_or_as_one_of_your_own():
+def test_a_chart_is_drawn_by_name_or_as_one_of_your_own(tmp_path):
     own = Chart("own", "Mine", (Panel("mine", "Mine", "apples", log=True),), "How to read it.")
-    run = RunHistory(Path("run"), "run", columns_of(log(step, mine=step) for step in (1, 2)))
+    run = write_run(tmp_path / "run", [log(step, mine=step) for step in (1, 2)])
     axes = draw_chart(own, [run]).axes[0]
     assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
     with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):
         draw_chart("rewards", run)
-    with pytest.raises(ValueError, match=r"\.png or a \.svg"):
-        draw_chart("reward", run, "picture.pdf")
     assert draw_chart("reward", run)._repr_png_()[:4] == b"\x89PNG"  # what Jupyter asks for
 
 
@@ -260,31 +252,27 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
         draw_scores("pass@k", tmp_path / "one")
 
 
-def hostile_material(tmp_path):
-    """Runs, results and completions whose every name is an attack."""
+@pytest.fixture(scope="module")
+def hostile_page(tmp_path_factory):
+    """A report of runs and results whose every name is an attack."""
+    folder = tmp_path_factory.mktemp("hostile")
     name = PLANTED.replace("/", "\u2215") + "|$x_1$\x1b"
     scores = {"before": {"pass@1": 0.4, "pass@4": 0.6}, "after": {"pass@1": 0.6, "pass@4": 0.9}}
     runs = []
     for method in (PLANTED, "_under $\\frac$"):
         for seed in (1, 2):
-            runs.append(tmp_path / name / f"run {len(runs)}")
+            runs.append(folder / name / f"run {len(runs)}")
             logs = [log(step, 0.1 * seed + step / 10, kl=0.1, **{"miner/tau_pos": 1.0}) for step in range(1, 6)]
             write_run(runs[-1], logs, scores=scores, recipe={"x": method, "model_name_or_path": PLANTED + method},
                       seed=seed, method=method)  # fmt: skip
-    (runs[0] / "completions").mkdir()
-    texts = {"prompt": [PLANTED, "[a](b)|"], "completion": [f"{PLANTED}</td></style>\x1b[31m\u202e", "\n\n# x"]}
-    frame = pandas.DataFrame({"step": 1} | texts | {"math_reward": [1.0, 0.0]})
-    frame.to_parquet(runs[0] / "completions" / "completions_00001.parquet")
-    result = write_result(tmp_path / "eval", PLANTED, style=PLANTED)
-    other = write_result(tmp_path / "eval2", runs[0])
-    return [*runs, result, other]
+    results = [write_result(folder / "eval", PLANTED, style=PLANTED), write_result(folder / "eval2", runs[0])]
+    return write_report([*runs, *results], folder / "out", quiet=True)
 
 
 @needs_browser
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 500)])
-def test_the_page_in_a_browser(tmp_path, scheme, width):
-    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
-    with open_page(page, color_scheme=scheme, viewport={"width": width, "height": 900}) as opened:
+def test_the_page_in_a_browser(hostile_page, tmp_path, scheme, width):
+    with open_page(hostile_page, color_scheme=scheme, viewport={"width": width, "height": 900}) as opened:
         opened.assert_quiet()
         assert opened.title().startswith("Report: <script>") and not opened.query_selector_all("script, img")
         assert "planted'</script>" in opened.inner_text("main")
@@ -325,21 +313,23 @@ def test_some_charts_have_numbers_of_their_own(tmp_path):
     assert [x for x, _ in lines_of(axes)] == [[4], [8]] and "optimizer" in axes.get_xlabel()
 
 
-@pytest.mark.parametrize("values", [[], [0.5], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
+@pytest.mark.parametrize("values", [[], [math.nan, "nan", None], [0.0, -1.0], [0.1, None, 0.3, None, 0.5, 0.6]])
 @pytest.mark.parametrize("name", DRAWN)
 def test_every_picture_bears_every_history(tmp_path, name, values):
-    keys = [panel.key for chart in CHARTS if chart.name == name for panel in chart.panels]
+    keys = keys_of(CHARTS)
     logs = [
         {"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
         for step, value in enumerate(values, 1)
     ]
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
     runs = [RunHistory(tmp_path / f"{s}", f"r{s}", columns_of(logs), "m", s, {"a": "1"}, scores) for s in (1, 2)]
-    axes = draw_chart(name, runs, tmp_path / "p.svg").axes[0]
+    chart = charts_of(runs)[name]
+    metrics = read_metrics(group_methods(runs), keys_of([chart]))
+    axes = save(draw_metrics(chart, metrics), tmp_path / "p.svg").axes[0]
     ElementTree.parse(tmp_path / "p.svg")
     assert 1000 < (tmp_path / "p.svg").stat().st_size < 300_000
     if name == "reward" and len(values) == 6:  # lone points are seen
-        assert set(axes.get_lines()[0].get_markevery()) >= {0, 2}
+        assert axes.get_lines()[0].get_marker() == "o"
 
 
 # the report
@@ -349,19 +339,16 @@ def verdicts_of(folders):
     inputs = read_inputs(folders)
     methods = group_methods(inputs.runs)
     scored = scored_alike(methods)
-    return verdicts(methods, scored, comparisons(scored), len(inputs.results))
+    return verdicts(methods, scored, comparisons(scored))
 
 
-@pytest.mark.parametrize(
-    ("seeds", "says", "others"),
-    [(2, "better (2 seeds)", ""), (1, "of problems: no verdict from one seed", "no verdict from one seed.")],
-)
-def test_a_report_leads_with_its_verdict(tmp_path, seeds, says, others):
+@pytest.mark.parametrize(("seeds", "says"), [(2, "better (2 seeds)"), (1, "of problems: no verdict from one seed")])
+def test_a_report_leads_with_its_verdict(undrawn, tmp_path, seeds, says):
     """Planted: .75 and .60 on the trained levels. One seed shows that too, on its problems, and is no verdict."""
     folders = write_study(tmp_path / "study", seeds=seeds, problems=40)
     first, *_, last = verdicts_of(folders)
     assert re.match(r"miner against grpo, Pass@1 on trained levels .*: \+1\d\.\d\d points, .*", first)
-    assert first.endswith(f"{says}.") and last.startswith("1 other method against grpo: ") and last.endswith(others)
+    assert first.endswith(f"{says}.") and last == "1 other method against grpo: in the tables below."
     report = write_report(folders, tmp_path / "out", quiet=True).with_name("report.md").read_text()
     assert report.index(first.partition(":")[0]) < report.index("## Held-out problems") < report.index("## Tables")
     assert "| advantage_estimator |" in report
@@ -377,54 +364,30 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
     for folders, said in (
         ([run], "miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."),
         ([other], "No verdict: no run was scored on held-out problems before and after. Set held_out."),
-        (
-            [another, other],
-            "No verdict: no finished run counted its right answers to held-out problems. Set held_out.",
+        *(
+            (
+                runs,
+                "No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out problems.",
+            )
+            for runs in ([another, other], study[1:])
         ),
-        (study[1:], "No verdict: none of these runs is plain GRPO. Add some, with the same seeds."),
     ):
         assert verdicts_of(folders) == [said]
 
 
-def test_completions_to_read_are_conversations_too_with_each_reward(tmp_path):
-    run = write_run(tmp_path / "run", [log(1)])
-    question = [{"type": "image"}, {"type": "text", "text": "1+1?"}]
-    prompt = [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]
-    prompt += [{"role": "user", "content": question}]
-    calls = [{"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]
-    turns = [{"role": "assistant", "content": None, "tool_calls": calls}, {"role": "assistant", "content": "So 2"}]
-    short = [{"role": "assistant", "content": "3?"}]
-    rows = {"step": 2, "prompt": [prompt] * 2, "completion": [turns, short], "form": [0.5, 1.0]}
-    (run / "completions").mkdir()
-    frame = pandas.DataFrame(rows | {"math_reward": [1.0, None], "gold": ["2", "2"]})
-    frame.to_parquet(run / "completions" / "completions_00002.parquet")  # as TRL writes them
-    (run / "completions" / "completions_00003.parquet").write_bytes(b"PAR1")
-    table, (note,) = completions_table(read_run(run))
-    assert table.title == "Some rollouts of step 2 of run" and table.header[3:] == ["form", "math_reward"]
-    said = 'assistant: {"name": "add", "arguments": {"a": 1}}↵ assistant: So 2'
-    assert table.rows == [["1", "[image]1+1?", said, "0.5", "1"], ["2", "[image]1+1?", "3?", "1", "unscorable"]]
-    assert "completions_00003.parquet" in note
-
-
-def test_a_report_says_what_is_missing_and_what_comes_next(tmp_path, capsys):
+def test_a_report_says_what_it_wrote_and_what_comes_next(undrawn, tmp_path, capsys):
     run = write_run(tmp_path / "run", [log(1, kl=0.1), log(2, 0.75)], planned=9)
     (run / "config.json").write_text("{}")
     (run / "training.json").write_text(json.dumps({"settings": {"advantage_estimator": "miner"}}))
     assert main(["report", str(run)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
-    text = (run / "report" / "report.md").read_text()
-    for option in ("log_completions: true", "held_out", "log_token_credit: 10"):
-        assert option in text.split("## Not recorded")[1]
-    assert "run is not finished: 2 of 9 steps." in text and (run / "report" / "figures" / "kl.svg").is_file()
+    assert "run is not finished: 2 of 9 steps." in (run / "report" / "report.md").read_text()
     table = pandas.read_csv(run / "report" / "tables.csv").set_index(["table", "row", "column"])
-    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.500 → 0.750"
-    write_run(run, [log(1)])
-    write_report([run], quiet=True)
-    assert not (run / "report" / "figures" / "kl.svg").exists()
+    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.5 → 0.75"
 
 
-def test_runs_and_results_that_were_not_measured_alike_are_warned_of(tmp_path):
+def test_runs_and_results_that_were_not_measured_alike_are_warned_of(undrawn, tmp_path):
     scores = {"before": {"pass@1": 0.5, "pass@4": 0.5}}
     write_run(tmp_path / "a" / "seed1", [log(1)], scores=scores, recipe={"temperature": 1.0, "score_samples": 4})
     write_run(tmp_path / "b" / "seed1", [log(1)], scores={"before": {"pass@1": 0.5, "pass@8": 1}}, recipe={})
@@ -436,7 +399,7 @@ def test_runs_and_results_that_were_not_measured_alike_are_warned_of(tmp_path):
         read_inputs([tmp_path / "a" / "seed1", tmp_path / "b" / "seed1", one, two])
     )
     first_words = [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in of_runs]
-    assert first_words == ["temperature", "score_samples", "K"]
+    assert first_words == ["temperature", "score_samples"]
     assert of_results.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
     page = write_report([one, two], tmp_path / "out", quiet=True)
     assert all("temperature 0.7 and 1.0" in path.read_text() for path in (page, page.with_name("report.md")))
@@ -453,11 +416,83 @@ def test_a_table_is_the_same_as_markdown_page_and_csv():
     assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
 
 
-def test_every_picture_of_a_report_is_whole(tmp_path):
-    page = write_report(hostile_material(tmp_path), tmp_path / "out", quiet=True)
+def test_every_picture_of_a_report_is_whole(hostile_page):
+    page = hostile_page
     linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", page.with_name("report.md").read_text())
     assert len(linked) == page.read_text().count("<figure")
     for name in linked:
         ElementTree.parse(page.parent / name)
         assert 1000 < (page.parent / name).stat().st_size < 300_000
     assert not [path for path in page.parent.rglob(".*")]
+
+
+# the table of a comparison, and the picture on a model card
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"groups/ph": 0.25, "groups/he": 0.5, "rollouts/grpo": 0.5, "rollouts/used": 0.6}]
+)
+def test_a_run_becomes_a_picture(tmp_path, more):
+    state = tmp_path / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": []}))
+    with pytest.raises(ValueError, match="no logged training step"):
+        draw_training(tmp_path)
+    logs = [{"step": step, "reward": 0.5 + step / 100} | more for step in range(1, 5)]
+    state.write_text(json.dumps({"log_history": [*logs, {"step": 4, "train_loss": 0.0}]}))
+    path = draw_training(tmp_path)
+    assert path == tmp_path / "training.png" and path.read_bytes()[:4] == b"\x89PNG"
+
+
+def run_of(*passes, totals=(800, 400), estimator="ucas"):
+    """A run of 60 optimizer steps, two per generation batch, scored before, after 20 and 40, and after training."""
+    logs = [{"step": 20, "reward": 1.0, "step_time": 0.5}, {"step": 60, "reward": 1.0, "step_time": 1.5}]
+    if totals:
+        logs[0] |= {"rollouts/generated_total": 100.0, "rollouts/used_total": 1.0}
+        logs[1] |= {"rollouts/generated_total": float(totals[0]), "rollouts/used_total": float(totals[1])}
+    scores = {20.0 * at: {"pass@1": p, "pass@8": min(1.0, p + 0.1)} for at, p in enumerate(passes)}
+    settings = {"advantage_estimator": estimator}
+    return RunHistory(Path("run"), "run", columns_of(logs), "m", settings=settings, scores=scores, per_step=2)
+
+
+def cells_of(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.markdown().splitlines()[2:6]]
+
+
+def test_steps_count_to_the_best_mean_of_grpo():
+    runs = {
+        # means of grpo: .5, .6, .8, .7 -> the mark is .8, at step 20; only seed 1 reaches it there, seed 2 never does
+        "grpo": [run_of(*passes, estimator="grpo") for passes in ((0.5, 0.7, 0.9, 0.7), (0.5, 0.5, 0.7, 0.7))],
+        # 10 and 30: mean 20, sample standard deviation sqrt(10^2 + 10^2) = 14.14
+        "miner": [run_of(0.5, 0.85, 0.7, 0.9, totals=(800, 600)), run_of(0.5, 0.5, 0.75, 0.8, totals=(1000, 700))],
+        "ucas": [run_of(0.5, 0.5, 0.5, 0.5, totals=None), None],
+    }
+    table = methods_table(runs | {"dapo": [None, None]})
+    # pass@1 .9 and .8: mean .85, std .1 / sqrt(2) = .071; rollouts 800 and 1000: std 141; shares .75 and .7: std .035
+    # (0.5 + 1.5) / 2 = 1 s for an optimizer step; two of them are a step
+    assert cells_of(table) == [
+        ["grpo", "2", "0.700 ± 0.000", "0.800 ± 0.000", "20 (1 of 2)", "2.00 ± 0.00", "800 ± 0", "50.0% ± 0.0%"],
+        ["miner", "2", "0.850 ± 0.071", "0.950 ± 0.071", "20 ± 14", "2.00 ± 0.00", "900 ± 141", "72.5% ± 3.5%"],
+        ["ucas", "1 of 2", "0.500", "0.600", "not reached (0 of 1)", "2.00", "n/a", "n/a"],
+        ["dapo", "0 of 2", *["n/a"] * 6],
+    ]
+    assert len({len(line) for line in table.markdown().splitlines()[:6]}) == 1  # a terminal shows the columns, too
+    assert (
+        "GRPO's best Pass@1: 0.800, the best mean over the runs of grpo at a scored step (step 20)" in table.notes[1]
+    )
+    table = methods_table({"grpo": [None], "ucas": [run_of(0.5, 0.7, 0.9, 0.7)]})
+    assert [row[4] for row in table.rows] == ["n/a", "n/a"] and "no finished run is plain GRPO" in table.notes[1]
+
+
+def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished(tmp_path):
+    state, compared = tmp_path / "trainer_state.json", {"method": "m", "seed": 1, "optimizer_steps_per_step": 2}
+    (tmp_path / "training.json").write_text(json.dumps({"compared": compared}))
+    state.write_text(json.dumps({"global_step": 6, "log_history": [{"step": 6, "reward": 1.0}]}))
+    for moments, is_finished in ((["before"], False), (["before", "after"], True)):
+        scores = {moment: {"pass@1": 0.5} for moment in moments}
+        (tmp_path / "held_out.json").write_text(json.dumps(counts_of(scores, 6)))
+        found = Run(tmp_path, tmp_path, {}).result()
+        assert (found is not None) == is_finished
+    assert list(found.scores) == [0, 6] and found.per_step == 2
+    (tmp_path / "checkpoint-6").mkdir()  # killed after the scores, before the end
+    state.rename(tmp_path / "checkpoint-6" / "trainer_state.json")
+    assert Run(tmp_path, tmp_path, {}).result() is None

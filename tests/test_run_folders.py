@@ -18,9 +18,13 @@ from trl_miner.runs.checkpoints import newest
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs
+<<<<<<< HEAD
 from trl_miner.runs.trainer_state import columns_of, last_step
 from trl_miner.viewing.inputs import read_inputs
 from trl_miner.viewing.tables import completions_files
+=======
+from trl_miner.runs.trainer_state import last_step, read_log
+>>>>>>> view
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
@@ -78,7 +82,7 @@ def test_token_records_and_completions_are_read():
     credit = token_credit.read_credit(RUN)
     assert credit.methods == ("MINER",) and credit.notes == () and sorted(credit.metas) == [2, 4]
     assert credit.table.num_rows == 24 and credit.metas[4]["gamma"] == 2.0
-    tables = [read_parquet(path) for path in completions_files(RUN)]
+    tables = [read_parquet(path) for path in (RUN / "completions").glob("*.parquet")]
     assert len(tables) == 4 and all(note is None and table.num_rows == 32 for table, note in tables)
 
 
@@ -98,14 +102,24 @@ def test_runs_are_collected_as_they_were(folders):
 # The commands
 
 
+<<<<<<< HEAD
 def test_the_commands_take_the_folders(folders, capsys):
+=======
+def test_every_command_takes_the_folders(undrawn, folders, capsys):
+>>>>>>> view
     run, compared, evaluated = (str(folders / name) for name in ("run", "compare", "eval"))
     before = json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"]
     assert main(["score", evaluated, "--quiet"]) == 0
     assert json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"] == before
+<<<<<<< HEAD
     inputs = read_inputs([run, compared, evaluated])
     assert [one.name for one in inputs.runs] == ["run", "grpo/seed1", "miner/seed1"]
     assert [*inputs.results[0].benchmarks] == ["arithmetic"]
+=======
+    assert main(["report", run, compared, evaluated, "--output", str(folders / "report"), "--quiet"]) == 0
+    text = (folders / "report" / "report.md").read_text()
+    assert "miner/seed1" in text and "## Evaluation" in text and "## Held-out problems" in text
+>>>>>>> view
     assert main(["inspect", run, "--quiet"]) == 0
     dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0

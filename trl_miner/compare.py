@@ -16,8 +16,13 @@ from typing import Any
 
 from .launching.local import STARTER, parse_launch
 from .launching.process import GuardedProcess
+<<<<<<< HEAD
 from .launching.signals import collect_signals, how_it_ended
 from .progress import Progress, duration, finish
+=======
+from .launching.signals import collect_signals, how_it_ended, signal_name
+from .progress import duration, finish
+>>>>>>> view
 from .recipe_files import find_recipe
 from .redaction import learn, redact
 from .runs.files import read_yaml, write_whole
@@ -35,11 +40,6 @@ HELD_OUT = 200  # held-out problems for a recipe that scores none
 SCORED_POINTS = 10  # about this many scores per run
 _STEPS_UNKNOWN = 20  # steps between two scores of a recipe that counts epochs, whose length is not known yet
 _TABLE = "comparison.md"
-_GRACE_SECONDS = 30.0  # from a signal to SIGKILL: torch's launcher needs a few seconds to end its workers
-
-
-class Stopped(Exception):  # noqa: N818
-    """A signal, its argument, asked the comparison to end."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,6 @@ class Run:
     folder: Path
     recipe: Path
     settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome
-
-    @property
-    def name(self) -> str:
-        return f"{self.settings['method']} seed {self.settings['seed']}"
 
     @property
     def command(self) -> list[str]:
@@ -92,6 +88,7 @@ def compare(
     paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
+<<<<<<< HEAD
     try:
         with collect_signals() as received, lock_folder(output):
             with Progress("reading the recipes", unit="", leave=False):
@@ -114,28 +111,45 @@ def compare(
         name = signal.Signals(stopped.args[0]).name
         print(f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.", file=sys.stderr)
         return 128 + int(stopped.args[0])
+=======
+    with collect_signals() as received, lock_folder(output):
+        facts = [read_facts(path, options, steps) for path in paths]
+        learn(facts)  # so that no log shows them
+        runs = [
+            Run(run_folder(output, own["method"], seed), path, {**own, "seed": seed})
+            for seed in seeds
+            for path, own in zip(paths, facts, strict=True)
+        ]
+        for run in runs:
+            check_folder(run)
+        try:
+            succeeded = _train_all(runs, received, jobs)
+        finally:
+            collect_runs(output)  # of a comparison that is stopped, too
+        if received:
+            stopped = f"trl-miner compare: stopped by {signal_name(received[0])}. Run the same command to continue."
+            print(f"\n{stopped}", file=sys.stderr)
+            return 128 + received[0]
+        _write_table(runs, output)
+        return 0 if succeeded else 1
+>>>>>>> view
 
 
 def _check_call(
     paths: Sequence[Path], seeds: Sequence[int], steps: int | None, options: Sequence[str], jobs: int
 ) -> None:
     """Check what can be checked without reading a recipe."""
-    if jobs < 1:
-        raise ValueError(f"--jobs must be at least 1: got {jobs}. It is the number of runs at a time.")
+    if jobs < 1 or (steps is not None and steps < 1):
+        raise ValueError(f"--jobs and --steps must be at least 1: got {jobs} and {steps}.")
     if not seeds or min(seeds) < 1:
         raise ValueError(f"seeds must be numbers of at least 1: got {[*seeds]}. 3 is short for [1, 2, 3].")
-    if steps is not None and steps < 1:
-        raise ValueError(f"--steps must be at least 1: got {steps}. Leave it out for the recipes' own lengths.")
     stems = [path.stem for path in paths]
     if not stems or len({*stems}) < len(stems):
         raise ValueError(f"--recipes must be files whose names, those of the methods, differ: got {stems}.")
     own = {"config", "output_dir", "seed", "resume_from_checkpoint"} | ({"max_steps"} if steps else set())
-    for option in options:
-        name = option.lstrip("-").partition("=")[0].replace("-", "_")
-        if option.startswith("--") and name in own:
-            raise ValueError(
-                f"--{name} is set by compare for every run. Give --recipes, --seeds, --steps and --output."
-            )
+    names = [option[2:].partition("=")[0].replace("-", "_") for option in options if option.startswith("--")]
+    if given := own & {*names}:
+        raise ValueError(f"--{min(given)} is set by compare. Give --recipes, --seeds, --steps and --output.")
 
 
 def read_facts(path: Path, options: Sequence[str], steps: int | None = None) -> dict[str, Any]:
@@ -156,81 +170,66 @@ def read_facts(path: Path, options: Sequence[str], steps: int | None = None) -> 
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     if not args.held_out:
         raise ValueError("held_out must be at least 1 to compare: got 0. Leave it out for a default.")
-    per_step = _steps_per_generation(settings, _num_processes([*words, *options]))
-    max_steps = settings.max_steps if steps is None else round(steps * per_step)
-    options = [*options, *(["--max_steps", str(max_steps)] if steps is not None else [])]
+    per_step = _steps_per_generation(settings, [*words, *options])
+    max_steps = settings.max_steps
+    if steps is not None:
+        max_steps = round(steps * per_step)
+        options = [*options, "--max_steps", str(max_steps)]
     if not args.score_steps:
-        options = ["--score_steps", str(_score_steps(max_steps, per_step)), *options]
+        generations = max_steps / per_step / SCORED_POINTS if max_steps > 0 else _STEPS_UNKNOWN
+        options = ["--score_steps", str(max(1, round(max(1, round(generations)) * per_step))), *options]
     return {"method": path.stem, "recipe": recipe, "options": options}
 
 
-def _num_processes(words: list[str]) -> int:
+def _steps_per_generation(settings: Any, words: list[str]) -> float:
+    """Return the optimizer steps per generation batch, as the configuration will derive it from these settings."""
     import torch
 
     launch = parse_launch(words)
     config = read_yaml(Path(launch.config_file)) if launch.config_file else {}
-    return int(launch.num_processes or config.get("num_processes") or torch.accelerator.device_count() or 1)
-
-
-def _steps_per_generation(settings: Any, num_processes: int) -> float:
-    """Return the optimizer steps per generation batch, as the configuration will derive it on these processes."""
-    together = settings.per_device_train_batch_size * num_processes
+    processes = int(launch.num_processes or config.get("num_processes") or torch.accelerator.device_count() or 1)
+    together = settings.per_device_train_batch_size * processes
     optimizer = settings.optimizer_batch_size or together * settings.gradient_accumulation_steps
     generation = settings.generation_batch_size or together * (settings.steps_per_generation or 0) or optimizer
     return float(generation * settings.num_iterations / optimizer)
 
 
-def _score_steps(max_steps: int, per_step: float) -> int:
-    """Return the optimizer steps between two scores, a multiple of a generation batch's."""
-    steps = max_steps / per_step / SCORED_POINTS if max_steps > 0 else _STEPS_UNKNOWN
-    return max(1, round(max(1, round(steps)) * per_step))
-
-
 def check_folder(run: Run) -> None:
     """Raise ValueError if the run's folder holds something else, which must not be overwritten."""
-    advice = "Give another --output, or delete that folder."
     if known := read_compared(run.folder):
-        if difference := _difference(known, redact(run.settings)):
-            raise ValueError(
-                f"{run.folder} must be empty or hold the same run: it holds one with other settings, {difference}. "
-                f"{advice}"
-            )
+        before, after = (
+            {"options": one.get("options"), "seed": one.get("seed"), **(one.get("recipe") or {})}
+            for one in (known, redact(run.settings))
+        )
+        if names := sorted(name for name in before | after if before.get(name) != after.get(name)):
+            other = "; ".join(f"{name} is {before.get(name)!r}, wanted {after.get(name)!r}" for name in names)
+            raise ValueError(f"{run.folder} holds another run: {other}. Give another --output, or delete that folder.")
         with lock_folder(run.folder, TRAINING_LOCK):  # a comparison that was killed may have left it behind
             pass
     elif run.folder.is_dir() and any(not entry.name.startswith(".") for entry in run.folder.iterdir()):
-        raise ValueError(f"{run.folder} must be empty or hold a run of compare: it holds other files. {advice}")
-
-
-def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Return which settings differ, and how; empty: none does."""
-    before, after = (
-        {"options": " ".join(map(str, one.get("options") or [])), "seed": one.get("seed"), **(one.get("recipe") or {})}
-        for one in (known, wanted)
-    )
-    keys = sorted(key for key in before | after if before.get(key) != after.get(key))
-    return "; ".join(f"{key} is {before.get(key)!r}, wanted {after.get(key)!r}" for key in keys)
+        raise ValueError(f"{run.folder} holds other files than a run of compare. Give another --output, or delete it.")
 
 
 def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
     """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether all succeeded.
 
-    Raises `Stopped` after a signal in `received`. Their guards end the runs if this process ends.
+    After a signal in `received` it starts no more. Their guards end the runs if this process ends.
     """
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
-    progress = Progress("training", len(runs), unit="runs", leave=False)
 
     def train(number: int, run: Run) -> bool:
-        _check_signals(received)
         result, how = run.result(), "finished before"
-        if result is None:
+        if result is None and not received:
             result, how = _train(run, received, env)
-        passed = "" if result is None else f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
-        print(f"[{number}/{len(runs)}] {run.name}: {passed}{how}", flush=True)
-        progress.advance()
+        if not received:
+            name, passed = f"{run.settings['method']} seed {run.settings['seed']}", ""
+            if result is not None:
+                passed = f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
+            print(f"[{number}/{len(runs)}] {name}: {passed}{how}", flush=True)
         return result is not None
 
-    with progress, ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         try:
             return all([done.result() for done in [pool.submit(train, *one) for one in enumerate(runs, 1)]])
         finally:
@@ -242,14 +241,13 @@ def _train(run: Run, received: Sequence[int], env: dict[str, str]) -> tuple[RunH
     """Train a run. Return its result, if it has one, and how long it took or how it ended."""
     write_compared(run.folder, run.settings)
     log, start = run.folder / "log.txt", time.monotonic()
-    process = GuardedProcess("run", run.command, env, log, live=False, grace=_GRACE_SECONDS)
+    process = GuardedProcess("run", run.command, env, log, live=False)
     process.start()
     try:
         while process.is_running and not received:
             time.sleep(0.1)
     finally:
         process.end()
-    _check_signals(received)
     result = run.result()
     if process.exit_code or result is None:
         how = how_it_ended(process.exit_code) if process.exit_code else "without a result"
@@ -257,19 +255,12 @@ def _train(run: Run, received: Sequence[int], env: dict[str, str]) -> tuple[RunH
     return result, duration(time.monotonic() - start)
 
 
-def _check_signals(received: Sequence[int]) -> None:
-    """Raise `Stopped` if a signal has arrived, so that nothing more is started."""
-    if received:
-        raise Stopped(received[0])
-
-
-def _write_table(runs: Sequence[Run], output: Path, num_seeds: int) -> None:
+def _write_table(runs: Sequence[Run], output: Path) -> None:
     """Write and print the table of the runs."""
-    results: dict[str, list[RunHistory]] = {run.settings["method"]: [] for run in runs}
+    results: dict[str, list[RunHistory | None]] = {}
     for run in runs:
-        if (result := run.result()) is not None:
-            results[run.settings["method"]].append(result)
-    table = methods_table(results, dict.fromkeys(results, num_seeds)).markdown()
+        results.setdefault(run.settings["method"], []).append(run.result())
+    table = methods_table(results).markdown()
     write_whole(output / _TABLE, table)
     print("\n" + table, end="", flush=True)
     written = [path for path in (output / _TABLE, output / RUNS) if path.is_file()]

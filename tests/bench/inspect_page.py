@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from browser import open_page
 from credit_files import SCHEMA
 
+from trl_miner.viewing.credit import read_credit
 from trl_miner.viewing.inspect import MOST_TOKENS, write_inspect_page
 
 GENERATIONS, VOCABULARY = 8, 50_000
@@ -74,7 +75,7 @@ def measure(run, rounds):
     writing = []
     for _ in range(rounds):
         start = time.perf_counter()
-        path = write_inspect_page(run)
+        path = write_inspect_page(read_credit(run), run / "inspect.html")
         writing.append(time.perf_counter() - start)
     opening, showing, searching = [], [], []
     with open_page(path) as page:

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
         "--max-tokens", type=int, metavar="N",
-        help="show whole prompts of at most N tokens together, spread over steps and kinds (default: 1500000)",
+        help="show whole prompts of at most N tokens together, chosen at random (default: 1500000)",
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
     option("--open", action="store_true", help="open the page in a browser")
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     credit = read_credit(args.folder, quiet=False)
     for note in credit.notes:
         print(f"trl-miner inspect: {note}", file=sys.stderr)
-    output = Path(args.output) if args.output else Path(args.folder) / "inspect.html"
+    output = args.output or Path(args.folder) / "inspect.html"
     most = MOST_TOKENS if args.max_tokens is None else args.max_tokens
     path = write_inspect_page(credit, output, max_tokens=most, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))

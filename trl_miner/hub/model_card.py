@@ -7,18 +7,17 @@ folder has beside that stays: TRL's citations and badges, and the metadata and s
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..redaction import redact
+from ..runs.held_out import AFTER
+from ..runs.models import ADAPTER
 from ..runs.settings import sentences
-from ..runs.training_record import HUB_ID, papers_of, read_run_record, run_record
+from ..runs.training_record import HUB_ID, papers_of, read_run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult
-
     from ..config import MinerGRPOConfig
 
 TEMPLATE = Path(__file__).with_name("card.jinja")
@@ -31,45 +30,36 @@ _CHAT = '[{"role": "user", "content": "Compute 12 + 7 - 5."}]'
 _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training prompts'
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """The facts that a card shows."""
-
-    record: Mapping[str, Any]  # content of training.json
-    evaluation: Mapping[str, Mapping[str, float]]  # in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}
-    model_name: str  # a repository on the Hub, or the last name of a folder
-    moment: str = "after"  # of these weights, in `evaluation`
-    benchmarks: Mapping[str, Any] | None = None  # of a scores.json
-    is_adapter: bool = False
-    has_picture: bool = False
-
-
-def describe_run(
-    card: str,
-    *,
-    base_model: str | None,
-    args: "MinerGRPOConfig",
-    evaluation: Mapping[str, Mapping[str, float]],
-    is_chat: bool,
-) -> str:
-    """Return the card of a run that has just ended, from TRL's; `is_chat`: its prompts are conversations."""
+def describe_run(card: str, args: "MinerGRPOConfig", evaluation: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the card of a run that has just ended, from TRL's."""
     folder = Path(args.output_dir)
-    record = read_run_record(folder) or run_record(args, base_model=base_model, dataset=None, held_out=None)
-    hub_model_id = args.hub_model_id if args.push_to_hub else None
-    facts = RunFacts(
-        record={**record, "is_chat": is_chat},
-        evaluation=evaluation,
-        model_name=hub_model_id or folder.resolve().name,
-        is_adapter=(folder / "adapter_config.json").is_file(),
-        has_picture=(folder / PICTURE).is_file(),
-    )
-    return complete_card(card, facts)
+    name = (args.hub_model_id if args.push_to_hub else None) or folder.resolve().name
+    return complete_card(card, folder, read_run_record(folder) or {}, name=name, evaluation=evaluation)
 
 
-def complete_card(card: str, facts: RunFacts) -> str:
+def complete_card(
+    card: str,
+    folder: Path,
+    record: Mapping[str, Any],
+    *,
+    name: str,
+    evaluation: Mapping[str, Mapping[str, float]],
+    moment: str = AFTER,
+    benchmarks: Mapping[str, Any] | None = None,
+) -> str:
     """Return the card of a run, with the further metadata, sections and badges of the `card` that it has already.
 
-    Raises ValueError if the metadata of `card` cannot be read.
+    Args:
+        card: The text of a card.
+        folder: Of the model, with its picture if there is one.
+        record: Content of `training.json`; it may be empty.
+        name: A repository on the Hub, or the last name of a folder.
+        evaluation: Scores in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}.
+        moment: Of these weights, in `evaluation`.
+        benchmarks: Of a `scores.json`.
+
+    Raises:
+        ValueError: The metadata of `card` cannot be read.
     """
     import yaml
     from huggingface_hub import ModelCard
@@ -80,19 +70,21 @@ def complete_card(card: str, facts: RunFacts) -> str:
         raise ValueError(
             f"The metadata of the run's README.md must be YAML: {one_line(error, 200)}. Repair it, or delete the file."
         ) from error
-    record, data = facts.record, _metadata(earlier.data, facts)
+    data: Any = earlier.data
+    benchmarks = benchmarks or {}
+    _set_metadata(data, record, (folder / ADAPTER).is_file())
     dataset = record.get("dataset") or {"name": (data.datasets or [""])[0], "hub": True}
     settings, versions = record.get("settings") or {}, dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
         versions["trl_miner"] += f" (git {record['git']})"
-    moments = {moment: scores for moment, scores in facts.evaluation.items() if not moment.startswith("step ")}
+    moments = {name: scores for name, scores in evaluation.items() if name == moment or not name.startswith("step ")}
     metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
     sections = re.split(r"^(?=## )", earlier.text, flags=re.MULTILINE)[1:]
     shown = ModelCard.from_template(
         data,
         template_path=str(TEMPLATE),
-        title=for_markdown(facts.model_name),
-        model=json.dumps(facts.model_name),
+        title=for_markdown(name),
+        model=json.dumps(name),
         base=_link(record.get("base_model")) or "a model made in code",
         dataset=_link(dataset, "datasets/") if dataset["name"] else "",
         prompt=_CHAT if record.get("is_chat") else _TEXT,
@@ -101,21 +93,21 @@ def complete_card(card: str, facts: RunFacts) -> str:
         papers=[(for_markdown(label), arxiv) for label, arxiv in papers_of(record)],
         settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
         changes=map(for_markdown, sentences(record.get("segments") or ())),
-        has_picture=facts.has_picture,
+        has_picture=(folder / PICTURE).is_file(),
         moments=[for_markdown(moment.capitalize()) for moment in moments],
         scores=[[metric, *(_share(scores.get(metric)) for scores in moments.values())] for metric in metrics],
-        benchmarks=[_benchmark_row(result) for result in (facts.benchmarks or {}).values()],
+        benchmarks=[_benchmark_row(result) for result in benchmarks.values()],
         versions=[(for_markdown(name), for_markdown(text)) for name, text in versions.items()],
         sections="".join(one for one in sections if one[3:].partition("\n")[0].strip() not in SECTIONS).strip(),
     )
     return redact(str(shown))
 
 
-def _metadata(data: Any, facts: RunFacts) -> Any:
-    """Return the metadata that a card had, with what is known of the run."""
-    record = facts.record
-    data.pop("licence", None)  # a slip in TRL's template
-    data["model_name"] = one_line(facts.model_name.rpartition("/")[2])
+def _set_metadata(data: Any, record: Mapping[str, Any], is_adapter: bool) -> None:
+    """Put what is known of the run into the metadata that a card had."""
+    for name in ("licence", "model_name"):  # a slip in TRL's template; the name of a folder
+        data.pop(name, None)
+    data["eval_results"] = None  # of an earlier card
     data["pipeline_tag"] = "text-generation"
     # PEFT writes the folder of a base model, and TRL takes any data set for a Hub id.
     base, dataset, datasets = record.get("base_model"), record.get("dataset"), data.get("datasets")
@@ -123,14 +115,12 @@ def _metadata(data: Any, facts: RunFacts) -> Any:
     data["datasets"] = [datasets] if isinstance(datasets, str) else datasets if isinstance(datasets, list) else None
     if dataset:
         data["datasets"] = [dataset["name"]] if _is_on_hub(dataset) else None
-    if facts.is_adapter:
+    if is_adapter:
         data["library_name"] = "peft"
         data["base_model_relation"] = "adapter" if data["base_model"] else None
     papers = {f"arxiv:{arxiv}" for _, arxiv in papers_of(record) if arxiv}
     tags = {tag for tag in map(str, data.get("tags") or ()) if not tag.startswith("base_model:")}  # PEFT's: a folder
     data["tags"] = sorted(tags | papers)
-    data["eval_results"] = _eval_results(facts) or None
-    return data
 
 
 def _link(named: Mapping[str, Any] | None, kind: str = "") -> str:
@@ -148,37 +138,6 @@ def _is_on_hub(named: Mapping[str, Any]) -> bool:
 def _benchmark_row(result: Mapping[str, Any]) -> list[str]:
     means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
     return [*(for_markdown(result[name]) for name in ("title", "problems", "samples", "k")), *means]
-
-
-def _eval_results(facts: RunFacts) -> "list[EvalResult]":
-    """Return the `model-index`: the scores of exactly these weights, as shares."""
-    from huggingface_hub import EvalResult
-
-    held_out = facts.record.get("held_out") or facts.record.get("dataset") or {"name": "held-out problems"}
-    name, scores = held_out["name"], facts.evaluation.get(facts.moment, {})
-    results = [(metric, value, name.replace(" ", "-"), f"{name} (held out)") for metric, value in scores.items()]
-    for name, one in (facts.benchmarks or {}).items():
-        source = one.get("source") or {}
-        place = source.get("hub") or source.get("built_in") or name
-        # Pass@K is Pass@1 where K is 1
-        metrics = {metric.replace("k", str(one["k"])): metric for metric in ("pass@1", "pass@k", "maj@k")}
-        results += [
-            (shown, one["intervals"][metric]["mean"], place, one["title"]) for shown, metric in metrics.items()
-        ]
-    is_on_hub = "/" in facts.model_name
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=dataset,
-            dataset_name=title,
-            metric_type=metric,
-            metric_name=metric.capitalize(),
-            metric_value=value,
-            source_name="trl_miner" if is_on_hub else None,
-            source_url=f"https://huggingface.co/{facts.model_name}" if is_on_hub else None,
-        )
-        for metric, value, dataset, title in results
-    ]
 
 
 def _share(value: float | None) -> str:

@@ -66,13 +66,10 @@ def push_checkpoint(trainer: Any, checkpoint: str) -> None:
     from huggingface_hub import HfApi
     from transformers.utils.hub import PushInProgress
 
-    args = trainer.args
+    args, earlier = trainer.args, getattr(trainer, "push_in_progress", None)
     strategy = getattr(args.hub_strategy, "value", args.hub_strategy)
-    if not trainer.is_world_process_zero() or strategy == "end":
-        return
-    earlier = trainer.push_in_progress
     jobs = [] if earlier is None or earlier.is_done() else list(earlier.jobs)
-    if jobs and not args.hub_always_push:
+    if not trainer.is_world_process_zero() or strategy == "end" or (jobs and not args.hub_always_push):
         return
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     folder, step = Path(checkpoint), trainer.state.global_step

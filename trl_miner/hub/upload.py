@@ -30,18 +30,15 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None:
-    """Write what would be pushed into `target`, a new or empty folder. If a file must not be pushed, nothing is left.
+    """Write what would be pushed into `target`, a new folder. If a file must not be pushed, nothing is written.
 
     `name` is the repository's, and `benchmarks` come from a `scores.json`.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"--dry-run must name an empty or a new folder: got {target}. Remove it, or name another.")
-    target.mkdir(parents=True, exist_ok=True)
-    try:
-        assemble(model, target, name=name, place=shutil.copyfile, benchmarks=benchmarks)
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
+    if target.exists():
+        raise ValueError(f"--dry-run must name a new folder: got {target}. Remove it, or name another.")
+    with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
+        assemble(model, Path(folder), name=name, place=os.symlink, benchmarks=benchmarks)
+        shutil.copytree(folder, target)
 
 
 def push_model(model: Model, repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any) -> str:
@@ -123,9 +120,7 @@ def is_transient(error: BaseException) -> bool:
 def explain(error: BaseException, repo_id: str) -> str:
     """Return an error of the Hub as a sentence, with what to do."""
     hint = "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there, and push again."
-    if any(type(cause).__name__ == _OFFLINE for cause in _causes(error)):
-        hint = "HF_HUB_OFFLINE forbids the network: unset it, or write the folder with --dry-run FOLDER."
-    elif is_transient(error):
+    if is_transient(error):
         hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
     return f"Push to {repo_id} failed: {_short(error)}. {hint}"
 

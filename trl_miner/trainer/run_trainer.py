@@ -25,7 +25,6 @@ from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
-from ..runs.training_record import prompts_are_chats
 from .correctness import CorrectnessWatch
 from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
@@ -186,13 +185,7 @@ class RunTrainer(Trainer):
         super().create_model_card(*args, **kwargs)
         path = Path(self.args.output_dir) / "README.md"
         if self.is_world_process_zero() and path.is_file():
-            card = describe_run(
-                path.read_text(encoding="utf-8"),
-                base_model=self.model.config._name_or_path,
-                args=self.args,
-                evaluation=self.evaluation,
-                is_chat=prompts_are_chats(self),
-            )
+            card = describe_run(path.read_text(encoding="utf-8"), self.args, self.evaluation)
             path.write_text(card, encoding="utf-8")
 
     # TRL's metrics, modes and random state.

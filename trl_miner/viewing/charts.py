@@ -1,12 +1,10 @@
-"""The pictures of a report: what each shows, how to read it, and which setting makes a run record it."""
+"""The pictures of a report: what each shows, and how to read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..runs.history import RunHistory
-from ..runs.prompt_ledger import KINDS
 
-HELD_OUT = "held_out"
 UNSCORABLE = "groups/unscorable"
 
 
@@ -27,14 +25,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture: panels, if they are known before its data, how to read them, and the setting that makes a run record
-    them."""
+    """A picture: panels, if they are known before its data, and how to read them."""
 
     name: str
     title: str
     panels: tuple[Panel, ...]
     caption: str
-    recorded_by: str = "logging_steps (at most the number of steps)"
 
 
 _OF_PROMPTS, _OF_ROLLOUTS, _SIGNAL = "share of prompts", "share of rollouts", "sum of |advantage| over tokens"
@@ -82,60 +78,34 @@ CALIBRATION = Chart(
     ),
     "The PH advantages are multiplied by min(1, lambda_max * tau_ref / tau_pos). A factor of 1: the cap does not bind "
     "and the PH signal passes whole.",
-    recorded_by="advantage_estimator: miner",
 )
-_NORM = "share: norm of these / (these + others)"
 DOSE = Chart(
     "dose",
     "Dose of the methods of all-right and all-wrong prompts",
     (
         Panel("l1_share", "All-right against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
-        Panel("dose/share", "Share of the gradient", _NORM, rare=True),
+        Panel("dose/share", "Share of the gradient", "share: norm of these / (these + others)", rare=True),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
+        Panel("miner/ph_gradient_share", "PH in the gradient", "norm of PH / (PH + others)", log=True, rare=True),
+        Panel("miner/gradient_cosine", "Direction of PH", "cosine with the others", rare=True),
     ),
     "How strongly the methods of all-right and all-wrong prompts acted beside that of mixed ones: in sums of "
-    "|advantage|, which MINER's cap limits, or in what dose_share measured.",
-    recorded_by="all_right: miner; or dose_share",
+    "|advantage|, which MINER's cap limits; in the gradient, where dose_share holds it; and, with log_gradient_share, "
+    "how much of the gradient comes from PH prompts, and how it lies to that of the others.",
 )
-UPDATE = Chart(
-    "update",
-    "PH prompts in the gradient",
+POLICY = Chart(
+    "policy",
+    "Policy and completions",
     (
-        Panel("miner/ph_gradient_share", "Share of the gradient", "norm of PH / (PH + others)", log=True),
-        Panel("miner/gradient_cosine", "Direction", "cosine between both parts"),
+        Panel("entropy", "Entropy", "nats per token", rare=True),
+        Panel("kl", "KL to the reference model", "nats per token", rare=True),
+        Panel("grad_norm", "Gradient norm", "L2 norm before clipping", log=True, rare=True),
+        Panel("completions/mean_length", "Mean length", "tokens", rare=True),
+        Panel("completions/clipped_ratio", "Cut off at the limit", _OF_ROLLOUTS, share=True, rare=True),
     ),
-    "How much of the policy loss's gradient comes from PH prompts, and how it lies to that of the others.",
-    recorded_by="log_gradient_share: 10",
-)
-ENTROPY = Chart(
-    "entropy",
-    "Entropy of the policy",
-    (Panel("entropy", "Entropy", "nats per token"),),
-    "Mean over the completion tokens of the forward that trains; with compute_less over the rollouts with "
-    "a gradient only. Falling to 0: the policy hardly explores any more.",
-)
-KL = Chart(
-    "kl",
-    "Distance from the reference model",
-    (Panel("kl", "KL to the reference model", "nats per token"),),
-    "TRL's estimate of the KL divergence from the model before training, mean over the completion tokens.",
-    recorded_by="beta above 0 (it also changes the training)",
-)
-GRAD_NORM = Chart(
-    "grad_norm",
-    "Norm of the gradient",
-    (Panel("grad_norm", "Gradient norm", "L2 norm before clipping", log=True),),
-    "Norm over all parameters, before max_grad_norm clips it. A value that is no number is a gap.",
-)
-LENGTH = Chart(
-    "length",
-    "Length of the completions",
-    (
-        Panel("completions/mean_length", "Mean length", "tokens"),
-        Panel("completions/clipped_ratio", "Cut off at the limit", _OF_ROLLOUTS, share=True),
-    ),
-    "Right: rollouts that reached max_completion_length without an end. Many of them: the limit decides, not the "
-    "model.",
+    "Entropy: mean over the completion tokens of the forward that trains, with compute_less over the rollouts with a "
+    "gradient only; near 0 the policy hardly explores any more. KL: TRL's estimate of the divergence from the model "
+    "before training. Many rollouts that max_completion_length cuts off: the limit decides, not the model.",
 )
 OVERHEAD = Chart(
     "overhead",
@@ -143,9 +113,8 @@ OVERHEAD = Chart(
     (Panel("overhead", "Time of the estimator", "share of a step's time"),),
     "Time for MINER's advantages (log-probs included, where the step needs a forward of its own for them) as a share "
     "of the whole step with generation and training.",
-    recorded_by="advantage_estimator: miner",
 )
-CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, UPDATE, ENTROPY, KL, GRAD_NORM, LENGTH, OVERHEAD)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, POLICY, OVERHEAD)
 
 
 PASS_AT_K = Chart(
@@ -185,17 +154,6 @@ AGAINST = Chart(
     "of one seed, over problems alone. Filled: several seeds, and p below 0.05 after Holm's adjustment for the "
     "methods of the panel. Without a bar: no run differs at any problem.",
 )
-PROMPTS = Chart(
-    "prompts",
-    "All prompts over the training",
-    tuple(
-        Panel(f"prompts/{kind}", kind.capitalize(), "share of all prompts", share=True) for kind in (*KINDS, "unseen")
-    ),
-    "Every prompt of the training set, of a stream every prompt seen so far, by how its rollouts came out when the "
-    "run last generated for it. Mixed: some were right and some wrong. Unseen: not generated for yet, or the verifier "
-    "could not judge it. Of several rows with the same prompt, one counts as seen and the others as unseen.",
-)
-OTHERS = (PASS_AT_K, MAJ_AT_K, LEVELS, BY_K, AGAINST, PROMPTS)  # not of the logs
 
 
 def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
@@ -211,10 +169,9 @@ def _held_out(runs: Sequence[RunHistory]) -> Chart:
     names = {name for name in names if any(sum(name in one for one in scores) > 1 for scores in scored)} or names
     ks = sorted(int(name[5:]) for name in names if name[5:].isdigit()) or [1]
     return Chart(
-        HELD_OUT,
+        "held_out",
         "Scores on held-out problems",
         tuple(Panel(f"eval:pass@{k}", f"Pass@{k}", "share of problems") for k in dict.fromkeys((ks[0], ks[-1]))),
         "Measured on problems that the run does not train on; step 0 is before training. Pass@k: the chance that at "
         "least one of k samples is right.",
-        recorded_by="held_out (and score_steps for scores along the way)",
     )

@@ -7,21 +7,27 @@ smallest to the largest.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..runs.history import RunHistory, read_run
 from ..text import for_picture
 from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
-from .drawing import draw_metrics, keys_of, picture_of
-from .figures import save
+from .figures import add_legend, finish_axes, new_figure, save, scale_by_two, style
 from .frame import SAMPLES, Metrics, as_rows, read_metrics
-from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, tell_apart
+from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, runs_of, tell_apart
 from .pages import Picture
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Runs = str | Path | RunHistory | Sequence[str | Path | RunHistory]
 
+_FEW = 12  # a line of at most so many points has a marker at each
+_COLUMNS = 200  # of a line at most, which a panel can show
+_MOST_BANDS = 6  # methods; beyond, bands hide the lines
+_FRONT = ("grpo", "miner")  # among many methods these stand out
 _UNIT = "share of problems"
 _SCORES = {chart.name: chart for chart in (PASS_AT_K, MAJ_AT_K, LEVELS)}
 _TRAINING = {  # of the picture of one run: a panel, and its metrics with their labels
@@ -40,14 +46,17 @@ _TRAINING = {  # of the picture of one run: a panel, and its metrics with their 
 }
 
 
+# Of runs
+
+
 def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None) -> Any:
     """Draw one chart, which Jupyter shows.
 
     Args:
-        chart: reward, prompt_kinds, rollouts, calibration, dose, update, entropy, kl, grad_norm, length, overhead or
-            held_out; or a `Chart` of your own.
+        chart: reward, prompt_kinds, rollouts, calibration, dose, policy, overhead or held_out; or a `Chart` of your
+            own.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
-        path: A .png or .svg file to write; None: write nothing.
+        path: A .png, .svg or .pdf file to write; None: write nothing.
 
     Returns:
         The matplotlib figure.
@@ -61,10 +70,7 @@ def read_runs(runs: Runs) -> list[RunHistory]:
     """Return the histories of one folder or several `runs`; a folder of `trl-miner compare` is all of its runs."""
     histories: list[RunHistory] = []
     for run in [runs] if isinstance(runs, str | Path | RunHistory) else runs:
-        if isinstance(run, RunHistory):
-            histories.append(run)
-        else:
-            histories += read_inputs([run]).runs or [read_run(run)]
+        histories += [run] if isinstance(run, RunHistory) else read_inputs([run]).runs
     return tell_apart(histories)
 
 
@@ -77,8 +83,7 @@ def draw_training(run: str | Path) -> Path:
     labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
     panels = {metric: panel.key for panel, series in _TRAINING.items() for metric in series}
     metrics = read_metrics([Method("", [history])], labels)
-    if not metrics.occurs(UNSCORABLE):
-        del labels[UNSCORABLE]
+    labels = {metric: label for metric, label in labels.items() if metric != UNSCORABLE or metrics.occurs(metric)}
     rows = metrics.rows[metrics.rows["metric"].isin([*labels])]
     rows = rows.assign(method=rows["metric"].map(labels), metric=rows["metric"].map(panels))
     methods = [Method(label, [], index) for index, label in enumerate(labels.values())]
@@ -87,17 +92,27 @@ def draw_training(run: str | Path) -> Path:
     return path
 
 
-def draw_scores(
-    chart: str, results: str | Path | EvalResult | Sequence[str | Path | EvalResult], path: str | Path | None = None
-) -> Any:
+def training_pictures(metrics: Metrics) -> list[Picture]:
+    """Return the pictures of the charts of which at least one run has something."""
+    charts = charts_of([run for _, run in runs_of(metrics.methods)]).values()
+    return [picture_of(chart, metrics) for chart in charts if not metrics.known.isdisjoint(keys_of([chart]))]
+
+
+def keys_of(charts: Iterable[Chart]) -> list[str]:
+    """Return the metrics that charts need."""
+    return [panel.key for chart in charts for panel in chart.panels]
+
+
+# Of scores
+
+
+def draw_scores(chart: str, results: str | Path | Sequence[str | Path], path: str | Path | None = None) -> Any:
     """Draw pass_at_k, maj_at_k or levels, a panel per benchmark, a line per result. Return the matplotlib figure.
 
-    `results` are scored result folders of `trl-miner eval`, read or not; `path` is a .png or .svg file, or None.
+    `results` are scored result folders of `trl-miner eval`; `path` is a .png, .svg or .pdf file, or None.
     """
-    known = _named(chart, _SCORES)
-    several = [results] if isinstance(results, str | Path | EvalResult) else results
-    read = [one if isinstance(one, EvalResult) else read_result(one) for one in several]
-    return save(draw_metrics(*_with_data(known, read)), path)
+    known, several = _named(chart, _SCORES), [results] if isinstance(results, str | Path) else results
+    return save(draw_metrics(*_with_data(known, [read_result(folder) for folder in several])), path)
 
 
 def result_pictures(results: Sequence[EvalResult]) -> list[Picture]:
@@ -121,10 +136,10 @@ def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metr
         label = result.name if names.count(result.name) == 1 else f"{result.name} ({result.folder})"
         methods.append(Method(label, [], place))
         for name, one in result.benchmarks.items():
-            levels = one["levels"].items() if chart is LEVELS and one.get("levels") else ()
-            ticks = tuple(f"{level}\n({part['problems']})" for level, part in levels)
+            levels = one["levels"] if chart is LEVELS else {}
+            ticks = tuple(f"{level}\n({part['problems']})" for level, part in levels.items())
             for metric, values in _points(chart, one).items():
-                title = f"{metric}, {for_picture(one.get('title') or name)}"
+                title = f"{metric}, {for_picture(one['title'])}"
                 panels.setdefault(f"{name} {metric}", Panel(f"{name} {metric}", title, _UNIT, ticks=ticks))
                 keys.append((f"{name} {metric}", label, label, None))
                 points.append(np.array(sorted(values), dtype=float).reshape(-1, 4))
@@ -133,24 +148,85 @@ def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metr
     return replace(chart, panels=shown), Metrics(methods, rows, "level (problems)" if chart is LEVELS else SAMPLES)
 
 
-def _points(chart: Chart, one: Mapping[str, Any]) -> dict[str, Iterable[tuple[Any, ...]]]:
+def _points(chart: Chart, one: Mapping[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
     """Return by metric K or the place of a level, score, and the edges of its band."""
-    if chart is PASS_AT_K:  # the K that have an interval over the problems
-        scores, intervals = one.get("pass@k") or {}, one.get("pass@k_intervals") or {}
-        return {"Pass@K": [(int(k), scores[k], *_edges(intervals[k])) for k in scores if k in intervals]}
     if chart is MAJ_AT_K:  # one standard deviation over the draws
-        votes = {int(k): (vote["mean"], vote.get("std") or 0.0) for k, vote in (one.get("maj@k") or {}).items()}
+        votes = {int(k): (vote["mean"], vote["std"]) for k, vote in one["maj@k"].items()}
         return {"Maj@K": [(k, mean, mean - std, mean + std) for k, (mean, std) in votes.items()]}
-    levels, intervals = one.get("levels") or {}, one.get("level_intervals") or {}
-    titles = {"pass@1": "Pass@1", "pass@k": f"Pass@{one.get('k')}"} if levels else {}
+    if chart is PASS_AT_K:
+        return {"Pass@K": [_point(int(k), interval) for k, interval in one["pass@k_intervals"].items()]}
+    titles = {"pass@1": "Pass@1", "pass@k": f"Pass@{one['k']}"} if one["levels"] else {}
     return {
-        title: [
-            (place, part[metric], *_edges(intervals.get(level, {}).get(metric, {})))
-            for place, (level, part) in enumerate(levels.items())
-        ]
+        title: [_point(place, own[metric]) for place, own in enumerate(one["level_intervals"].values())]
         for metric, title in titles.items()
     }
 
 
-def _edges(interval: Mapping[str, Any]) -> tuple[Any, Any]:
-    return interval.get("low"), interval.get("high")
+def _point(x: int, interval: Mapping[str, float]) -> tuple[float, ...]:
+    return x, interval["mean"], interval["low"], interval["high"]
+
+
+# A chart of tidy metrics
+
+
+def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
+    """Return the figure of a chart, of `metrics` read for its keys: in each panel a line for each method."""
+    is_by_k = metrics.axis == SAMPLES
+    shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
+    figure, panels = new_figure(len(shown), len(metrics.methods))
+    for axes, panel in zip(panels, shown, strict=True):
+        _draw_panel(axes, panel.key, metrics)
+        if is_by_k and axes.has_data():
+            scale_by_two(axes)
+        finish_axes(axes, panel, metrics.axis, steps=not is_by_k)
+    add_legend(figure, panels)
+    return figure
+
+
+def _draw_panel(axes: Any, metric: str, metrics: Metrics) -> None:
+    """Draw a line with a band for each method that has the metric."""
+    own = metrics.rows[metrics.rows["metric"] == metric]
+    by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
+    are_many = len(metrics.methods) > _MOST_BANDS
+    has_front = are_many and not {*_FRONT}.isdisjoint(method.label for method in metrics.methods)
+    for method in metrics.methods:
+        if method.label not in by_method or not by_method[method.label]["value"].notna().any():
+            continue
+        line, (color, dash) = mean_line(by_method[method.label]), style(method.style_index)
+        if (not are_many or method.label in _FRONT) and (line["high"] > line["low"]).any():
+            axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
+        is_behind = has_front and method.label not in _FRONT
+        looks: dict[str, Any] = {"linewidth": 1.2, "alpha": 0.6} if is_behind else {"linewidth": 2.2, "zorder": 3}
+        if line["mean"].count() <= _FEW:
+            looks |= {"marker": "o", "markersize": 4}
+        axes.plot(line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks)
+
+
+def mean_line(rows: "DataFrame") -> "DataFrame":
+    """Return the "mean" over the runs of a method by step, with the smallest value, "low", and the largest, "high".
+
+    `rows` are of one metric and one method; a band of their own are columns "low" and "high". NaN is a gap. Where
+    there are many steps, neighbouring ones are put together.
+    """
+    low, high = ("low", "high") if "low" in rows else ("value", "value")
+    line = rows.groupby("step").agg(mean=("value", "mean"), low=(low, "min"), high=(high, "max"))
+    if len(line) > 2 * _COLUMNS:
+        first, last = line.index[0], line.index[-1]
+        column = ((line.index - first) * _COLUMNS // (last - first)).astype(int)
+        parts = line.assign(step=line.index).groupby(column)
+        line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index("step")
+    return line
+
+
+def picture_of(chart: Chart, metrics: Metrics) -> Picture:
+    """Return a chart as part of a report, with a caption that tells means and bands."""
+    caption = [chart.caption]
+    if any(len(method.runs) > 1 for method in metrics.methods):
+        caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
+    if len(metrics.methods) > _MOST_BANDS:
+        front = " and ".join(_FRONT)
+        caption.append(f"Above {_MOST_BANDS} methods only {front} have bands: give fewer runs to see others.")
+    own = metrics.rows[metrics.rows["metric"].isin(keys_of([chart]))]
+    if own.groupby(["metric", "run"], observed=True).size().max() > 2 * _COLUMNS:
+        caption.append("Neighbouring logs are one point, their mean, with a band from the smallest to the largest.")
+    return Picture(chart.name, chart.title, " ".join(caption), draw_metrics(chart, metrics))

@@ -46,7 +46,7 @@ def new_figure(
     legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS[columns]) if legend_entries > 1 else 0
     size = size or (_WIDTHS[columns], 3.3 * rows + 0.24 * legend_rows)
     figure: Any = Figure(figsize=size, layout="constrained", facecolor=PAPER)
-    figure._repr_png_ = lambda: as_png(figure)  # for Jupyter, without pyplot
+    figure._repr_png_ = lambda: _rendered(figure, format="png", dpi=130)  # for Jupyter, without pyplot
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes in every[panels:]:
         axes.remove()
@@ -120,19 +120,11 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
 
 
 def save(figure: Any, path: str | Path | None) -> Any:
-    """Write a figure as its path says, PNG or SVG; None: write nothing. Returns the figure."""
+    """Write a figure in the format that its path ends with; None: write nothing. Returns the figure."""
     if path is not None:
-        path = Path(path)
-        if path.suffix not in (".png", ".svg"):
-            raise ValueError(f"A picture must be a .png or a .svg: got {path}.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, as_svg(figure, path.stem) if path.suffix == ".svg" else [as_png(figure)])
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(Path(path), [_rendered(figure, format=Path(path).suffix[1:] or "png", dpi=130)])
     return figure
-
-
-def as_png(figure: Any) -> bytes:
-    """Return the figure at 130 dots per inch."""
-    return _rendered(figure, format="png", dpi=130, metadata={"Software": None})
 
 
 def as_svg(figure: Any, name: str) -> str:

@@ -12,15 +12,14 @@ A row is the value of a metric of a run at a step:
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
-from .charts import Chart
-from .inputs import NOT_AVAILABLE, Method
+from .inputs import Method, runs_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,48 +37,25 @@ class Metrics:
     rows: "DataFrame"
     axis: str
 
-    def divisor(self, run: RunHistory) -> float:
-        """Return the optimizer steps of a step of the frame."""
-        return run.per_step if self.axis == BATCHES and run.per_step else 1.0
-
-    @functools.cached_property
-    def summary(self) -> dict[tuple[str, str], dict[str, float]]:
-        """By metric and run the number of known values, the first, last, mean, smallest and largest one."""
-        values = self.rows.groupby(["metric", "run"], observed=True, sort=False)["value"]
-        return values.agg(["count", "first", "last", "mean", "min", "max"]).dropna().to_dict("index")
-
     @functools.cached_property
     def known(self) -> set[str]:
         """The metrics of which some run has a value."""
-        return {metric for metric, _ in self.summary}
-
-    def has_any(self, chart: Chart) -> bool:
-        """Return whether some run has anything of a chart."""
-        return not self.known.isdisjoint(panel.key for panel in chart.panels)
+        return {*self.rows["metric"][self.rows["value"].notna()].unique()}
 
     def occurs(self, metric: str) -> bool:
         """Return whether a metric is a number other than 0 somewhere."""
-        return any(one["min"] or one["max"] for (name, _), one in self.summary.items() if name == metric)
-
-    def cell(self, run: RunHistory, metric: str, form: str, *whats: str) -> str:
-        """Return columns of `summary`, such as "first → last"; one for a single value."""
-        known = self.summary.get((metric, run.name))
-        if known is None:
-            return NOT_AVAILABLE
-        return " → ".join(form.format(known[what]) for what in (whats[-1:] if known["count"] == 1 else whats))
+        return bool(self.rows["value"][self.rows["metric"] == metric].fillna(0).any())
 
 
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys: see this module's description."""
-    every = [(method.label, run) for method in methods for run in method.runs]
-    are_batches = bool(every) and all(run.per_step for _, run in every)
-    empty = Metrics(methods, as_rows([], []), BATCHES if are_batches else STEPS)
-    keys, points = [], []
+    runs, keys, points = runs_of(methods), [], []
+    axis = BATCHES if runs and all(run.per_step for _, run in runs) else STEPS
     for metric in dict.fromkeys(metrics):
-        for label, run in every:
+        for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
-            points.append(_points(run, metric) / [empty.divisor(run), 1.0])
-    return replace(empty, rows=as_rows(keys, points))
+            points.append(_points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0])
+    return Metrics(methods, as_rows(keys, points), axis)
 
 
 def as_rows(
@@ -90,7 +66,7 @@ def as_rows(
     """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
     import pandas as pd
 
-    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float} | dict.fromkeys(_KEYS[:3], "category"))
+    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float}).astype("category")
     rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
     values = np.concatenate([np.empty((0, len(columns))), *points])
     return rows.assign(**dict(zip(columns, values.T, strict=True)))
@@ -101,15 +77,12 @@ def _points(run: RunHistory, metric: str) -> np.ndarray:
     if metric == "overhead":
         return _overhead(run)
     if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
-        return _pairs(l1_shares(run))
+        return np.array(l1_shares(run)).reshape(-1, 2)
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
-        return _pairs((step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores)
+        pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
+        return np.array(pairs).reshape(-1, 2)
     return run.points(metric)
-
-
-def _pairs(pairs: Iterable[tuple[float, float]]) -> np.ndarray:
-    return np.array([*pairs], dtype=float).reshape(-1, 2)
 
 
 def _overhead(run: RunHistory) -> np.ndarray:

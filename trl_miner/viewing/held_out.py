@@ -13,11 +13,11 @@ from ..runs.history import RunHistory
 from ..tables import Table
 from ..text import for_picture
 from .charts import AGAINST, BY_K, Panel
-from .drawing import picture_of
+from .curves import picture_of
 from .effects import TEST, Effect, crossed_difference, holm
 from .figures import INK, finish_axes, new_figure, style
 from .frame import SAMPLES, Metrics, as_rows
-from .inputs import Method, baseline_of, methods_with
+from .inputs import Method, baseline_of, methods_with, runs_of
 from .pages import Picture
 from .tables import counted, spread_text
 
@@ -46,15 +46,15 @@ class ComparableRuns:
     @functools.cached_property
     def rows(self) -> "DataFrame":
         """Tidy rows of Pass@K after training, and of all runs before it: by range of levels and K."""
-        every = [(method.label, run) for method in self.methods for run in method.runs]
-        parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _before(run))]
-        parts += [(label, run, _after(run)) for label, run in every]
+        every = runs_of(self.methods)
+        parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _moment(run, BEFORE))]
+        parts += [(label, run, _moment(run, AFTER)) for label, run in every]
         keys, points = [], []
         for name, places in self.ranges.items():
             for label, run, moment in parts:
                 ks = powers_of_two(min(moment.num_samples, self.largest_k))
                 keys.append((name, label, run.name, run.seed))
-                points.append(np.array([(k, _pass_at(moment, k, places).mean()) for k in ks]))
+                points.append(np.array([(k, _scores([moment], k, places).mean()) for k in ks]))
         return as_rows(keys, points)
 
 
@@ -78,14 +78,14 @@ class Comparison:
 
 def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     """Return the runs that may be compared problem by problem; None: no run recorded its counts."""
-    finished = [r for m in methods for r in m.runs if r.finished and r.held_out is not None and r.held_out.after]
+    finished = [run for _, run in runs_of(methods) if run.finished and run.held_out is not None and run.held_out.after]
     if not finished:
         return None
     having = methods_with(methods, {str(run.folder) for run in finished})
     baseline = baseline_of({method.label: method.runs for method in having})
     reference = next(method for method in having if baseline in (None, method.label)).runs[0]
     alike = [run for run in finished if _problems(run) == _problems(reference)]
-    moments = [moment for run in alike for moment in (_before(run), _after(run)) if moment]
+    moments = [moment for run in alike for name in (BEFORE, AFTER) if (moment := _moment(run, name))]
     whole = set.intersection(*(moment.whole for moment in moments))
     counts: Any = reference.held_out
     ranges = {name: [place for place in own if place in whole] for name, own in counts.ranges().items()}
@@ -93,7 +93,7 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
         methods=methods_with(having, {str(run.folder) for run in alike}),
         baseline=baseline,
         ranges={name: places for name, places in ranges.items() if places},
-        largest_k=min(_after(run).num_samples for run in alike),
+        largest_k=min(_moment(run, AFTER).num_samples for run in alike),
         left_out=[run.name for run in finished if run not in alike],
         num_unscored=len(moments[0].num_correct) - len(whole),
     )
@@ -101,20 +101,24 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
 
 def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
     """Compare with GRPO each method that shares a seed with it, by range of levels and K: 1 and the largest."""
-    reference = (
-        next((method for method in scored.methods if method.label == scored.baseline), None) if scored else None
-    )
-    if scored is None or reference is None:
+    if scored is None or scored.baseline is None:
         return []
-    pairs = [(method, _paired_runs(method, reference)) for method in scored.methods if method is not reference]
-    pairs = [(method, own) for method, own in pairs if own]
+    by_seed = {
+        method.label: {run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None}
+        for method in scored.methods
+    }
+    pairs, base = [], by_seed[scored.baseline]
+    for method in scored.methods:
+        own = by_seed[method.label]
+        seeds = sorted(own.keys() & base.keys())
+        if method.label != scored.baseline and seeds:
+            pairs.append((method, [own[seed] for seed in seeds], [base[seed] for seed in seeds]))
     found = []
     for name, places in scored.ranges.items():
         for k in sorted({1, scored.largest_k}):
-            scores = [[[_pass_at(_after(run), k, places) for run in pair] for pair in own] for _, own in pairs]
-            effects = [crossed_difference(*map(np.array, zip(*one, strict=True))) for one in scores]
+            effects = [crossed_difference(_scores(own, k, places), _scores(one, k, places)) for _, own, one in pairs]
             adjusted = holm([effect.p_value for effect in effects])
-            for (method, _), effect, p in zip(pairs, effects, adjusted, strict=True):
+            for (method, *_), effect, p in zip(pairs, effects, adjusted, strict=True):
                 found.append(Comparison(method, name, k, effect, p))
     return found
 
@@ -122,40 +126,28 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
 # The verdict
 
 
-def verdicts(
-    methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison], num_results: int
-) -> list[str]:
-    """Return MINER's differences from GRPO, then which other methods differ; of one method what training changed."""
+def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison]) -> list[str]:
+    """Return MINER's differences from GRPO, or those of some other methods; of one method what training changed."""
     if scored is not None and compared:
         return _against(scored.baseline, compared)
     if len(methods) == 1:
         return _before_and_after(methods[0])
     if not methods:
-        return ["For a verdict, problem by problem: trl-miner score FIRST SECOND."] if num_results > 1 else []
-    if scored is None:
-        return ["No verdict: no finished run counted its right answers to held-out problems. Set held_out."]
-    if scored.baseline is None:
-        return ["No verdict: none of these runs is plain GRPO. Add some, with the same seeds."]
-    pair = f"no other run shares its seed and its held-out problems with one of {scored.baseline}"
-    return [f"No verdict: {pair}. Train such a pair."]
+        return []
+    return ["No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out problems."]
 
 
 def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
     labels = list(dict.fromkeys(one.method.label for one in compared))
     chosen = ["miner"] if "miner" in labels else labels[:_MOST]
-    sentences, differing = [], []
+    sentences = []
     for one in compared:
-        label, of, said = one.method.label, f"Pass@{one.k} on {one.problems}", one.in_words()
-        if label in chosen:
+        if one.method.label in chosen:
             seeds = f" ({one.effect.num_seeds} seeds)" if one.effect.num_seeds > 1 else ""
-            sentences.append(f"{label} against {baseline}, {of}: {said}{seeds}.")
-        elif said.endswith(("better", "worse")):
-            differing.append(f"{label} {said.rpartition(' ')[2]} in {of}")
-    if len(labels) > len(chosen):
-        is_one_seed = all(one.effect.num_seeds == 1 for one in compared)
-        nothing = "no verdict from one seed" if is_one_seed else "no difference shown"
-        others = counted(len(labels) - len(chosen), "other method")
-        sentences.append(f"{others} against {baseline}: {'; '.join(differing) or nothing}.")
+            of = f"{one.method.label} against {baseline}, Pass@{one.k} on {one.problems}"
+            sentences.append(f"{of}: {one.in_words()}{seeds}.")
+    if others := [label for label in labels if label not in chosen]:
+        sentences.append(f"{counted(len(others), 'other method')} against {baseline}: in the tables below.")
     return sentences
 
 
@@ -258,8 +250,7 @@ def _draw_against(baseline: str | None, compared: Sequence[Comparison]) -> Any:
             middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
             is_sure = one.adjusted < _SIGNIFICANT and one.effect.num_seeds > 1
             axes.plot([low, high], [at, at], color=color, linewidth=1.6)
-            looks = {"markerfacecolor": color if is_sure else "none", "markeredgewidth": 1.4}
-            axes.plot(middle, at, "o", color=color, markersize=6, **looks)
+            axes.plot(middle, at, "o", color=color, markerfacecolor=color if is_sure else "none", markersize=6)
         axes.set_yticks(range(len(own)), [for_picture(one.method.label, 30) for one in own], color=INK)
         axes.set_ylim(len(own) - 0.5, -0.5)
         panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
@@ -270,20 +261,9 @@ def _draw_against(baseline: str | None, compared: Sequence[Comparison]) -> Any:
 # One run
 
 
-def _paired_runs(first: Method, second: Method) -> list[tuple[RunHistory, RunHistory]]:
-    """Return the runs of two methods by the seeds that both have, of each seed the first run."""
-    one, other = (
-        {run.seed: run for run in reversed(method.runs) if run.seed is not None} for method in (first, second)
-    )
-    return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
-
-
-def _after(run: RunHistory) -> Any:
-    return run.held_out.moments[AFTER]  # type: ignore[union-attr]  # of a run that is scored alike
-
-
-def _before(run: RunHistory) -> Moment | None:
-    return run.held_out.moments.get(BEFORE)  # type: ignore[union-attr]
+def _moment(run: RunHistory, name: str) -> Any:
+    """Return a scoring of a run that counted its right answers; None: there is none of this name."""
+    return run.held_out.moments.get(name)  # type: ignore[union-attr]
 
 
 def _problems(run: RunHistory) -> Any:
@@ -291,6 +271,8 @@ def _problems(run: RunHistory) -> Any:
     return counts.fingerprint, counts.levels, len(counts.after.num_correct)
 
 
-def _pass_at(moment: Moment, k: int, places: Sequence[int]) -> Any:
-    """Return (P,) Pass@K of the problems at these places."""
-    return pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k)
+def _scores(moments: Sequence[Moment], k: int, places: Sequence[int]) -> np.ndarray:
+    """Return (S, P) Pass@K of the problems at these places."""
+    return np.array(
+        [pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k) for moment in moments]
+    )

@@ -1,6 +1,5 @@
 """What a report is given: runs, comparisons of runs, scored samples; and which of the runs are one method."""
 
-import os.path
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ _NOT_METHOD_SETTINGS = re.compile(
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
+_SEED = re.compile(r"[\W_]*(seed|s)?[\W_\d]*$")  # in the name of a run: runs/miner_s1 and runs/miner_s2 are miner
 _PLAIN = dict(  # the defaults
     policy_loss="clip", dynamic_sampling="False", adaptive_sampling_rounds="1.0", prompt_selection="none",
     gate_on_correctness="False",
@@ -84,11 +84,9 @@ def read_inputs(folders: Sequence[str | Path]) -> Inputs:
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
-    """Put folders in front of equal names, and number what is equal still."""
+    """Name runs of equal names by their folders, and number those that are in one folder."""
     names = [run.name for run in runs]
-    for at, run in enumerate(runs):
-        if [other.name for other in runs].count(run.name) > 1:
-            names[at] = "/".join(run.folder.resolve().parts[-2 - run.name.count("/") :])
+    names = [run.name if names.count(run.name) == 1 else str(run.folder) for run in runs]
     counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
     names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
@@ -104,7 +102,7 @@ class Method:
 
 
 def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
-    """Return the methods, in order of their first run, with labels that differ."""
+    """Return the methods, in order of their first run, with labels that differ if the names of the runs do."""
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
         own = tuple(sorted(_of_method(run).items()))
@@ -112,14 +110,16 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
         while run.seed is not None and any(other.seed == run.seed for other in groups.get(key, ())):
             key = (key, "again")  # no method has a seed twice: what differs was not recorded
         groups.setdefault(key, []).append(run)
-    found = list(groups.values())
-    short = [_label(group) for group in found]
-    labels: list[str] = []
-    for label, group in zip(short, found, strict=True):
-        alike = [other[0] for name, other in zip(short, found, strict=True) if name == label]
-        longer = label + _differences(group[0], alike)
-        labels.append(longer if longer not in labels else f"{longer} ({group[0].name})")
-    return [Method(label, group, place) for place, (label, group) in enumerate(zip(labels, found, strict=True))]
+    labels = [_label(group) for group in groups.values()]
+    return [
+        Method(label if labels.count(label) == 1 else f"{label} ({group[0].name})", group, place)
+        for place, (label, group) in enumerate(zip(labels, groups.values(), strict=True))
+    ]
+
+
+def runs_of(methods: Sequence[Method]) -> list[tuple[str, RunHistory]]:
+    """Return the runs of some methods, each with the label of its method."""
+    return [(method.label, run) for method in methods for run in method.runs]
 
 
 def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Method]:
@@ -157,15 +157,4 @@ def _of_method(run: RunHistory) -> dict[str, str]:
 def _label(group: Sequence[RunHistory]) -> str:
     if group[0].method is not None:
         return group[0].method
-    if len(group) == 1:
-        return group[0].name
-    # runs/miner_s1 and runs/miner_s2 are miner
-    shared = re.sub(r"[\W_]*(seed|s)?[\W_\d]*$", "", os.path.commonprefix([run.name for run in group]))
-    return shared if len(shared) > 2 else f"{group[0].name} and {len(group) - 1} more"
-
-
-def _differences(run: RunHistory, others: Sequence[RunHistory]) -> str:
-    """Return two of the settings in which a run differs from others, to put behind their common label."""
-    own, every = every_setting(run), [every_setting(other) for other in others]
-    names = sorted({name for other in every for name in other.keys() | own.keys() if other.get(name) != own.get(name)})
-    return "".join(f", {name} {own.get(name, 'default')}" for name in names[:2])
+    return (_SEED.sub("", group[0].name) if len(group) > 1 else "") or group[0].name

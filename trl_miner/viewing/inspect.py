@@ -1,9 +1,9 @@
 """The page of `trl-miner inspect`: prompts, their rollouts, and the credit of each token, in one HTML file.
 
 It loads nothing and opens from disk: its content security policy lets its own style and script run and nothing else.
-Its data is deflated JSON in base64, in pieces that the browser reads when needed. A number has the fewest digits that
-give its float32 back. NaN and infinities, which JSON lacks, are the texts that JavaScript's Number() takes; null is a
-number that is not known.
+Its data is deflated JSON in base64, prompt by prompt, which the browser reads when needed. A number has the fewest
+digits that give its float32 back. NaN and infinities, which JSON lacks, are texts that JavaScript's Number() takes;
+null is a number that is not known.
 """
 
 import base64
@@ -22,34 +22,33 @@ from ..progress import track
 from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
 from ..runs.token_credit import KINDS, Credit, groups_of, token_counts
-from .credit import credited_tokens, prompts_of, read_credit, token_texts
+from .credit import credited_tokens, prompts_of, token_texts
 from .pages import asset, template
 
-TOKENS_PER_PIECE = 1 << 16
 _ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
-MOST_TOKENS = 1_500_000  # of a page unless asked for more: at most 37 MB, which open in a second
+MOST_TOKENS = 1_500_000  # of a page unless asked for more: at most 38 MB, which open in a second or two
 _CHARACTERS = 4  # of a token of a prompt, or more
 
 _SCRIPTS = ("inspect_data.js", "inspect_text.js", "inspect_tokens.js", "inspect_find.js", "inspect.js")
 
 
 def write_inspect_page(
-    run: str | Path | Credit,
-    path: str | Path | None = None,
+    credit: Credit,
+    path: str | Path,
     *,
     max_tokens: int = MOST_TOKENS,
     steps: Collection[int] | None = None,
     quiet: bool = True,
 ) -> Path:
-    """Write the page, of all recorded rollouts or of whole prompts spread over steps and kinds.
+    """Write the page, of all recorded rollouts or of whole prompts, chosen at random.
 
     A page that leaves rollouts out says so, and how to see them. Its table of tokens is of all.
 
     Args:
-        run: Output folder of a training with `log_token_credit: 10`, or what `read_credit` made of it.
-        path: The HTML file. Default: `inspect.html` in the run folder; records that were read before need one.
+        credit: What `read_credit` made of a training with `log_token_credit: 10`.
+        path: The HTML file.
         max_tokens: Show prompts of at most so many tokens together, and at least one.
         steps: Recorded steps to show. None: all.
         quiet: Show no progress.
@@ -59,25 +58,14 @@ def write_inspect_page(
     """
     if max_tokens < 1:
         raise ValueError(f"--max-tokens must be at least 1: got {max_tokens}. The default is {MOST_TOKENS}.")
-    if path is None:
-        if isinstance(run, Credit):
-            raise ValueError("path must be given with records that were read before: got None.")
-        path = Path(run) / "inspect.html"
-    credit = run if isinstance(run, Credit) else read_credit(run, quiet=quiet)
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path} must lie in a folder that exists. Make {path.parent} first.")
-    shown = _cut(credit, max_tokens, steps)
+    path, shown = Path(path), _cut(credit, max_tokens, steps)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, _page(credit, shown, quiet))
     return path
 
 
 def choose_prompts(table: Any, max_tokens: int = MOST_TOKENS, steps: Collection[int] | None = None) -> np.ndarray:
-    """Return the rows of a `Credit.table` to show: whole prompts, as evenly over steps and kinds as they come.
-
-    Where not every step has room, the first and the last come before the others, which come in a random order.
-    """
-    import pandas as pd
+    """Return the rows of a `Credit.table` to show: whole prompts, where not all have room a random choice of them."""
     import pyarrow.compute as pc
 
     prompts = prompts_of(table)
@@ -87,22 +75,11 @@ def choose_prompts(table: Any, max_tokens: int = MOST_TOKENS, steps: Collection[
     if unknown := sorted(set(steps or ()) - {*recorded.tolist()}):
         listed = ", ".join(map(str, recorded[:8])) + ", ..." * (len(recorded) > 8)
         raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}.")
-    prompts = prompts[prompts["step"].isin([*steps] if steps else recorded)]
-    if not len(prompts):
-        return np.arange(0)
-    shown = prompts["step"].unique()
-    middle = np.random.default_rng(0).permutation(shown[1:-1])
-    places = pd.Series(range(len(shown)), index=np.concatenate([shown[:1], shown[1:][-1:], middle]))
-    order = prompts.assign(
-        turn=prompts.groupby(["step", "kind"]).cumcount(),
-        place=prompts["step"].map(places),
-        kind=prompts["kind"].map(KINDS.index),
-    ).sort_values(["turn", "place", "kind", "first"])
-    has_room = order["tokens"].cumsum() <= max(max_tokens, order["tokens"].iloc[0])
-    chosen = order[has_room].sort_values("first")
-    return np.concatenate(
-        [np.arange(one.first, one.first + one.size) for one in chosen[["first", "size"]].itertuples()]
-    )
+    order = prompts[prompts["step"].isin([*steps] if steps else recorded)].sample(frac=1, random_state=0)
+    tokens = order["tokens"].cumsum()
+    chosen = order[tokens <= max(max_tokens, tokens.min())].sort_index()
+    rows = [np.arange(one.first, one.first + one.size) for one in chosen[["first", "size"]].itertuples()]
+    return np.concatenate(rows) if rows else np.arange(0)
 
 
 def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
@@ -124,12 +101,16 @@ def _page(credit: Credit, shown: Credit, quiet: bool) -> Iterator[bytes]:
 
 
 def _blocks(credit: Credit, shown: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
-    """Yield the data of the page by name, one at a time, as together they may be large."""
-    pieces, texts = plan_pieces(shown.table), token_texts(shown.table)
-    yield "head", pack_json(head(credit, shown, pieces) | {"texts": texts.dictionary.to_pylist()})
-    packed = pack_pieces(shown.table, texts.indices.to_numpy(), pieces)
-    for index, piece in enumerate(track(packed, "writing", total=len(pieces), unit="pieces", quiet=quiet)):
-        yield f"piece-{index}", piece
+    """Yield the data of the page by name, one prompt at a time, as together they may be large."""
+    import pyarrow as pa
+
+    texts, (starts, sizes) = token_texts(shown.table), groups_of(shown.table)
+    yield "head", pack_json(head(credit, shown) | {"texts": texts.dictionary.to_pylist()})
+    lists = {name: _shortest(shown.table[name].combine_chunks()) for name in _TOKEN_COLUMNS}
+    rollouts = pa.table({"texts": _lists(token_counts(shown.table), texts.indices), **lists})
+    prompts = zip(starts.tolist(), sizes.tolist(), strict=True)
+    for index, place in enumerate(track(prompts, "writing", total=len(starts), unit="prompts", quiet=quiet)):
+        yield f"prompt-{index}", pack_json(rollouts.slice(*place).to_pylist())
 
 
 def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Credit:
@@ -140,33 +121,11 @@ def _cut(credit: Credit, max_tokens: int, steps: Collection[int] | None) -> Cred
         return credit
     of_steps = f"--steps {' '.join(map(str, sorted(steps)))}, " if steps else ""
     note = (
-        f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts spread over steps and kinds "
-        f"({of_steps}at most {max_tokens:,} tokens). The table of tokens is of all. To see others: trl-miner inspect "
-        f"RUN --steps STEP; to see more: --max-tokens N."
+        f"{len(rows):,} of {num_rows:,} recorded rollouts are shown, whole prompts by chance ({of_steps}at most "
+        f"{max_tokens:,} tokens). The table of tokens is of all. To see others: trl-miner inspect RUN --steps STEP; "
+        f"to see more: --max-tokens N."
     )
     return replace(credit, table=credit.table.take(rows), notes=(*credit.notes, note))
-
-
-def plan_pieces(table: Any) -> list[tuple[int, int]]:
-    """Return first row and end of pieces of about TOKENS_PER_PIECE, of whole prompts."""
-    starts, sizes = groups_of(table)
-    ends = np.concatenate([[0], np.cumsum(token_counts(table))])
-    pieces, first = [], 0
-    for end in (starts + sizes).tolist():
-        if ends[end] - ends[first] >= TOKENS_PER_PIECE or end == table.num_rows:
-            pieces.append((first, end))
-            first = end
-    return pieces
-
-
-def pack_pieces(table: Any, texts_T: np.ndarray, pieces: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield the pieces: of each rollout an object of lists with an entry for each token; a list or number is null."""
-    ends = np.concatenate([[0], np.cumsum(token_counts(table))])
-    for first, end in pieces:
-        rows = table.slice(first, end - first)
-        columns = {"texts": [own.tolist() for own in np.split(texts_T[: ends[end]], ends[first:end])[1:]]}
-        columns |= {name: _shortest(rows[name].combine_chunks()).to_pylist() for name in _TOKEN_COLUMNS}
-        yield pack_json([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
 
 
 def _shortest(lists: Any) -> Any:
@@ -175,9 +134,15 @@ def _shortest(lists: Any) -> Any:
     import pyarrow.compute as pc
 
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return _lists(sizes, lists.flatten().cast(pa.string()).cast(pa.float64()), lists.is_null())
+
+
+def _lists(sizes: np.ndarray, values: Any, mask: Any = None) -> Any:
+    """Return values as lists of these sizes; null where the mask is."""
+    import pyarrow as pa
+
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    values = lists.flatten().cast(pa.string()).cast(pa.float64())
-    return pa.ListArray.from_arrays(offsets, values, mask=lists.is_null())
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 def pack_json(content: Any) -> str:
@@ -187,7 +152,7 @@ def pack_json(content: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"), 6)).decode()
 
 
-def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[str, Any]:
+def head(credit: Credit, shown: Credit) -> dict[str, Any]:
     """Return what the page needs at once: facts of the run, prompts, and the table of tokens."""
     prompts = prompts_of(shown.table)
     texts = shown.table["prompt"].take(prompts["first"].to_numpy()).to_pylist()
@@ -201,7 +166,6 @@ def head(credit: Credit, shown: Credit, pieces: list[tuple[int, int]]) -> dict[s
         "steps": [*credit.metas],
         "groups": [one | {"reward": None if np.isnan(one["reward"]) else one["reward"]} for one in groups],
         "rows": {name: shown.table[name].to_pylist() for name in _ROW_COLUMNS},
-        "pieces": pieces,
         "tokens": {
             kind: credited_tokens(credit, kind)[["token", "count", "credit"]].to_dict("list") for kind in KINDS
         },

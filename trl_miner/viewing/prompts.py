@@ -1,23 +1,13 @@
-"""What became of the prompts of the training set, from the ledgers of runs.
-
-# B generation batches
-"""
+"""What became of the prompts of the training set, from the ledgers of runs."""
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ..runs.history import RunHistory
 from ..runs.prompt_ledger import ALL_RIGHT, KINDS, Ledger, Outcomes, outcomes_of, read_ledger
 from ..tables import Table
-from .charts import PROMPTS
-from .drawing import picture_of
-from .frame import Metrics, as_rows
-from .inputs import methods_with
-from .pages import Picture
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,13 +50,6 @@ class Prompts:
             forgotten=last["solved"].notna() & (last["correct"] <= last["rollouts"] / 2),
         )
 
-    def shares(self) -> np.ndarray:
-        """Return (4, B) shares of all prompts: those of each kind at their last visit so far, and the unseen."""
-        counts = self.outcomes.counts_BK.T
-        seen = counts.sum(axis=0)
-        total = np.maximum(seen, self.ledger.header["rows"] or 1)
-        return np.vstack([counts, total - seen]) / total
-
 
 def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[str]]:
     """Return by run folder what the ledgers say, for runs that have one, and notes on what could not be read."""
@@ -77,20 +60,6 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
             if ledger.batches:
                 found[str(run.folder)] = Prompts(ledger, outcomes_of(ledger))
     return found, notes
-
-
-def prompts_picture(metrics: Metrics, prompts: Mapping[str, Prompts]) -> Picture | None:
-    """Return the picture of all prompts over the training; None: no run has a ledger."""
-    methods = methods_with(metrics.methods, prompts)
-    keys, points = [], []
-    for label, run in [(method.label, run) for method in methods for run in method.runs]:
-        own = prompts[str(run.folder)]
-        steps = own.batches["step"].to_numpy() / metrics.divisor(run)
-        for panel, values in zip(PROMPTS.panels, own.shares(), strict=True):
-            keys.append((panel.key, label, run.name, run.seed))
-            points.append(np.stack([steps, values], axis=1))
-    drawn = replace(metrics, methods=methods, rows=as_rows(keys, points))
-    return picture_of(PROMPTS, drawn) if methods else None
 
 
 def prompts_table(runs: Sequence[RunHistory], prompts: Mapping[str, Prompts]) -> Table | None:

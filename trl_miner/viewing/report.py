@@ -4,31 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..evaluation.alike import named_differences, sampling_differences
 from ..progress import track
 from ..runs.files import write_whole
+from ..runs.history import RunHistory
 from ..runs.runs_file import is_runs_file
 from ..tables import Table, csv_of
-from .charts import OTHERS, charts_of
-from .curves import result_pictures
-from .drawing import keys_of, training_pictures
+from .charts import charts_of
+from .curves import keys_of, result_pictures, training_pictures
 from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, held_out_pictures, pass_tables, scored_alike, verdicts
-from .inputs import Inputs, group_methods, read_inputs
-from .notes import comparison_warnings, missing_notes, reading_notes, unfinished_notes
+from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs_of
 from .pages import Block, Picture, Section, html_page, markdown_page
-from .prompts import prompts_picture, prompts_table, read_prompts
-from .tables import (
-    METRICS,
-    completions_table,
-    counted,
-    is_scored,
-    methods_table,
-    results_table,
-    runs_table,
-    settings_table,
-)
+from .prompts import prompts_table, read_prompts
+from .tables import METRICS, counted, is_scored, methods_table, runs_table, settings_table, steps_done
 
-_READ_OUT = 3  # runs, the first, whose completions are shown
+_OF_SCORES = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
+_SCORES = "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score FIRST SECOND."
+_OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False) -> Path:
@@ -60,7 +53,9 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
     sections = _sections(inputs, metrics)
     blocks = [block for section in sections for block in section.blocks]
-    _write_pictures([block for block in blocks if isinstance(block, Picture)], figures, quiet)
+    pictures = [block for block in blocks if isinstance(block, Picture)]
+    for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
+        write_whole(figures / f"{picture.name}.svg", picture.svg)
     title, lead = _title(inputs, metrics)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
@@ -77,40 +72,20 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     held_out: list[Block] = []
     if scored is not None:
         held_out += [*held_out_pictures(scored, compared), *against_tables(scored, compared), *pass_tables(scored)]
-    texts = [completions_table(run) for run in runs[:_READ_OUT]]
-    text_notes = [note for _, own in texts for note in own]
-    notes = [*inputs.notes, *prompt_notes, *text_notes, *reading_notes(runs)]
+    finished = {method.label: [run if is_scored(run) else None for run in method.runs] for method in methods}
+    of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
-        Section("Result", [verdicts(methods, scored, compared, len(results))]),
+        Section("Result", [verdicts(methods, scored, compared)]),
         Section("Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True),
         Section("Held-out problems", held_out),
-        Section("Evaluation", [*result_pictures(results), results_table(results)]),
+        Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
-        Section("Prompts", [prompts_picture(metrics, prompts), prompts_table(runs, prompts)]),
-        Section("Tables", [_methods_table(metrics), settings_table(methods), runs_table(metrics)]),
-        Section("Completions", [table for table, _ in texts]),
-        Section("Not recorded", [missing_notes(runs, metrics)]),
-        Section("Notes", [notes]),
+        Section("Prompts", [prompts_table(runs, prompts)]),
+        Section("Tables", [of_methods, settings_table(methods), runs_table(metrics)]),
+        Section("Notes", [[*inputs.notes, *prompt_notes, *reading_notes(runs)]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
-
-
-def _methods_table(metrics: Metrics) -> Table | None:
-    """Return the table of `trl-miner compare`; None: no run was scored after training."""
-    scored = {method.label: [run for run in method.runs if is_scored(run)] for method in metrics.methods}
-    if not any(scored.values()):
-        return None
-    return methods_table(scored, {method.label: len(method.runs) for method in metrics.methods})
-
-
-def _write_pictures(pictures: Sequence[Picture], figures: Path, quiet: bool) -> None:
-    """Write the pictures, and delete those of a report that this one replaces."""
-    for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
-        write_whole(figures / f"{picture.name}.svg", picture.svg)
-    known = {*charts_of([]), *(chart.name for chart in OTHERS)}
-    for name in known - {picture.name for picture in pictures}:
-        (figures / f"{name}.svg").unlink(missing_ok=True)
 
 
 def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
@@ -122,3 +97,54 @@ def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
     names = [method.label for method in methods] or [result.name for result in inputs.results]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"Report: {shown}", f"{', '.join(counts)}. Written by trl-miner report from the files in their folders."
+
+
+# What a reader must know
+
+
+def comparison_warnings(inputs: Inputs) -> list[str]:
+    """Return what stands between these runs or results and a fair comparison."""
+    scored = [run for run in inputs.runs if run.scores]
+    warnings = _differing(inputs.runs, "model_name_or_path", "Runs start from another")
+    for name in _OF_SCORES:
+        warnings += _differing(scored, name, "Held-out scores were measured with another")
+    for name in dict.fromkeys(name for result in inputs.results for name in result.benchmarks):
+        first, *others = [result for result in inputs.results if name in result.benchmarks]
+        warnings += [warning for other in others if (warning := _not_alike(name, first, other))]
+    return warnings
+
+
+def unfinished_notes(methods: Sequence[Method]) -> list[str]:
+    """Name the runs that stopped early, and say what that does to the line of their method."""
+    return [
+        f"{run.name} is not finished: {steps_done(run)} steps. Beyond, the line of its method is of others, if any."
+        for _, run in runs_of(methods)
+        if not run.finished
+    ]
+
+
+def reading_notes(runs: Sequence[RunHistory]) -> list[str]:
+    """Say what could not be read of the runs, or was read in another way than a reader may think."""
+    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    unknown = [run.name for run in runs if not run.settings]
+    if unknown:
+        notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")
+    return notes
+
+
+def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]:
+    """Return a warning where runs differ in a setting, with a run for each value; a recipe leaves out the default."""
+    known = [run for run in reversed(runs) if name in run.settings or run.method is not None]
+    values = {run.settings.get(name, "default"): run.name for run in known}
+    shown = "; ".join(f"{value} in {run}" for value, run in reversed(values.items()))
+    return [f"{warning} {name}: {shown}."] if len(values) > 1 else []
+
+
+def _not_alike(name: str, first: EvalResult, other: EvalResult) -> str | None:
+    """Return a warning where two results of one benchmark differ in more than the model."""
+    differing = sampling_differences(first.settings, other.settings)
+    differing += named_differences(
+        {key: (first.benchmarks[name].get(key), other.benchmarks[name].get(key)) for key in _OF_BENCHMARK}
+    )
+    names = " and ".join(f"{result.name} ({result.folder.name})" for result in (first, other))
+    return f"{name}: {names} were not measured alike: {'; '.join(differing)}." if differing else None

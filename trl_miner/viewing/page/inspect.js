@@ -57,13 +57,13 @@ function markChosen() {
 
 async function choose(group) {
   chosen = group;
-  const turn = ++state.turn, rows = Array.from({ length: group.size }, (_, i) => group.first + i);
-  const worth = (list, row) => numberAt(list, row) ?? -Infinity, order = (list) => (a, b) => worth(list, b) - worth(list, a) || 0;
-  rows.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best first
+  const turn = ++state.turn;
   markChosen();
   hideTip();
-  const tokens = await Promise.all(rows.map((row) => records.tokensOf(row)));
+  const tokens = await records.rolloutsOf(group);
   if (turn !== state.turn) return; // another prompt was chosen meanwhile
+  const worth = (list, { row }) => numberAt(list, row) ?? -Infinity, order = (list) => (a, b) => worth(list, b) - worth(list, a) || 0;
+  tokens.sort((a, b) => order(records.reward)(a, b) || order(records.advantage)(a, b)); // the best first
   const title = make("h2");
   title.append(make("span", `badge ${group.kind}`, KIND_NAMES[group.kind]), `step ${group.step}, prompt ${group.group}`);
   $("prompt-head").replaceChildren(title);
@@ -254,16 +254,12 @@ window.trlMinerInspect = {
   ready,
   async rollout(step, group, rollout) {
     const found = records.groups.find((one) => one.step === step && one.group === group);
-    for (let row = found.first; row < found.first + found.size; row++) {
-      if (records.rollout[row] !== rollout) continue;
-      const tokens = await records.tokensOf(row), places = [...tokens.texts.keys()];
-      const numbers = (name) => places.map((i) => numberAt(tokens[name], i));
-      return {
-        tokens: places.map((i) => records.textAt(tokens, i)),
-        old_logps: numbers("old_logps"), weights: numbers("weights"),
-        advantages_before: numbers("advantages_before"), advantages: numbers("advantages"),
-      };
-    }
-    return null;
+    const tokens = (await records.rolloutsOf(found)).find(({ row }) => records.rollout[row] === rollout);
+    const places = [...tokens.texts.keys()], numbers = (name) => places.map((i) => numberAt(tokens[name], i));
+    return {
+      tokens: places.map((i) => records.textAt(tokens, i)),
+      old_logps: numbers("old_logps"), weights: numbers("weights"),
+      advantages_before: numbers("advantages_before"), advantages: numbers("advantages"),
+    };
   },
 };

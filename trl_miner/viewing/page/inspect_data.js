@@ -1,7 +1,7 @@
 "use strict";
 // The data of the page: trl_miner/viewing/inspect.py says how it is written.
 
-const PIECES_KEPT = 8;
+const PROMPTS_KEPT = 8;
 
 async function unpack(id) {
   const text = document.getElementById(id).textContent.trim();
@@ -20,24 +20,18 @@ class Records {
   async load() {
     this.head = await unpack("head");
     Object.assign(this, this.head.rows); // by name, with an entry for each rollout
-    this.pieces = new Map();
+    this.prompts = new Map();
     this.groups = this.head.groups.map((group, index) => ({ ...group, index }));
   }
 
-  // One rollout: lists of its tokens.
-  async tokensOf(row) {
-    const index = this.head.pieces.findIndex(([first, end]) => first <= row && row < end);
-    const piece = this.pieces.get(index) ?? unpack(`piece-${index}`);
-    this.pieces.delete(index); // and in again, as the youngest
-    this.pieces.set(index, piece);
-    if (this.pieces.size > PIECES_KEPT) this.pieces.delete(this.pieces.keys().next().value);
-    return { row, ...(await piece)[row - this.head.pieces[index][0]] };
+  // The rollouts of a prompt: of each its row, and lists of its tokens.
+  async rolloutsOf({ index, first }) {
+    const prompt = this.prompts.get(index) ?? unpack(`prompt-${index}`);
+    this.prompts.delete(index); // and in again, as the youngest
+    this.prompts.set(index, prompt);
+    if (this.prompts.size > PROMPTS_KEPT) this.prompts.delete(this.prompts.keys().next().value);
+    return (await prompt).map((tokens, i) => ({ row: first + i, ...tokens }));
   }
 
   textAt(tokens, place) { return this.head.texts[tokens.texts[place]]; }
-
-  async textOf(row) {
-    const tokens = await this.tokensOf(row);
-    return tokens.texts.map((_, place) => this.textAt(tokens, place)).join("");
-  }
 }

@@ -28,9 +28,8 @@ async function search(query) {
     if (found.has(group.index)) continue;
     if (group.texts === undefined) {
       say(`${listed.length} prompts, searching completions (${group.index} of ${records.groups.length})`);
-      const texts = [];
-      for (let i = 0; i < group.size; i++) texts.push(await records.textOf(group.first + i));
-      group.texts = texts.join("\0").toLowerCase();
+      const rollouts = await records.rolloutsOf(group);
+      group.texts = rollouts.map(({ texts }) => texts.map((text) => records.head.texts[text]).join("")).join("\0").toLowerCase();
     }
     if (state.query !== query) return;
     if (group.texts.includes(query)) found.add(group.index);
@@ -39,11 +38,8 @@ async function search(query) {
 }
 
 async function hasMarked(group) {
-  for (let i = 0; i < group.size; i++) {
-    const { texts } = await records.tokensOf(group.first + i);
-    if (texts.some((text) => records.head.texts[text] === state.marked)) return true;
-  }
-  return false;
+  const rollouts = await records.rolloutsOf(group);
+  return rollouts.some(({ texts }) => texts.some((text) => records.head.texts[text] === state.marked));
 }
 
 async function mark(token) {
