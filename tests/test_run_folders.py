@@ -18,13 +18,8 @@ from trl_miner.runs.checkpoints import newest
 from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import collect_runs
-<<<<<<< HEAD
 from trl_miner.runs.trainer_state import columns_of, last_step
 from trl_miner.viewing.inputs import read_inputs
-from trl_miner.viewing.tables import completions_files
-=======
-from trl_miner.runs.trainer_state import last_step, read_log
->>>>>>> view
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
@@ -102,24 +97,14 @@ def test_runs_are_collected_as_they_were(folders):
 # The commands
 
 
-<<<<<<< HEAD
 def test_the_commands_take_the_folders(folders, capsys):
-=======
-def test_every_command_takes_the_folders(undrawn, folders, capsys):
->>>>>>> view
     run, compared, evaluated = (str(folders / name) for name in ("run", "compare", "eval"))
     before = json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"]
     assert main(["score", evaluated, "--quiet"]) == 0
     assert json.loads((folders / "eval" / "scores.json").read_text())["benchmarks"] == before
-<<<<<<< HEAD
     inputs = read_inputs([run, compared, evaluated])
     assert [one.name for one in inputs.runs] == ["run", "grpo/seed1", "miner/seed1"]
     assert [*inputs.results[0].benchmarks] == ["arithmetic"]
-=======
-    assert main(["report", run, compared, evaluated, "--output", str(folders / "report"), "--quiet"]) == 0
-    text = (folders / "report" / "report.md").read_text()
-    assert "miner/seed1" in text and "## Evaluation" in text and "## Held-out problems" in text
->>>>>>> view
     assert main(["inspect", run, "--quiet"]) == 0
     dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0

@@ -19,7 +19,6 @@ def edit(path, **more):
     path.write_text(json.dumps(json.loads(path.read_text()) | more))
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_what_a_report_reads_of_the_file_is_what_it_reads_of_the_folders(tmp_path, is_packed):
     write_study(tmp_path / "study", seeds=2)
@@ -39,15 +38,6 @@ def test_what_a_report_reads_of_the_file_is_what_it_reads_of_the_folders(tmp_pat
 
 
 def test_a_packed_file_that_is_damaged_is_named(tmp_path):
-=======
-def test_a_report_of_the_file_is_that_of_the_folders(undrawn, tmp_path):
-    write_study(tmp_path / "study")
-    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
-    of_folders = write_report([tmp_path / "study"], tmp_path / "a", quiet=True).with_name("report.md").read_text()
-    assert main(["report", str(path), "--quiet"]) == 0
-    of_file = (tmp_path / "report" / "report.md").read_text()  # beside the file
-    assert of_file == of_folders and "## Held-out problems" in of_file
->>>>>>> view
     packed = tmp_path / "packed.jsonl.gz"
     for content in (gzip.compress(b"{}" * 99)[:-20], b"{}"):
         packed.write_bytes(content)

@@ -16,13 +16,8 @@ from typing import Any
 
 from .launching.local import STARTER, parse_launch
 from .launching.process import GuardedProcess
-<<<<<<< HEAD
 from .launching.signals import collect_signals, how_it_ended
-from .progress import Progress, duration, finish
-=======
-from .launching.signals import collect_signals, how_it_ended, signal_name
 from .progress import duration, finish
->>>>>>> view
 from .recipe_files import find_recipe
 from .redaction import learn, redact
 from .runs.files import read_yaml, write_whole
@@ -88,30 +83,6 @@ def compare(
     paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     _check_call(paths, seeds, steps, options, jobs)
-<<<<<<< HEAD
-    try:
-        with collect_signals() as received, lock_folder(output):
-            with Progress("reading the recipes", unit="", leave=False):
-                facts = [read_facts(path, options, steps) for path in paths]
-            learn(facts)  # so that no log shows them
-            runs = [
-                Run(run_folder(output, own["method"], seed), path, {**own, "seed": seed})
-                for seed in seeds
-                for path, own in zip(paths, facts, strict=True)
-            ]
-            for run in runs:
-                check_folder(run)
-            try:
-                succeeded = _train_all(runs, received, jobs)
-            finally:
-                collect_runs(output)  # of a comparison that is stopped, too
-            _write_table(runs, output, len(seeds))
-            return 0 if succeeded else 1
-    except Stopped as stopped:
-        name = signal.Signals(stopped.args[0]).name
-        print(f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.", file=sys.stderr)
-        return 128 + int(stopped.args[0])
-=======
     with collect_signals() as received, lock_folder(output):
         facts = [read_facts(path, options, steps) for path in paths]
         learn(facts)  # so that no log shows them
@@ -127,12 +98,11 @@ def compare(
         finally:
             collect_runs(output)  # of a comparison that is stopped, too
         if received:
-            stopped = f"trl-miner compare: stopped by {signal_name(received[0])}. Run the same command to continue."
-            print(f"\n{stopped}", file=sys.stderr)
+            name = signal.Signals(received[0]).name
+            print(f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.", file=sys.stderr)
             return 128 + received[0]
         _write_table(runs, output)
         return 0 if succeeded else 1
->>>>>>> view
 
 
 def _check_call(

@@ -15,13 +15,8 @@ from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
 from ..runs.trainer_state import FILE as STATE
 from ..runs.trainer_state import last_step
-<<<<<<< HEAD
 from ..runs.training_record import RECORD, read_run_record
-from .model_card import EMPTY_CARD, PICTURE, RunFacts, complete_card
-=======
-from ..runs.training_record import read_run_record
 from .model_card import EMPTY_CARD, PICTURE, complete_card
->>>>>>> view
 
 # Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
@@ -53,7 +48,6 @@ def assemble(
     of the environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
     """
     learn({"token": list(secrets)})
-<<<<<<< HEAD
     for folder in (model.run, model.weights):
         for path in (folder / name for name in _READ):
             if os.path.lexists(path):
@@ -63,34 +57,12 @@ def assemble(
     held_out, moment = _held_out(model)
     if held_out is not None:
         write_held_out(target, held_out)
-    facts = RunFacts(
-        record=read_run_record(model.run) or {},
-        evaluation={} if held_out is None else held_out.scores,
-        model_name=name,
-        moment=moment,
-        benchmarks=benchmarks,
-        is_adapter=is_adapter,
-        has_picture=(target / PICTURE).is_file(),
-    )
     path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
     card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
-    (target / "README.md").write_text(complete_card(card, facts), encoding="utf-8")
-=======
-    with only_within(model.run):
-        is_adapter = (model.weights / ADAPTER).is_file()
-        _place_files(model, target, place, without=("config.json",) if is_adapter else ())
-        held_out, moment = _held_out(model)
-        if held_out is not None:
-            write_held_out(target, held_out)
-        path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
-        card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
-        evaluation = {} if held_out is None else held_out.scores
-        record = read_run_record(model.run) or {}
-        text = complete_card(
-            card, target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks
-        )
-        (target / "README.md").write_text(text, encoding="utf-8")
->>>>>>> view
+    evaluation = {} if held_out is None else held_out.scores
+    record = read_run_record(model.run) or {}
+    text = complete_card(card, target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
+    (target / "README.md").write_text(text, encoding="utf-8")
     check_secrets(target)
     return target
 

@@ -264,7 +264,7 @@ class Checkpointing(TrainerCallback):
         elif self._trainer.is_world_process_zero():
             logger.warning(
                 f"{file.parent.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
-                f"DeepSpeed, FSDP or save_only_model never does): it starts anew, so that the run will differ."
+                f"DeepSpeed or FSDP never does): it starts anew, so that the run will differ."
             )
 
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
