@@ -380,7 +380,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     [
         ({"advantage_estimator": "ucas"}, "no self_certainty, token_logits.*ucas"),
         ({"all_wrong": "rl_zvp"}, "no entropies.*rl_zvp"),
-        ({"num_generations": 3}, "num_generations must divide.*got 3 and 8 x 2 x 1 = 16"),
+        ({"num_generations": 3}, "must hold whole groups: got 16 rollouts for num_generations=3"),
         ({"num_generations": 1}, "at least 2"),
     ],
 )
@@ -428,8 +428,7 @@ def test_a_configuration_shows_no_secret(tmp_path):
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
-        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*synchronous trainer"),
-        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*synchronous trainer"),
+        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true.*synchronous trainer"),
         ({"vllm_mode": "colocate"}, [], "vllm_mode has no effect.*synchronous trainer"),
         ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
         ({}, ["--advantage_estimator", "ucas"], "no self_certainty, token_logits.*ucas"),

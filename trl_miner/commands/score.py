@@ -1,4 +1,7 @@
-"""`trl-miner score`: score the samples of `trl-miner eval` again, and compare models on the same problems."""
+"""Score samples again, and compare models with the first, on the same problems.
+
+It takes folders that trl-miner eval has written, and needs no model and no network.
+"""
 
 import argparse
 import shlex
@@ -7,20 +10,14 @@ from typing import Any
 
 from ..progress import Progress, finish
 from ..runs.eval_folder import SCORES, TABLES
-from . import set_run
+from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "score",
-        help="score samples again, and compare models with the first: trl-miner score evals/a evals/b",
-        description="Score folders that trl-miner eval has written. Needs no model and no network. With several "
-        "folders, each is compared with the first on the same problems.",
-    )
+    parser = add_command(commands, "score", __doc__, run)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
     add_options(parser)
     parser.add_argument("--output", metavar="FILE", help="also write the comparison to FILE, as Markdown")
-    set_run(parser, run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument_group("scoring").add_argument
     option("--k", type=int, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
     option("--repeats", type=int, default=10, metavar="R", help="draws of each majority vote (default: 10)")
-    option(
-        "--resamples", type=int, default=10_000, metavar="N",
-        help="resamples of the bootstrap intervals (default: 10000)",
-    )  # fmt: skip
+    option("--resamples", type=int, default=10_000, metavar="N", help="of the bootstrap intervals (default: 10000)")
     option("--details", action="store_true", help="print all tables, not only the results in sentences")
     option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
