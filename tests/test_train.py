@@ -16,8 +16,7 @@ from accelerate import PartialState
 from harness import call_on_ranks, metrics_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, rewards
-from trl_miner.data import arithmetic
+from trl_miner import MinerGRPOTrainer, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.launching.local import launcher_arguments
 from trl_miner.recipe import MinerScriptArguments, load_reward_funcs, make_parser
@@ -96,13 +95,9 @@ def test_several_processes_without_a_gpu_are_refused():
         launcher_arguments(["--config", "arithmetic/miner", "--num_processes", "2"])
 
 
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [("math_rewards", "got 'math_rewards'. Did you mean 'math_reward'"), ("os.path.nothing", "could not be imported")],
-)
-def test_an_unknown_reward_is_named(tmp_path, name, named):
-    with pytest.raises(ValueError, match=named):
-        load_reward_funcs(MinerScriptArguments(reward_funcs=[name]), None)
+def test_an_unknown_reward_is_named():
+    with pytest.raises(ValueError, match="got 'math_rewards'. Did you mean 'math_reward'"):
+        load_reward_funcs(MinerScriptArguments(reward_funcs=["math_rewards"]), None)
 
 
 def test_rewards_load_by_name_and_by_path(tmp_path):
@@ -440,13 +435,6 @@ def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
     """Both splits are one: all 3 problems."""
     with pytest.warns(UserWarning, match="3 of 3 held-out problems are in the training data too"):
         tiny_run(policy, tmp_path, "--dataset_test_split", "train", "--held_out", "3", "--max_steps", "1")
-
-
-def test_an_embedded_model_has_a_name_in_python(tmp_path):
-    rows = arithmetic.load_dataset("train", size=8)
-    args = MinerGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
-    trainer = MinerGRPOTrainer("trl_miner/arithmetic", rewards.math_reward, args, rows)
-    assert trainer.model.num_parameters() == 145_152
 
 
 @pytest.mark.slow

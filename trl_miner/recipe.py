@@ -162,23 +162,17 @@ class MinerScriptArguments(ScriptArguments):
         self._read_held_out()
         for name in ("score_steps", "score_keep_best"):
             if getattr(self, name) and not self.held_out:
-                raise ValueError(
-                    f"{name} needs problems to score: got {name}={getattr(self, name)} and held_out=0. Set held_out, "
-                    f"or leave {name} out."
-                )
+                got = f"got {name}={getattr(self, name)} and held_out=0"
+                raise ValueError(f"{name} needs problems to score: {got}. Set held_out, or leave {name} out.")
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
-        elif self.tasks or self.task_config:
-            raise ValueError(
-                f"tasks and task_config are for dataset_name reasoning_gym: got dataset_name {self.dataset_name}. "
-                f"Set it, or leave them out."
-            )
-        elif self.task_size is not None and self.dataset_name not in WORLDS:
-            raise ValueError(
-                f"task_size is for problems that are made, reasoning_gym's or those of {', '.join(WORLDS)}: got "
-                f"dataset_name {self.dataset_name}. Leave it out."
-            )
+            return
+        got = f"got dataset_name {self.dataset_name}. Leave it out."
+        if self.tasks or self.task_config:
+            raise ValueError(f"tasks and task_config are for dataset_name reasoning_gym: {got}")
+        if self.task_size is not None and self.dataset_name not in WORLDS:
+            raise ValueError(f"task_size is for problems that are made, reasoning_gym's or a world's: {got}")
 
     @property
     def held_out_benchmark(self) -> str:

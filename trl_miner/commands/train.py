@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-HELP = "train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M"
+HELP = "Train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M"
 
 
 def add(commands: Any) -> None:
