@@ -286,7 +286,7 @@ def test_two_processes_take_the_step_of_one(tmp_path):
     ("overrides", "says"),
     [
         ({"advantage_estimator": "ucas"}, "no self_certainty, token_logits.*ucas"),
-        ({"num_generations": 3}, "num_generations must divide.*got 3 and 8 x 2 x 1 = 16"),
+        ({"num_generations": 3}, "must hold whole groups: got 16 rollouts for num_generations=3"),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path, overrides, says):
@@ -313,8 +313,8 @@ def test_advantages_that_do_not_reach_the_loss_stop_the_training(tmp_path, monke
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
-        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true: got 0.1.*synchronous trainer"),
-        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true: got '0.1'.*synchronous trainer"),
+        ({"beta": 0.1}, [], "beta has no effect with asynchronous: true.*synchronous trainer"),
+        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true.*synchronous trainer"),
         ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
         ({}, ["--eval_strategy", "steps", "--eval_steps", "5"], "does not evaluate: got eval_strategy"),
     ],

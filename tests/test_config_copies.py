@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import multiprocessing
 import pickle
 
 import pytest
@@ -70,13 +69,6 @@ def test_a_copy_is_the_same_configuration(args):
 @given(configs(secrets=[{}]))
 def test_a_configuration_without_secrets_comes_back_from_its_dictionary(args):
     assert_same(MinerGRPOConfig(**args.to_dict()), args)
-
-
-def test_another_process_gets_the_same_configurations():
-    sent = [config("unused", **dose, **batch, **SECRETS) for dose in DOSES for batch in BATCHES]
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        for found, args in zip(pool.map(copy.copy, sent), sent, strict=True):
-            assert_same(found, args)
 
 
 def test_a_batch_that_contradicts_its_parts_is_refused():

@@ -24,8 +24,8 @@ def train_with(folder, policy):
     from trl_miner import MinerGRPOConfig
 
     assert sys.modules["trl_miner"].__file__.startswith(str(folder))
-    trainer = trained(policy, folder / "out", advantage_estimator="rloo", rloo_scale=0.5, max_steps=3)
-    both = trained(policy, folder / "both", advantage_estimator="rloo", all_right="miner", max_steps=3)
+    trainer = trained(policy, folder / "out", advantage_estimator="rloo", rloo_scale=0.5, max_steps=2)
+    both = trained(policy, folder / "both", advantage_estimator="rloo", all_right="miner", max_steps=2)
     refused = ""
     try:
         MinerGRPOConfig("out", rloo_scale=-1.0, use_cpu=True, bf16=False)

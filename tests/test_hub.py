@@ -145,7 +145,7 @@ def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, online, tmp_pat
     }  # fmt: skip
     for name in ("model.safetensors", "config.json", "tokenizer.json", "held_out.json"):
         assert online.files("me/tiny")[name] == (run / name).read_bytes(), name
-    assert done.stdout.endswith(f"Next\n  trl-miner push {run} --repo-id me/tiny\n")
+    assert done.stdout.endswith("Without --dry-run it is sent.\n")
     assert sent.stdout.endswith(f"Wrote\n  {online.url}/me/tiny\n")
 
 

@@ -28,6 +28,7 @@ def test_a_file_of_the_current_folder_is_found_and_shadows_no_package(here):
         import_object("reward_funcs", "json.mine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [STARTER, (sys.executable, "-m", "trl_miner.train")])
 def test_a_training_that_starts_here_uses_the_installed_packages(start, here):
     done = subprocess.run([*start, "--lerning_rate", "1"], capture_output=True, text=True)

@@ -250,10 +250,10 @@ def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_re
             dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
             "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
         ),
-        (dict(prompt_selection="greso"), "generates all-right prompts less often, from which MINER would learn"),
+        (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts less often, from which Constant credit on all-right prompts and RL-ZVP",
+            "all-right and all-wrong prompts that Constant credit on all-right prompts and RL-ZVP",
         ),
         # These go together.
         (dict(prompt_selection="greso", advantage_estimator="grpo"), ""),

@@ -16,41 +16,30 @@ import trl_miner
 
 PACKAGE = Path(trl_miner.__file__).parent
 ROOT = Path(__file__).parent.parent
-NOT_TORCH = {"trl", "transformers", "datasets", "accelerate"}
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    heavy = {"torch", "trl", "transformers", "datasets", "accelerate", "numpy", "matplotlib"}
-    assert_light({"cli", "compare"}, heavy)
-
-
-def assert_light(modules, heavy):
-    """Import modules of the package one after the other, in one fresh interpreter, and name the first heavy one."""
+def test_what_is_light_imports_nothing_heavy():
+    """In one fresh interpreter, the lightest first: commands; a grading worker; what reads and draws; mathematics."""
+    of_models = {"trl", "transformers"}
+    stages = [
+        ({"cli", "compare"}, of_models | {"torch", "datasets", "accelerate", "numpy", "matplotlib"}),
+        ({"rewards", "grading.worker", "data.prompts"}, of_models | {"torch", "datasets"}),
+        (in_folders("viewing", "runs"), of_models | {"torch"}),
+        (in_folders("methods", "distributed") | {"evaluation.majority"}, of_models | {"datasets", "accelerate"}),
+    ]
     code = f"""if True:
         import importlib, sys
-        for name in {sorted(modules)}:
-            importlib.import_module("trl_miner." + name)
-            if imported := {heavy} & set(sys.modules):
-                sys.exit(f"trl_miner.{{name}} imports {{imported}}")"""
+        for modules, heavy in {stages}:
+            for name in sorted(modules):
+                importlib.import_module("trl_miner." + name)
+                if imported := heavy & set(sys.modules):
+                    sys.exit(f"trl_miner.{{name}} imports {{imported}}")"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def in_folders(*folders):
     return {name for name in MODULES if name.split(".")[0] in folders}
-
-
-def test_the_mathematics_needs_torch_alone():
-    assert_light(in_folders("methods", "distributed") | {"evaluation.metrics"}, NOT_TORCH)
-
-
-def test_grading_needs_neither_torch_nor_trl():
-    """Each worker starts with these imports."""
-    assert_light({"rewards", "grading.worker", "data.prompts"}, {"torch", "trl", "transformers", "datasets"})
-
-
-def test_reading_and_drawing_need_no_model():
-    assert_light(in_folders("viewing", "runs"), {"torch", "trl", "transformers"})
 
 
 def test_the_wheel_has_every_package():

@@ -39,22 +39,17 @@ def metadata_of(wheel):
     return (described / "METADATA").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
     folder = "trl_miner/recipes/"
     held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
-    scripts = {
-        "calculator/calculator.py",
-        "SmolLM2-135M-Instruct/from_pypi.py",
-        "study/strategies.py",
-        "study/world.py",
-    }
-    scripts |= {f"forks/{name}.py" for name in ("analysis", "both_sides", "gates", "identity", "world")}
-    guides = {str(path.relative_to(RECIPES)) for path in RECIPES.glob("*/README.md")}
-    assert shipped | scripts | guides == {*held}
+    others = {str(path.relative_to(RECIPES)) for end in ("py", "README.md") for path in RECIPES.glob(f"*/*{end}")}
+    assert shipped | others == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
 
 
+@pytest.mark.slow
 def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wheel):
     metadata = email.message_from_string(metadata_of(wheel))
     links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
@@ -87,10 +82,8 @@ def test_a_local_file_of_that_name_goes_first_and_is_named(local, capsys):
     Path(local).write_text("output_dir: mine\n")
     assert recipe_files.find_recipe("arithmetic/miner") == Path(local)
     recipe_files.say_which("arithmetic/miner")
-    recipe_files.say_which("arithmetic/grpo")
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1] == f"Recipe: {RECIPES / 'arithmetic' / 'grpo.yaml'} (comes with trl_miner)"
-    assert said[:-1] == ([] if local == "arithmetic/miner" else [f"Recipe: {local}"])
+    said = capsys.readouterr().err
+    assert said == ("" if local == "arithmetic/miner" else f"Recipe: {local}\n")
 
 
 @pytest.mark.parametrize(
@@ -98,15 +91,12 @@ def test_a_local_file_of_that_name_goes_first_and_is_named(local, capsys):
     [
         ("arithmetic/minr", "Did you mean 'arithmetic/miner'"),
         ("recipes/Qwen3-4b-Base/miner.yaml", "Did you mean 'Qwen3-4B-Base/miner'"),
-        ("gspo", "Did you mean 'Octo"),
-        ("study", "Did you mean 'study/"),
         ("nothing-like-it", "Try arithmetic/miner"),
         ("accelerate/zero3", "no such file"),
-        (".", "no such file"),
         ("/recipes/arithmetic/miner.yaml", "no such file"),
     ],
 )
-def test_an_unknown_name_gets_similar_ones(name, suggested):
+def test_an_unknown_name_gets_a_similar_one(name, suggested):
     with pytest.raises(ValueError, match="A recipe must be a file, or one that") as error:
         recipe_files.find_recipe(name)
     assert suggested in str(error.value)
@@ -125,7 +115,7 @@ def test_the_list_has_every_file_once_with_what_it_does(capsys):
     rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
     starters, shipped = [*recipe_files.STARTERS], [*recipe_files.shipped()]
     assert [name for name, _ in rows] == [*starters, *shipped] and all(len(row) == 2 for row in rows)
-    assert len(starters) == 6 and {*starters} < {*shipped} and "arithmetic: On a CPU, in minutes." in lines
+    assert {*starters} < {*shipped} and "arithmetic" in lines
     assert cli.main(["recipes", "one-gpu"]) == 0 and "arithmetic" not in capsys.readouterr().out
     assert cli.main(["recipes", "arithmetic/miner.yaml"]) == 0
     assert capsys.readouterr().out.startswith((RECIPES / "arithmetic" / "miner.yaml").read_text())

@@ -135,7 +135,7 @@ WRONG = {
     "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
     "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "does not support tool calling"),
     "dynamic sampling": (
-        dict(tools=["agents.add"], dynamic_sampling=True, advantage_estimator="grpo"), "Leave dynamic_sampling out"
+        dict(tools=["agents.add"], dynamic_sampling=True, advantage_estimator="grpo"), "leave dynamic_sampling out"
     ),
 }  # fmt: skip
 

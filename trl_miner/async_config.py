@@ -9,7 +9,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig
 from .config import MinerGRPOConfig, SharedSettings
 from .methods import ESTIMATORS
 from .methods.fields import add_method_fields
-from .rules import DERIVED, check
+from .rules import check_derived
 
 # What to do instead of settings that have no effect here, where it is not to leave them out.
 _INSTEAD = {
@@ -48,7 +48,7 @@ def _as_synchronous(cls: type) -> type:
 
 
 @dataclass(repr=False)
-@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()}, headings={})
+@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()})
 @_as_synchronous
 class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     """
@@ -60,15 +60,11 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     def __post_init__(self) -> None:
         self._check_own_fields()
         for method in self.estimators:
-            if needed := ", ".join(sorted(method.scores - {"old_logps"})):
+            missing = [*sorted(method.scores - {"old_logps"}), *["record of prompts"] * method.reads_past]
+            if missing:
                 raise ValueError(
-                    f"The asynchronous trainer has the log-probs of the server, and no {needed}: got the method "
-                    f"{method.name!r}, which needs them. Choose another method, or train with MinerGRPOConfig."
-                )
-            if method.reads_past:
-                raise ValueError(
-                    f"The asynchronous trainer keeps no record of prompts: got the method {method.name!r}, which goes "
-                    f"by their past. Choose another method, or train with MinerGRPOConfig."
+                    f"The asynchronous trainer has the log-probs of the server, and no {', '.join(missing)}: got the "
+                    f"method {method.name!r}, which needs that. Choose another, or train with MinerGRPOConfig."
                 )
         if self.deepspeed is not None or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
             raise ValueError(
@@ -80,27 +76,21 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
                 f"TRL's asynchronous trainer does not evaluate: got eval_strategy={self.eval_strategy!r}. Leave it "
                 f"out; held_out and score_steps of a recipe score held-out problems."
             )
-        if self.optimizer_batch_size is not None:
-            self._set_accumulation(self.num_processes)
+        self._set_accumulation()
+        # the rollouts of a window, whose advantages are estimated together: those of an optimizer step
         self.steps_per_generation = self.gradient_accumulation_steps
-        self.generation_batch_size = self.window_of(self.num_processes)
+        size = self.per_device_train_batch_size * self.gradient_accumulation_steps * self.num_processes
+        self.generation_batch_size = size
+        if size % self.num_generations:
+            raise ValueError(
+                f"per_device_train_batch_size x gradient_accumulation_steps x processes must hold whole groups: got "
+                f"{size} rollouts for num_generations={self.num_generations}. Make it a multiple."
+            )
         super().__post_init__()
         self.use_vllm = not self.use_cpu
         if self.use_cpu and self.token_budget is None:  # TRL would ask the server
             self.token_budget = 0
-        check(DERIVED, self)
-
-    def window_of(self, num_processes: int) -> int:
-        """Return the number of rollouts whose advantages are estimated together: those of an optimizer step."""
-        size: int = self.per_device_train_batch_size * self.gradient_accumulation_steps * num_processes
-        if size % self.num_generations:
-            raise ValueError(
-                f"num_generations must divide per_device_train_batch_size x gradient_accumulation_steps x processes, "
-                f"so that a window holds whole groups: got {self.num_generations} and "
-                f"{self.per_device_train_batch_size} x {self.gradient_accumulation_steps} x {num_processes} = {size}. "
-                f"Change one of them."
-            )
-        return size
+        check_derived(self)
 
 
 @dataclass(repr=False)

@@ -8,11 +8,6 @@ from typing import NoReturn
 
 from .errors import INTERRUPTED, TRACEBACK, tell
 
-_AFTER_CTRL_C = {
-    "eval": "The samples so far are kept: the same command goes on.",
-    "sft": "Nothing was saved: the same command starts again.",
-}
-
 
 class _Parser(argparse.ArgumentParser):
     """Raises an error, which is told in one line, where argparse prints its usage and exits."""
@@ -30,14 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if argv is None:
         hide_in_tracebacks()
+    words = list(sys.argv[1:] if argv is None else argv)
+    learn(words)
     parser = _Parser(prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did.")
     parser.add_argument("--traceback", action="store_true", help="after any command: show where an error arose")
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (sft, train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
         module.add(commands)
-    words = list(sys.argv[1:] if argv is None else argv)
-    learn(words)
     if "--traceback" in words:
         words.remove("--traceback")
         os.environ[TRACEBACK] = "1"
@@ -62,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:  # bad input, the network, the disk, a missing package
         return tell(error, command)
     except KeyboardInterrupt:
-        print(f"trl-miner {command}: stopped by Ctrl-C. {_AFTER_CTRL_C.get(command, '')}".rstrip(), file=sys.stderr)
+        print(f"trl-miner {command}: stopped by Ctrl-C. The same command starts or goes on again.", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import os
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trl import GRPOConfig
@@ -15,21 +15,8 @@ from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
 from .methods.own import own_knobs
 from .redaction import redact
-from .rules import DERIVED, SETTINGS, batches_come_out_even, check, device_has_bf16
+from .rules import check_derived, check_settings, device_has_bf16
 from .setting import convert_fields
-
-# By the name of a field, what it and the next ones have in common.
-HEADINGS = {
-    "advantage_estimator": "that control the advantages",
-    "miner_gamma": "of the advantage estimators",
-    "dose_share": "that control the dose of all-right and all-wrong prompts",
-    "policy_loss": "that control the loss",
-    "optimizer_batch_size": "that control the batch",
-    "compute_less": "that control the speed of a step, and change its gradient only by rounding",
-    "overwrite_output_dir": "that control how a run begins",
-    "log_token_credit": "that control what is recorded",
-    "dynamic_sampling": "that control the sampling of prompts",
-}
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
@@ -55,6 +42,8 @@ class SharedSettings:
         advantage_estimator: Any
         advantage_estimator_kwargs: Any
         correct_reward_func: Any
+        generation_batch_size: Any
+        gradient_accumulation_steps: Any
         token_budget: Any
 
         def __getattr__(self, name: str) -> Any: ...
@@ -74,14 +63,15 @@ class SharedSettings:
         """The number of launched processes, known before they have met."""
         return int(os.environ.get("WORLD_SIZE") or 1)
 
-    def _set_accumulation(self, num_processes: int) -> None:
-        assert self.optimizer_batch_size is not None
-        given = int(getattr(self, "gradient_accumulation_steps"))  # noqa: B009 (mypy cannot see transformers' field)
-        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, num_processes)
+    def _set_accumulation(self) -> None:
+        if self.optimizer_batch_size is None:
+            return
+        given = self.gradient_accumulation_steps
+        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, self.num_processes)
         if given not in (1, wanted):
             raise ValueError(
                 f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
-                f"{self.optimizer_batch_size}, which is {wanted} with {num_processes} processes, and "
+                f"{self.optimizer_batch_size}, which is {wanted} with {self.num_processes} processes, and "
                 f"gradient_accumulation_steps={given}. Leave one of them out."
             )
         self.gradient_accumulation_steps = wanted
@@ -175,14 +165,11 @@ class SharedSettings:
                 if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
                     # On a command line, inf is the only way to say "none".
                     setattr(self, method.setting(name), None)
-        check(SETTINGS, self)
+        check_settings(self)
 
 
 @dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
-@add_method_fields(
-    after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()},
-    headings=HEADINGS,
-)
+@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()})
 class MinerGRPOConfig(SharedSettings, GRPOConfig):
     r"""
     Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
@@ -203,18 +190,14 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
     )
     all_wrong: str | None = setting(
-        None,
-        f"Advantage estimator of all-wrong prompts: {', '.join(estimators_of(ALL_WRONG))}, the import path of your "
-        "own, or none, which gives them no advantage. Default: what advantage_estimator does there.",
+        None, f"The same for all-wrong prompts: {', '.join(estimators_of(ALL_WRONG))}, an import path, or none."
     )
     correct_threshold: float = setting(
-        1.0,
-        "A rollout is correct when the verifier's reward is at or above this, in units of that reward before "
-        "weighting.",
+        1.0, "A rollout is correct when the verifier's reward, before weighting, is at or above this."
     )
     correct_reward_func: str | None = setting(
         None,
-        "Name of the reward function that decides what is correct, as TRL logs it under rewards/NAME/mean; or several "
+        "Name of the reward function that decides what is correct, as in the metric rewards/NAME/mean; or several "
         "joined by +, or as a list, where each task has its own: those that score a rollout must agree. Default: the "
         "only one, else the known verifiers among them (math_reward, choice_reward, accuracy_reward, "
         "reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a rollout that they "
@@ -231,10 +214,9 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     dose_share: float | None = setting(
         None,
         "Share of the policy gradient's norm that the methods of all-right and all-wrong prompts get, theirs / "
-        "(theirs + the others'), above 0 and below 1: a factor on the advantages of those prompts holds it. It takes "
-        "the place of miner_lambda_max. The first 8 optimizer steps and every 25th are measured; such a step goes "
-        "through the model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, FSDP "
-        "or fp16. Default: a method's own cap, such as miner_lambda_max.",
+        "(theirs + the others'), above 0 and below 1: a factor on their advantages holds it, in place of a cap such "
+        "as miner_lambda_max. The first 8 optimizer steps and every 25th are measured; such a step goes through the "
+        "model once more, and keeps two more gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.",
     )
     policy_loss: str = setting(
         "clip",
@@ -244,14 +226,13 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     optimizer_batch_size: int | None = setting(
         None,
-        "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps to what the launched "
-        "processes need for it, so that one recipe is the same run on two GPUs and on eight.",
+        "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps, so that one recipe is the "
+        "same run on two GPUs and on eight.",
     )
     compute_less: bool = setting(
         True,
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
-        "them. Sort the others into micro-batches by length, each without the padding that none of its "
-        "rollouts needs, in the forwards without a gradient, too. TRL's micro-batches stay where the loss depends on "
+        "them, and sort the others into micro-batches by length. TRL's micro-batches stay where the loss depends on "
         "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with images or "
         "pad_to_multiple_of, and with models that see padding. Metrics of the loss are means over the tokens in it.",
     )
@@ -268,21 +249,19 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     overwrite_output_dir: bool = setting(
         False,
-        "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there. Without "
-        "it, a used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
+        "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there; else a "
+        "used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
     )
     resume_with_changes: bool = setting(
         False,
         "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
-        "otherwise. The record and the model card keep the settings of each part of the run. The length of a run, "
-        "and what it logs, saves, pushes and evaluates, may change without it.",
+        "otherwise. The length of a run, and what it logs, saves, pushes and evaluates, may change without it.",
     )
     log_token_credit: int = setting(
         0,
-        "Optimizer steps from one record of tokens to the next; 0: none. A record, credit/credit_STEP.parquet in the "
-        "output folder, has tokens, old log-probs, credit weights, and advantages before and after the calibration of "
-        "at most 64 rollouts, for trl-miner inspect. Where no forward of the step has computed the log-probs, this "
-        "costs one over the recorded rollouts.",
+        "Optimizer steps from one record of tokens to the next; 0: none. A record, credit/credit_STEP.parquet in "
+        "output_dir, has what trl-miner inspect shows of at most 64 rollouts. Where no forward of the step has "
+        "computed their old log-probs, it costs one.",
         at_least=0,
     )
     log_gradient_share: int = setting(
@@ -290,9 +269,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how much of a step's "
         "policy gradient (without KL penalty, entropy bonus and router loss) comes from the rollouts of all-right "
         "(PH) prompts, or of those that dose_share acts on: miner/ph_gradient_norm, miner/other_gradient_norm, "
-        "miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine between the two. Training stays the "
-        "same, bit for bit. A measured step goes through the model once more, and keeps two more gradients of the "
-        "trained weights. Not with DeepSpeed, FSDP or fp16.",
+        "miner/ph_gradient_share (PH / (PH + other)) and miner/gradient_cosine. Training stays the same, bit for bit; "
+        "a measured step costs what one of dose_share does. Not with DeepSpeed, FSDP or fp16.",
         at_least=0,
     )
     dynamic_sampling: bool = setting(
@@ -302,68 +280,57 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "its data sooner: dynamic_sampling/epoch says how far it is.",
     )
     dynamic_sampling_max_rounds: int = setting(
-        10,
-        "Generations per batch, the first included, before it is filled up with prompts that are not mixed.",
-        at_least=1,
+        10, "Generations per batch, the first included, before it is filled up with other prompts.", at_least=1
     )
     adaptive_sampling_rounds: int = setting(
         1,
         "Reinforce-Ada (arXiv 2510.04996): sample a prompt in up to so many rounds of num_generations rollouts, until "
-        "half of a group can be right and half wrong; 1: once. Of its rollouts a group is then chosen, half right and "
-        "half wrong as far as there are, with the mean and deviation of all. A prompt that never was mixed keeps its "
-        "first group, which MINER sees whole.",
+        "half of a group can be right and half wrong, and choose such a group, with the mean and deviation of all; 1: "
+        "once. A prompt that never was mixed keeps its first group, which MINER sees whole.",
         at_least=1,
     )
     prompt_selection: str = setting(
         "none",
-        "Which prompts to generate less often, by how they came out before. greso (arXiv 2506.02177): less often with "
-        "every visit in a row at which all rollouts were right, or all wrong. Others take their place, and all come "
-        "up again. thompson (MoPPS, arXiv 2507.04632): of four candidates for each prompt the one whose pass rate, "
-        "drawn from its posterior, is nearest to one half. With MINER both leave out prompts that MINER learns from.",
+        "Which prompts to generate less often. greso (arXiv 2506.02177): those with many visits in a row at "
+        "which all rollouts were right, or all wrong; all come up again. thompson (MoPPS, arXiv 2507.04632): of four "
+        "candidates for each prompt the one whose pass rate, drawn from its posterior, is nearest to one half. Both "
+        "leave out prompts that MINER learns from.",
         one_of=("none", *SELECTIONS),
     )
 
     def __post_init__(self) -> None:
         self._check_own_fields()
         self._take_derived_batch()
-        if self.optimizer_batch_size is not None:
-            self._set_accumulation(self.num_processes)
-        batches_come_out_even(self, self.num_processes)
+        self._set_accumulation()
         try:
             super().__post_init__()  # which may still choose the device
         except ValueError:
             device_has_bf16(self)
             raise
-        check(DERIVED, self)
+        check_derived(self)
 
     def _take_derived_batch(self) -> None:
         """Let TRL derive again what it has derived before, so that a configuration can be rebuilt from its fields."""
         steps, batch = self.steps_per_generation, self.generation_batch_size
         if steps is None or batch is None:
             return
-        derived = self.per_device_train_batch_size * self.num_processes * steps
-        if batch != derived:
+        parts = f"{self.per_device_train_batch_size} x {self.num_processes} x {steps}"
+        if batch != self.per_device_train_batch_size * self.num_processes * steps:
             raise ValueError(
                 f"generation_batch_size must be per_device_train_batch_size x processes x steps_per_generation: got "
-                f"{batch} and {self.per_device_train_batch_size} x {self.num_processes} x {steps}. Set one of "
-                f"generation_batch_size and steps_per_generation to None."
+                f"{batch} and {parts}. Set one of generation_batch_size and steps_per_generation to None."
             )
-        setattr(self, "generation_batch_size", None)  # noqa: B010 (mypy cannot see TRL's field)
+        self.generation_batch_size = None
 
     @classmethod
     def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":
         """Return the same settings with MINER's defaults, so that a script written for `GRPOConfig` runs unchanged.
 
-        `GRPOConfig` derives fields from each other and from the launched processes when it is made, and refuses to do
-        so twice. Its state is therefore taken over as it is. (Of a subclass of yours the fields are kept, not the
-        methods: derive it from `MinerGRPOConfig` instead.)
+        (Of a subclass of yours the fields are kept, not the methods: derive it from `MinerGRPOConfig` instead.)
         """
         if isinstance(args, cls):
             return args
-        config = cls.__new__(cls)
-        own = {f.name: f.default for f in fields(cls) if f.name not in vars(args) and f.default is not MISSING}
-        for name, value in {**vars(args), **own}.items():
-            setattr(config, name, value)
-        config._check_own_fields()
-        check(DERIVED, config)
+        config = cls(**{f.name: getattr(args, f.name) for f in fields(GRPOConfig) if f.init})
+        for name in vars(args).keys() - vars(config).keys():
+            setattr(config, name, getattr(args, name))
         return config

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from accelerate.commands.launch import launch_command_parser
 
-from .config import MinerGRPOConfig
-from .recipe import MinerScriptArguments, make_parser, parse_words, refuse_unknown
+from .recipe import make_parser, parse_words, refuse_unknown
 from .recipe_files import with_recipe_file
 
 FIRST = (  # the settings that a user sets first
@@ -22,9 +21,8 @@ Train a recipe, or a data set (a file, a Hub id), from which a recipe is made fi
   trl-miner train problems.csv --model MODEL
 `trl-miner recipes` lists the recipes. An option overrides the recipe's key of the same name.
 
-  --traceback     show where an error arose
-  --help methods  show the settings of methods, data, rewards and records
-  --help all      show the options of TRL, transformers and accelerate, too
+  --traceback  show where an error arose
+  --help all   show all settings, those of TRL, transformers and accelerate, too
 """
 _SCRIPT = "trl_miner.train"
 
@@ -53,19 +51,14 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
     return settings, own, rest
 
 
-def help_text(which: str = "") -> str:
-    """Return the help of `trl-miner train`: the settings that a user sets first, with MINER's.
-
-    `which` is "methods" for all settings of ours, or "all" for TRL's and accelerate's too.
-    """
+def help_text(*, everything: bool = False) -> str:
+    """Return the help of `trl-miner train`: of the settings that a user sets first and of MINER's, or of all."""
     parser = make_parser()
-    known = {action.dest: action for action in reversed(parser._actions)}  # the option itself, not --no_NAME
-    del known["help"]
-    own = [name for kind in (MinerScriptArguments, MinerGRPOConfig) for name in kind.__annotations__]
-    if which not in ("methods", "all"):
-        own = [*FIRST, *(name for name in own if name.startswith("miner_"))]
-    shown = [known.pop(name) for name in own]
-    if which == "all":
+    known: dict[str, argparse.Action] = {}
+    for action in parser._actions[1:]:  # the first is --help
+        known.setdefault(action.dest, action)  # the option itself, not --no_NAME
+    shown = [known.pop(name) for name in [*FIRST, *(name for name in known if name.startswith("miner_"))]]
+    if everything:
         shown += [*known.values(), *(one for one in launch_command_parser()._actions if one.option_strings)]
     formatter = parser._get_formatter()
     formatter.start_section("settings")

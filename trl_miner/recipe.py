@@ -38,15 +38,12 @@ class MinerScriptArguments(ScriptArguments):
 
     asynchronous: bool = setting(
         False,
-        "Train with TRL's AsyncGRPOTrainer (MinerAsyncGRPOTrainer), which generates meanwhile. The settings are those "
-        "of MinerAsyncGRPOConfig, such as max_staleness and token_budget, with those that start the server: "
-        "vllm_tensor_parallel_size, vllm_gpu_memory_utilization, vllm_max_model_length. TRL 1.16.",
+        "Train with MinerAsyncGRPOTrainer, which generates meanwhile. The settings are those of MinerAsyncGRPOConfig, "
+        "and vllm_tensor_parallel_size, vllm_gpu_memory_utilization, vllm_max_model_length of the server. TRL 1.16.",
     )
     dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set on the Hub.")
     dataset_prompt_column: str = setting(
-        "prompt",
-        "Column with the prompts. Another column than prompt holds questions, from which prompts are built as those "
-        "of the benchmarks are.",
+        "prompt", "Column with the prompts. Another than prompt holds questions, from which prompts are built."
     )
     dataset_solution_column: str = setting("solution", "Column with the golds.")
     dataset_options_column: str = setting("options", "Column with the options of multiple-choice questions.")
@@ -55,13 +52,11 @@ class MinerScriptArguments(ScriptArguments):
         "A regular expression that finds the gold in the column with the golds, such as '#### (.+)' for GSM8K. The "
         "last match counts, or its first group.",
     )
-    system_prompt: str | None = setting(
-        None, "System prompt. The column with the prompts then holds questions, as text."
-    )
+    system_prompt: str | None = setting(None, "System prompt. The column with the prompts then holds questions.")
     prompt_template: str | None = setting(
         None,
         "Template with {question} in it, the whole prompt as plain text or the user's message. The column with the "
-        "prompts then holds questions, as text.",
+        "prompts then holds questions.",
     )
     task_config: dict[str, Any] | str | None = setting(
         None, "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}."
@@ -87,13 +82,11 @@ class MinerScriptArguments(ScriptArguments):
     )
     reward_funcs: list[str] | None = setting(
         None,
-        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or dotted import "
-        "paths such as my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: "
-        "task_reward for problems of reasoning-gym, else math_reward.",
+        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or import paths such as "
+        "my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: task_reward for "
+        "problems of reasoning-gym, else math_reward.",
     )
-    rollout_func: str | None = setting(
-        None, "Import path of a function that generates instead of TRL: GRPOTrainer's `rollout_func`."
-    )
+    rollout_func: str | None = setting(None, "Import path of GRPOTrainer's `rollout_func`, which generates.")
     tools: list[str] | None = setting(
         None,
         "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`. "
@@ -104,26 +97,20 @@ class MinerScriptArguments(ScriptArguments):
         "Import path of a class whose methods are tools that share a state, one object per rollout: GRPOTrainer's "
         "`environment_factory`. Or several by name, between which the column environment chooses.",
     )
-    tool_seconds: float = setting(
-        TOOL_SECONDS,
-        "Seconds for one call of a tool. A call that takes longer is ended, and counts as failed.",
-        at_least=0.01,
-    )
+    tool_seconds: float = setting(TOOL_SECONDS, "Seconds until a call of a tool is ended, and failed.", at_least=0.01)
     accelerate_config: str | None = setting(
         None,
         "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's folder "
         "or the current one, or the name of one that TRL ships, such as zero3.",
     )
     soft_overlong_cache: int = setting(
-        256,
-        "For get_soft_overlong_punishment: completions longer than max_completion_length minus this, in tokens, lose "
-        "reward.",
+        256, "For get_soft_overlong_punishment: the last tokens of max_completion_length in which reward is lost."
     )
     math_accept_unboxed: bool = setting(
         False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
     )
     judge_seconds: float = setting(
-        CPU_SECONDS, "CPU seconds to verify one answer. An answer that takes longer scores None.", at_least=0.01
+        CPU_SECONDS, "CPU seconds to verify one answer, else it scores None.", at_least=0.01
     )
     judge_workers: int | None = setting(
         None,
@@ -146,11 +133,7 @@ class MinerScriptArguments(ScriptArguments):
         f"trl-miner eval: one of {', '.join(BENCHMARKS)} or reasoning_gym/FAMILY; NAME=PATH for a file of your own; "
         "NAME:200 for the first 200 problems. 0: none.",
     )
-    score_samples: int = setting(
-        8,
-        "Completions sampled per held-out problem.",
-        at_least=1,
-    )
+    score_samples: int = setting(8, "Completions sampled per held-out problem.", at_least=1)
     score_final_samples: int | None = setting(
         None,
         "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples.",
@@ -159,7 +142,7 @@ class MinerScriptArguments(ScriptArguments):
     )
     score_batch_size: int = setting(
         DEFAULT_BATCH_SIZE,
-        "Completions of held-out problems that each process samples at once. Fewer need less memory, and change the "
+        "Completions of held-out problems that a process samples at once. Fewer need less memory, and change the "
         "scores by rounding at most.",
         at_least=1,
     )
@@ -173,32 +156,24 @@ class MinerScriptArguments(ScriptArguments):
     score_keep_best: bool = setting(
         False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
     )
-    quiet: bool = setting(
-        False, "Show only scores, warnings and errors: no progress, no line per log, no closing lines."
-    )
+    quiet: bool = setting(False, "Show only scores, warnings and errors: no progress, no line per log.")
 
     def __post_init__(self) -> None:
         check_limits(self)
         self._read_held_out()
         for name in ("score_steps", "score_keep_best"):
             if getattr(self, name) and not self.held_out:
-                raise ValueError(
-                    f"{name} needs problems to score: got {name}={getattr(self, name)} and held_out=0. Set held_out, "
-                    f"or leave {name} out."
-                )
+                got = f"got {name}={getattr(self, name)} and held_out=0"
+                raise ValueError(f"{name} needs problems to score: {got}. Set held_out, or leave {name} out.")
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
-        elif self.tasks or self.task_config:
-            raise ValueError(
-                f"tasks and task_config are for dataset_name reasoning_gym: got dataset_name {self.dataset_name}. "
-                f"Set it, or leave them out."
-            )
-        elif self.task_size is not None and self.dataset_name not in WORLDS:
-            raise ValueError(
-                f"task_size is for problems that are made, reasoning_gym's or those of {', '.join(WORLDS)}: got "
-                f"dataset_name {self.dataset_name}. Leave it out."
-            )
+            return
+        got = f"got dataset_name {self.dataset_name}. Leave it out."
+        if self.tasks or self.task_config:
+            raise ValueError(f"tasks and task_config are for dataset_name reasoning_gym: {got}")
+        if self.task_size is not None and self.dataset_name not in WORLDS:
+            raise ValueError(f"task_size is for problems that are made, reasoning_gym's or a world's: {got}")
 
     @property
     def held_out_benchmark(self) -> str:
@@ -227,7 +202,7 @@ class MinerScriptArguments(ScriptArguments):
         self.held_out = int(number) if number.is_integer() else number
 
 
-PARSED_TYPES = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
+PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
 class _Parser(TrlParser):
@@ -239,18 +214,6 @@ class _Parser(TrlParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
 
-    def refuse_other(self, name: str, value: Any) -> None:
-        """Raise ValueError for a setting of the other trainer."""
-        if name in self.refused:
-            raise ValueError(f"{name} has no effect with asynchronous: true: got {value!r}. {self.refused[name]}.")
-
-    def recipe_types(self) -> dict[str, Any]:
-        """Return the type of each key that a recipe may have."""
-        hints = {name: hint for cls in self.dataclass_types for name, hint in get_type_hints(cls).items()}
-        known = {action.dest for action in self._actions}
-        hints["scale_rewards"] = str | bool  # TRL's annotation leaves out what its documentation allows
-        return {name: hint for name, hint in hints.items() if name in known} | {"env": dict}
-
 
 def make_parser(words: Sequence[str] = ()) -> _Parser:
     """Return TRL's parser for everything that a recipe, or the training's command line, may set.
@@ -261,25 +224,22 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     Raises:
         ValueError: The recipe is wrong. The parser raises it, too, where argparse would print its usage and exit.
     """
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--asynchronous", nargs="?", const="true")
-    finder.add_argument("--config")
-    try:
-        given = finder.parse_known_args([*words])[0]
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}. Name a recipe, such as arithmetic/miner.") from error
+    finder.add_argument("--config", nargs="?")
+    given, _ = finder.parse_known_args([*words])
     path = find_recipe(given.config) if given.config else None
     recipe = read_yaml(path) if path else {}
     learn(recipe)
+    kinds, refused = PARSED_TYPES, dict[str, str]()
     if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
-        parser = _asynchronous_parser()
-    else:
-        parser = _Parser(PARSED_TYPES, prog="trl-miner train", allow_abbrev=False)
-    parser.recipe = recipe
-    for word, value in zip(words, [*words[1:], ""], strict=False):
-        if word.startswith("--"):
-            name, _, own = word[2:].partition("=")
-            parser.refuse_other(name.replace("-", "_"), own or value)
+        try:
+            from .async_config import REFUSED, RecipeConfig
+        except ImportError as error:
+            raise ValueError(f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}).") from error
+        kinds, refused = tuple(RecipeConfig if kind is MinerGRPOConfig else kind for kind in kinds), REFUSED
+    parser = _Parser(kinds, prog="trl-miner train", allow_abbrev=False)
+    parser.recipe, parser.refused = recipe, refused
     try:
         check_recipe(parser)
     except ValueError as error:
@@ -287,32 +247,26 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     return parser
 
 
-def _asynchronous_parser() -> _Parser:
-    try:
-        from .async_config import REFUSED, RecipeConfig
-    except ImportError as error:
-        raise ValueError(
-            f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}). Run pip install 'trl>=1.16,<1.17'."
-        ) from error
-    kinds = [RecipeConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
-    parser = _Parser(kinds, prog="trl-miner train", allow_abbrev=False)
-    parser.refused = REFUSED
-    return parser
-
-
 def check_recipe(parser: _Parser) -> None:
     """Raise ValueError if the recipe of a parser has an unknown key, or a value of the wrong type."""
-    types = parser.recipe_types()
+    hints = {name: hint for kind in parser.dataclass_types for name, hint in get_type_hints(kind).items()}
+    hints |= {"scale_rewards": str | bool, "env": dict}  # TRL's annotation leaves out what its documentation allows
     actions = {action.dest: action for action in reversed(parser._actions)}  # the option itself after --no_NAME
+    actions["env"] = argparse.Action([], "env")
     for name, value in parser.recipe.items():
-        parser.refuse_other(name, value)
-        if name not in types:
-            hint = did_you_mean(str(name), types) or " Settings of accelerate go on the command line."
-            raise ValueError(f"unknown key '{name}'.{hint}")
         action = actions.get(name)
-        default = action.default if action else None
-        if value is not None or default is not None:
-            convert(name, value, types[name], default, action.choices or () if action else ())
+        if action is None or name not in hints:
+            _refuse_other(name, parser)
+            hint = did_you_mean(str(name), actions) or " Settings of accelerate go on the command line."
+            raise ValueError(f"unknown key '{name}'.{hint}")
+        if value is not None or action.default is not None:
+            convert(name, value, hints[name], action.default, action.choices or ())
+
+
+def _refuse_other(name: Any, parser: _Parser) -> None:
+    """Raise ValueError for a setting of the other trainer."""
+    if name in parser.refused:
+        raise ValueError(f"{name} has no effect with asynchronous: true. {parser.refused[name]}.")
 
 
 def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _Parser]:
@@ -351,6 +305,7 @@ def refuse_unknown(words: Sequence[str], parser: _Parser, others: Collection[str
     if not words:
         return
     word = words[0].partition("=")[0]
+    _refuse_other(word.removeprefix("--").replace("-", "_"), parser)
     if not word.startswith("-"):
         raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
     hint = did_you_mean(word, [*parser._option_string_actions, *others]) or " See trl-miner train --help all."

@@ -3,16 +3,14 @@
 The repository's folder `recipes` is their one home. A wheel holds it as `trl_miner/recipes`; a checkout uses its own.
 """
 
-import difflib
-import fnmatch
 import os
-import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
+from .importing import did_you_mean
 from .progress import is_quiet
 from .redaction import redact
 from .runs.files import read_yaml
@@ -58,7 +56,7 @@ def find_recipe(name: str | Path) -> Path:
             return path
     raise ValueError(
         f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, no such file."
-        f"{_suggestion(_key(name), known) or ' Try arithmetic/miner.'}"
+        f"{did_you_mean(_key(name), known) or ' Try arithmetic/miner.'}"
     )
 
 
@@ -80,23 +78,22 @@ def say_which(name: str) -> None:
     """Say on stderr which file a name stands for, unless it is the name of that file."""
     path = find_recipe(name)
     if path != Path(name) and not is_quiet():
-        origin = " (comes with trl_miner)" if path.is_relative_to(shipped_folder()) else ""
-        print(f"Recipe: {path}{origin}", file=sys.stderr, flush=True)
+        print(f"Recipe: {path}", file=sys.stderr, flush=True)
 
 
 def select(names: Sequence[str]) -> list[str]:
-    """Return the names of shipped files that are meant: by name, by folder, or by pattern; all without a name."""
+    """Return the names of the shipped files that are meant, by name or by folder; all without a name."""
     known, found = shipped(), []
-    for name in names or ["*"]:
+    for name in names:
         key = _key(name)
-        matched = [other for other in known if fnmatch.fnmatchcase(other, key) or other.startswith(f"{key}/")]
+        matched = [other for other in known if other == key or other.startswith(f"{key}/")]
         if not matched:
             raise ValueError(
                 f"A name must be one that `trl-miner recipes` lists, or a folder there: got {name}."
-                f"{_suggestion(key, known)}"
+                f"{did_you_mean(key, known)}"
             )
         found += matched
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)) if names else list(known)
 
 
 def shown(name: str) -> str:
@@ -105,20 +102,22 @@ def shown(name: str) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """Return a line for each shipped file, by folder: its name, and what the first comment in it says.
+    """Return a line for each shipped file, by folder: its name, and the first comment in it.
 
     Before all files stand those to start with.
     """
-    known, lines = shipped(), []
-    if len(names) == len(known):
-        lines += ["", "Start with one of these:", *(f"  {name:<27}  {text}" for name, text in STARTERS.items())]
+    lines = []
+    if len(names) == len(shipped()):
+        lines += ["Start with one of these:", *(f"  {name:<27}  {text}" for name, text in STARTERS.items()), ""]
     for folder, group in groupby(names, key=lambda name: name.rpartition("/")[0]):
         inside = list(group)
         width = max(map(len, inside))
-        machine = f": {read_machine(known[inside[0]]).partition(' As ..')[0]}" if is_recipe(inside[0]) else ""
-        lines += ["", f"{folder}{machine}"]
-        lines += [f"  {name:<{width}}  {read_title(known[name])}" for name in inside]
-    return "\n".join(lines[1:])
+        lines.append(folder)
+        for name in inside:
+            comments = (line for line in shown(name).splitlines() if line.startswith("# "))
+            lines.append(f"  {name:<{width}}  {next(comments, '').removeprefix('# ')}")
+        lines.append("")
+    return "\n".join(lines[:-1])
 
 
 def copy_out(names: Sequence[str], to: Path) -> list[Path]:
@@ -128,13 +127,12 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     Raises:
         ValueError: A file there has other contents. Then nothing is written.
     """
-    folder = shipped_folder()
-    asked = [shipped()[name] for name in names]
-    sources = {*asked}
-    for path in asked:
+    sources = set()
+    for path in (shipped()[name] for name in names):
+        sources |= {path, *path.parent.glob("*.py"), *path.parent.glob("README.md")}
         if path.suffix == ".yaml" and (config := read_yaml(path).get("accelerate_config")):
             sources.add(Path(os.path.normpath(path.parent / config)))
-        sources |= {*path.parent.glob("*.py"), *path.parent.glob("README.md")}
+    folder = shipped_folder()
     targets = {to / source.relative_to(folder): source.read_bytes() for source in sorted(sources) if source.is_file()}
     for path, content in targets.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
@@ -145,33 +143,10 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return sorted(targets, key=lambda path: folder / path.relative_to(to) not in asked)
-
-
-def read_title(path: Path) -> str:
-    """Return the first comment of a recipe, without the model."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    first = next((line for line in lines if line.startswith("# ")), "# ").removeprefix("# ")
-    return re.sub(r" on (the embedded world|[\w.-]+?)( with LoRA)?(?=[.:]).*", "", first).rstrip(".:")
-
-
-def read_machine(path: Path) -> str:
-    """Return the line of a recipe's header that names the machine."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return next(
-        (line.removeprefix("# ") for line in lines if re.match(r"# \d+ x \d+ GB", line)), "On a CPU, in minutes."
-    )
+    return list(targets)
 
 
 def _key(name: str | Path) -> str:
     """Return a name as `shipped` writes it: without `recipes/` and the suffix."""
     path = PurePosixPath(name).as_posix().removeprefix(f"{HOME}/")
     return path.removesuffix(".yaml").removesuffix(".slurm")
-
-
-def _suggestion(key: str, known: Iterable[str]) -> str:
-    """Return a sentence with up to three similar names, by spelling or by the last part."""
-    last = key.rpartition("/")[2]
-    close = difflib.get_close_matches(key, known, n=3, cutoff=0.7)
-    close = close or [name for name in known if name.rpartition("/")[2] == last or name.startswith(f"{key}/")][:3]
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -5,7 +5,7 @@ A rule raises ValueError for settings that cannot be, and logs a warning for tho
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Sized
+from collections.abc import Collection, Mapping, Sized
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -26,9 +26,6 @@ _AT_LEAST = {
     "num_generations": 2,  # a rollout is judged against its group
     **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
 }
-# None is a value of these. (Their types do not tell: transformers' parser takes None out of them.)
-_OPTIONAL = {"steps_per_generation", "generation_batch_size", "max_completion_length", "epsilon_high", "min_p"}
-_OPTIONAL |= {"max_tool_calling_iterations"}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -71,15 +68,14 @@ def trl_fields_are_in_range(args: Any) -> None:
     limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
     limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
     for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
-        value = getattr(args, knob.name)
+        value, default = getattr(args, knob.name), getattr(type(args), knob.name)
         if knob.name == "scale_rewards" and isinstance(value, bool):
             value = "group" if value else "none"
-        if value is not None or knob.name not in _OPTIONAL:
-            replace(knob, default=getattr(type(args), knob.name)).check(value, {})
+        # (Its type does not tell what may be None: transformers' parser takes that out of it.)
+        if value is not None or (default is not None and knob.name != "max_completion_length"):
+            replace(knob, default=default).check(value, {})
     if not args.temperature > 0:
-        raise ValueError(
-            f"temperature must be above 0, because logits are divided by it: got {args.temperature}. The default is 1."
-        )
+        raise ValueError(f"temperature must be above 0: got {args.temperature}. The default is 1.")
     for weight in args.reward_weights or ():
         if isinstance(weight, bool) or not isinstance(weight, Real):
             raise ValueError(f"reward_weights must hold numbers: got {weight!r}. Write [1.0, 0.5].")
@@ -87,40 +83,35 @@ def trl_fields_are_in_range(args: Any) -> None:
 
 def policy_loss_fits(args: Any) -> None:
     """A `policy_loss` has a loss of TRL's that it can change."""
-    name = args.policy_loss
+    name, why = args.policy_loss, ""
     if args.policy_loss_method.function is None:
         return
     if args.importance_sampling_level != "token":
-        raise ValueError(
-            f"policy_loss={name} works on the ratio of each token: got importance_sampling_level="
-            f"{args.importance_sampling_level!r}. Set it to 'token', or policy_loss to 'clip'."
-        )
-    if args.loss_type not in CLIPPED_LOSSES:
-        raise ValueError(
-            f"policy_loss={name} works inside a clipped loss: got loss_type={args.loss_type!r}. Use one of "
-            f"{', '.join(sorted(CLIPPED_LOSSES))}."
-        )
-    if name == KL_COV.name and args.delta is not None:
-        raise ValueError(
-            f"policy_loss={name} has no clipping for delta to bound: got delta={args.delta}. Leave it out."
-        )
+        why = f"works on the ratio of each token: got importance_sampling_level={args.importance_sampling_level!r}"
+    elif args.loss_type not in CLIPPED_LOSSES:
+        why = f"works inside a clipped loss, {', '.join(sorted(CLIPPED_LOSSES))}: got loss_type={args.loss_type!r}"
+    elif name == KL_COV.name and args.delta is not None:
+        why = f"has no clipping for delta to bound: got delta={args.delta}"
+    if why:
+        raise ValueError(f"policy_loss={name} {why}. Change that, or set policy_loss: clip.")
 
 
-def dynamic_sampling_keeps_what_methods_learn_from(args: Any) -> None:
-    """`dynamic_sampling` has no method beside it that learns from the prompts that it drops."""
+def sampling_keeps_what_methods_learn_from(args: Any) -> None:
+    """Neither `dynamic_sampling` nor `prompt_selection` passes over prompts that a method learns from."""
     mixed, learners = args.composition.mixed, _learners(args)
-    if not (args.dynamic_sampling and learners):
-        return
-    labels = " and ".join(dict.fromkeys(method.label for method in learners.values()))
-    text = (
-        f"dynamic_sampling drops the {_prompts(learners)} that {labels} learns from: got {describe_estimators(args)}"
-    )
-    advice = f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}"
-    names = {method.name for method in learners.values()}
-    if names == {mixed.name} and mixed.name not in METHODS:  # what it does with them is not known
+    known = {kind: method for kind, method in learners.items() if method.name in METHODS}
+    if args.dynamic_sampling and learners:
+        text = f"dynamic_sampling drops the {_learned(learners)} learns from: got {describe_estimators(args)}"
+        advice = f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}"
+        if known:
+            raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
+        # what an estimator of the user's does with them is not known
         logger.warning(f"{text}. If it does, {advice}, or leave dynamic_sampling out.")
-    else:
-        raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
+    if args.prompt_selection in SELECTIONS and known:
+        logger.warning(
+            f"prompt_selection={args.prompt_selection} generates less often the {_learned(known)} learns from. Leave "
+            f"it out, or set advantage_estimator: grpo alone."
+        )
 
 
 def adaptive_sampling_fits(args: Any) -> None:
@@ -134,8 +125,8 @@ def adaptive_sampling_fits(args: Any) -> None:
         got = f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts alone"
     if got:
         raise ValueError(
-            f"adaptive_sampling_rounds fills the batch by itself, and judges a rollout by the summed rewards of all "
-            f"rollouts of its prompt: got {got}. Leave one of them out."
+            f"adaptive_sampling_rounds fills the batch itself, and judges a rollout by the summed rewards of all of "
+            f"its prompt: got {got}. Leave one of them out."
         )
 
 
@@ -145,7 +136,7 @@ def token_budget_holds_a_rollout(args: Any) -> None:
     if budget is not None and longest is not None and budget <= longest:
         logger.warning(
             f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length={longest} tokens: "
-            f"the run ends with an error if a rollout is longer."
+            f"a longer rollout ends the run."
         )
 
 
@@ -154,48 +145,18 @@ def dose_has_methods_to_scale(args: Any) -> None:
     if args.dose_share is None:
         return
     if not 0 < args.dose_share < 1:
-        raise ValueError(
-            f"dose_share must be above 0 and below 1, as a share of the gradient's norm: got {args.dose_share}. A "
-            f"good first value is 0.01; for none, write advantage_estimator: grpo alone."
-        )
+        raise ValueError(f"dose_share must be above 0 and below 1: got {args.dose_share}. A good first value is 0.01.")
     if not args.composition.dosed:
         raise ValueError(
-            f"dose_share scales the advantages of a method of all_right or all_wrong prompts beside another method of "
-            f"mixed ones: got {describe_estimators(args)}, which has none. Write advantage_estimator: grpo with "
-            f"all_right: miner, or leave dose_share out."
+            f"dose_share scales a method of all_right or all_wrong prompts beside another one of mixed ones: got "
+            f"{describe_estimators(args)}. Write advantage_estimator: grpo with all_right: miner, or leave it out."
         )
     for kind, method in args.composition.dosed.items():
-        if method is REINFORCE_PP_BASELINE:
-            raise ValueError(
-                f"dose_share needs a method that gives the rollouts of such a prompt an advantage: got {kind}: "
-                f"{method.name}, which leaves it nothing but the batch's offset. Choose another."
-            )
+        if method is REINFORCE_PP_BASELINE:  # which leaves such a prompt nothing but the batch's offset
+            raise ValueError(f"dose_share needs advantages to scale: got {kind}: {method.name}. Choose another.")
         knob, setting = method.knobs.get("lambda_max"), method.setting("lambda_max")
         if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
-            raise ValueError(
-                f"{setting} must be left out with dose_share, which takes the place of this cap: got {value}."
-            )
-
-
-# Known besides: the number of launched processes.
-
-
-def batches_come_out_even(args: Any, num_processes: int) -> None:
-    """The batches of the launched processes hold whole groups."""
-    micro_batch = args.per_device_train_batch_size * num_processes
-    if args.generation_batch_size and args.generation_batch_size % micro_batch:
-        raise ValueError(
-            f"generation_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
-            f"got {args.generation_batch_size} for {args.per_device_train_batch_size} x {num_processes}. Change the "
-            f"batch per device, or launch another number of processes."
-        )
-    steps = args.steps_per_generation or args.gradient_accumulation_steps
-    generation = args.generation_batch_size or micro_batch * steps
-    if generation % args.num_generations:
-        raise ValueError(
-            f"A generation batch must hold whole groups: got {generation} rollouts for num_generations="
-            f"{args.num_generations}. Make it a multiple."
-        )
+            raise ValueError(f"{setting} must be left out with dose_share, which takes its place: got {value}.")
 
 
 # Known besides: whether this machine has the device that the settings ask for.
@@ -207,9 +168,10 @@ def device_has_bf16(args: Any) -> None:
 
     is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
     if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
+        got = "no such GPU" if torch.accelerator.is_available() else "no GPU"
         raise ValueError(
-            f"bf16 needs a GPU that has it: got {'no such GPU' if torch.accelerator.is_available() else 'no GPU'}. To "
-            f"train on a CPU, set use_cpu: true and bf16: false; on an older GPU, bf16: false and fp16: true."
+            f"bf16 needs a GPU that has it: got {got}. To train on a CPU, set use_cpu: true and bf16: false; on an "
+            f"older GPU, bf16: false and fp16: true."
         )
 
 
@@ -229,7 +191,7 @@ def token_advantages_reach_tokens(args: Any) -> None:
 
 
 def settings_have_an_effect(args: Any) -> None:
-    """No setting is of a method or feature that has no part in the run."""
+    """No setting is of a method or feature that has no part in the run, or that a method passes over."""
     used = {method.setting(name) for method in args.methods for name in method.knobs}
     unused = {
         method.setting(name): (knob.default, f"of {method.name}, which has no part in this run")
@@ -241,6 +203,9 @@ def settings_have_an_effect(args: Any) -> None:
         if setting not in unused and getattr(args, other) not in values:
             default = getattr(type(args), setting)
             unused[setting] = default, f"which needs {other}: {' or '.join(str(value).lower() for value in values)}"
+    if own := [method.name for method in args.estimators if method.from_total_rewards]:
+        why = f"as {' and '.join(own)} scales the weighted sum of the rewards in its own way"
+        unused |= {"scale_rewards": ("group", why), "multi_objective_aggregation": ("sum_then_normalize", why)}
     shown = [
         f"{name}={value!r} ({why})"
         for name, (default, why) in unused.items()
@@ -250,44 +215,20 @@ def settings_have_an_effect(args: Any) -> None:
         logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
 
 
-def rewards_are_scaled_as_asked(args: Any) -> None:
-    """No method makes its advantages of the summed rewards, past TRL's settings of how to scale them."""
-    own = [method.name for method in args.estimators if method.from_total_rewards]
-    wanted = {"scale_rewards": "group", "multi_objective_aggregation": "sum_then_normalize"}
-    passed_over = [f"{name}={value!r}" for name, usual in wanted.items() if (value := getattr(args, name)) != usual]
-    if own and passed_over:
-        logger.warning(
-            f"{' and '.join(passed_over)} has no effect on {' and '.join(own)}, which scales the weighted sum of the "
-            f"rewards in its own way. Use grpo or miner for it, or leave it out."
-        )
-
-
 def policy_loss_has_ratios(args: Any) -> None:
     """A `policy_loss` sees the off-policy ratios, and whole optimizer steps, that it needs."""
     loss = args.policy_loss_method
     accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations
-    shown = f"gradient_accumulation_steps={accumulation}, steps_per_generation={args.steps_per_generation}, "
-    shown += f"num_iterations={args.num_iterations}"
     if loss.off_policy_only and accumulation % cycle == 0:
         logger.warning(
-            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1: got "
-            f"{shown}. Raise steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
+            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1. Raise "
+            f"steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
         )
     elif loss.spans_optimizer_step and args.steps_per_generation % accumulation:
         raise ValueError(
-            f"policy_loss={loss.name} searches its bounds over a whole optimizer batch, which must lie in one "
-            f"generation batch: got {shown}. Make steps_per_generation a multiple of gradient_accumulation_steps."
-        )
-
-
-def selection_generates_what_methods_learn_from(args: Any) -> None:
-    """`prompt_selection` does not pass over prompts that a method learns from."""
-    learners = {kind: method for kind, method in _learners(args).items() if method.name in METHODS}
-    if args.prompt_selection in SELECTIONS and learners:
-        labels = dict.fromkeys(method.label for method in learners.values())
-        logger.warning(
-            f"prompt_selection={args.prompt_selection} generates {_prompts(learners)} less often, from which "
-            f"{' and '.join(labels)} would learn. Leave it out, or set advantage_estimator: grpo alone."
+            f"policy_loss={loss.name} searches its bounds over an optimizer batch: got {accumulation} micro-batches, "
+            f"and steps_per_generation={args.steps_per_generation}. Make steps_per_generation a multiple of "
+            f"gradient_accumulation_steps."
         )
 
 
@@ -299,66 +240,55 @@ def gradients_can_be_measured(args: Any, *, distribution: str, precision: str) -
     setting = " and ".join(name for name in ("dose_share", "log_gradient_share") if getattr(args, name))
     if not setting:
         return
-    reason, checkpointing = None, args.gradient_checkpointing_kwargs or {}
+    reason = ""
     if distribution.upper() in _SHARDED:
         reason = f"needs every weight and its gradient on each process: got {distribution}. Launch without it"
     elif precision == "fp16":
         reason = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
-    elif args.gradient_checkpointing and checkpointing.get("use_reentrant"):
-        reason = "takes gradients by torch.autograd.grad, which reentrant checkpointing does not support: got "
-        reason += "gradient_checkpointing_kwargs={'use_reentrant': True}. Set it to False"
+    elif args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+        reason = "takes gradients by torch.autograd.grad: got 'use_reentrant': True. Set it to False"
     if reason:
         raise ValueError(f"{setting} {reason}, or leave {setting} out.")
 
 
 def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) -> None:
     """vLLM can get the weights of a quantized model in full."""
-    if bits == 8:
-        raise ValueError(
-            "vLLM samples from models in 4 bits, or 16 and more: got load_in_8bit. Set load_in_4bit, or neither."
-        )
-    if has_dora:
-        raise ValueError(
-            "vLLM with load_in_4bit takes LoRA adapters: got use_dora. Leave out use_dora or load_in_4bit."
-        )
-    if is_sharded:
-        raise ValueError(
-            "A model in 4 bits that vLLM samples from must not be sharded: got FSDP or ZeRO-3. Use "
-            "recipes/accelerate/ddp.yaml, or leave out load_in_4bit."
-        )
+    cannot_be = {
+        "be in 8 bits: got load_in_8bit. Set load_in_4bit, or neither": bits == 8,
+        "have DoRA adapters: got use_dora. Leave out use_dora or load_in_4bit": has_dora,
+        "be sharded: got FSDP or ZeRO-3. Use recipes/accelerate/ddp.yaml, or leave out load_in_4bit": is_sharded,
+    }
+    for rule in (rule for rule, is_so in cannot_be.items() if is_so):
+        raise ValueError(f"A quantized model that vLLM samples from must not {rule}.")
 
 
 # Known besides: the training set.
 
 
-def draws_prompts(args: Any) -> bool:
-    """Return whether the trainer draws prompts itself, in the place of TRL's dataloader."""
-    return bool(args.dynamic_sampling or args.adaptive_sampling_rounds > 1 or args.prompt_selection in SELECTIONS)
+def draws_prompts(args: Any) -> str:
+    """Return the setting by which the trainer draws prompts in the place of TRL's dataloader; empty: it does not."""
+    if args.dynamic_sampling:
+        return "dynamic_sampling"
+    if args.adaptive_sampling_rounds > 1:
+        return "adaptive_sampling_rounds"
+    return "prompt_selection" if args.prompt_selection in SELECTIONS else ""
 
 
 def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
     """What draws prompts in the place of TRL's dataloader can draw those of a training set by their index."""
-    if not draws_prompts(args):
-        return
-    setting = "dynamic_sampling" if args.dynamic_sampling else "adaptive_sampling_rounds"
+    setting, why = draws_prompts(args), ""
     has_images = bool({"image", "images"} & set(getattr(rows, "column_names", None) or ()))
-    if (args.dynamic_sampling or args.adaptive_sampling_rounds > 1) and (has_tools or has_images):
-        raise ValueError(
-            f"{setting} works on prompts of text alone: got tools, environments or images. Leave {setting} out."
-        )
-    if not (args.dynamic_sampling or args.adaptive_sampling_rounds > 1):
-        setting = f"prompt_selection: {args.prompt_selection}"
-    if not isinstance(rows, Sized):
-        raise ValueError(
-            f"{setting} draws prompts by their index: got a streaming training set. Load it without streaming, or "
-            f"leave {setting} out."
-        )
+    if not setting:
+        return
     num_groups = args.generation_batch_size // args.num_generations
-    if len(rows) < 2 * num_groups:
-        raise ValueError(
-            f"{setting} needs a training set to choose from, of at least two batches: got {len(rows)} prompts for "
-            f"batches of {num_groups}. Use more prompts, or a smaller batch."
-        )
+    if setting != "prompt_selection" and (has_tools or has_images):
+        why = "works on prompts of text alone: got tools, environments or images"
+    elif not isinstance(rows, Sized):
+        why = "draws prompts by their index: got a streaming training set"
+    elif len(rows) < 2 * num_groups:
+        why = f"chooses from at least two batches: got {len(rows)} prompts for batches of {num_groups}"
+    if why:
+        raise ValueError(f"{setting} {why}. Change that, or leave {setting} out.")
 
 
 def describe_estimators(args: Any) -> str:
@@ -373,30 +303,28 @@ def _learners(args: Any) -> dict[Kind, AdvantageEstimator]:
     return {kind: mixed for kind in sorted(mixed.acts_on - {"mixed"} - homogeneous.keys())} | args.composition.dosed
 
 
-def _prompts(kinds: Iterable[Kind]) -> str:
-    return f"{' and '.join(kinds).replace('_', '-')} prompts"
+def _learned(learners: Mapping[Kind, AdvantageEstimator]) -> str:
+    """Return "all-right prompts that MINER"."""
+    labels = dict.fromkeys(method.label for method in learners.values())
+    return f"{' and '.join(learners).replace('_', '-')} prompts that {' and '.join(labels)}"
 
 
-# The rules of settings before `GRPOConfig` derives some from others, and those of what it has derived.
-SETTINGS = (
-    own_fields_are_in_range,
-    trl_fields_are_in_range,
-    policy_loss_fits,
-    dynamic_sampling_keeps_what_methods_learn_from,
-    adaptive_sampling_fits,
-    token_budget_holds_a_rollout,
-    dose_has_methods_to_scale,
-)
-DERIVED = (
-    token_advantages_reach_tokens,
-    settings_have_an_effect,
-    rewards_are_scaled_as_asked,
-    policy_loss_has_ratios,
-    selection_generates_what_methods_learn_from,
-)
+def check_settings(args: Any) -> None:
+    """Check what is known before `GRPOConfig` derives some settings from others.
+
+    Raises ValueError if a rule is broken: with the rule, the value and what to do.
+    """
+    own_fields_are_in_range(args)
+    trl_fields_are_in_range(args)
+    policy_loss_fits(args)
+    sampling_keeps_what_methods_learn_from(args)
+    adaptive_sampling_fits(args)
+    token_budget_holds_a_rollout(args)
+    dose_has_methods_to_scale(args)
 
 
-def check(rules: Iterable[Callable[[Any], None]], args: Any) -> None:
-    """Run rules on settings. Raises ValueError if one is broken: with the rule, the value and what to do."""
-    for rule in rules:
-        rule(args)
+def check_derived(args: Any) -> None:
+    """Check what `GRPOConfig` has derived, as `check_settings` does."""
+    token_advantages_reach_tokens(args)
+    settings_have_an_effect(args)
+    policy_loss_has_ratios(args)

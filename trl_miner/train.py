@@ -43,17 +43,11 @@ from .importing import import_object
 from .launching.process import take_options
 from .launching.watchdog import TrainingWatchdog
 from .progress import finish, quietly
-from .recipe import (
-    MinerScriptArguments,
-    load_reward_funcs,
-    make_parser,
-    reward_names,
-)
+from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
 from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
-from .runs.models import newest_checkpoint
 from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, why_full
 from .runs.settings import continued, settings_of
 from .runs.trainer_state import last_step
@@ -191,16 +185,10 @@ def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> N
 def _run(
     trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
 ) -> MinerGRPOTrainer:
-    config = trainer.args
-    output = Path(config.output_dir)
-    about: dict[str, Any] = {
-        "dataset": args.dataset_name,
-        "held_out": read_entry(args.held_out_benchmark).name or None,
-        "others": (args, model_args),
-    }
-    trainer.about = about
-    checkpoint = trainer.find_checkpoint(config.resume_from_checkpoint)
-    _train(trainer, scores, checkpoint, args.watchdog_seconds)
+    config, output = trainer.args, Path(trainer.args.output_dir)
+    held_out = read_entry(args.held_out_benchmark).name or None
+    trainer.about = {"dataset": args.dataset_name, "held_out": held_out, "others": (args, model_args)}
+    _train(trainer, scores, trainer.find_checkpoint(config.resume_from_checkpoint), args.watchdog_seconds)
     is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
     is_main = trainer.is_world_process_zero()
@@ -222,28 +210,20 @@ def _train(
     if not scores.restore(checkpoint):
         scores.record("before")
     with contextlib.ExitStack() as stack:
-        stack.push(show_training(trainer).close)
+        stack.enter_context(show_training(trainer))
         if patience != 0:
             stack.enter_context(TrainingWatchdog(trainer, patience))
         trainer.train(resume_from_checkpoint=checkpoint)
-    if (
-        "after" not in trainer.evaluation or trainer.args.load_best_model_at_end
-    ):  # no step was left, or it stopped early
+    # none if no step was left, or it stopped early
+    if "after" not in trainer.evaluation or trainer.args.load_best_model_at_end:
         scores.record("after")
 
 
 def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
     """Save the model, draw the training, write the card, and push if the recipe says so."""
     check_run(output)  # the scoring may have taken long
-    try:
-        trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
-        trainer.save_state()
-    except Exception as error:  # safetensors has an error of its own
-        kept = newest_checkpoint(output)
-        raise OSError(
-            f"The model of step {trainer.state.global_step} could not be saved in {output}: {error}. Make room, and "
-            f"go on with --resume_from_checkpoint latest from {kept.weights if kept else 'the start'}."
-        ) from error
+    trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
+    trainer.save_state()
     if trainer.is_world_process_zero():
         try:
             draw_training(output)  # before the card, which shows the picture
@@ -295,14 +275,14 @@ def _build_trainer(
 
 def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
-    setting = "tools" if args.tools else "environment_factory" if args.environment_factory else None
-    if setting is None:
+    if not (args.tools or args.environment_factory):
         return {}
-    loaded: dict[str, Any] = {"tools": load_tools(args.tools or (), args.tool_seconds)}
-    if args.environment_factory:
-        loaded["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds, loaded["tools"])
-    check_prompts(setting, next(iter(training_rows(data, args))).get("prompt"))
-    return loaded
+    tools = load_tools(args.tools or (), args.tool_seconds)
+    check_prompts("tools" if tools else "environment_factory", next(iter(training_rows(data, args))).get("prompt"))
+    if not args.environment_factory:
+        return {"tools": tools}
+    factory = load_environments(args.environment_factory, args.tool_seconds, tools)
+    return {"tools": tools, "environment_factory": factory}
 
 
 def check_model(setting: str, model: str | None, revision: str | None = None, *, trusts: bool = False) -> None:

@@ -1,5 +1,7 @@
-"""Callbacks that show how far a training is: on the terminal, and to `trl-miner compare`."""
+"""What a terminal shows of a training: how far it is, and a line for each log."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
@@ -23,30 +25,33 @@ def short_line(step: int, logs: dict[str, Any]) -> str:
     return f"step {step}: " + ", ".join(parts)
 
 
-def show_training(trainer: Any) -> "TrainingProgress":
-    """Replace transformers' bar and its dictionaries of numbers, and return the callback, to be closed at the end.
+@contextlib.contextmanager
+def show_training(trainer: Any) -> Iterator[None]:
+    """Replace transformers' bar and its dictionaries of numbers within the block.
 
     With `--quiet` nothing replaces them, with `disable_tqdm` the dictionaries stay.
     """
-    progress = TrainingProgress()
-    if is_quiet():
-        trainer.remove_callback(PrinterCallback)
-    if is_quiet() or not trainer.args.disable_tqdm:
-        trainer.remove_callback(ProgressCallback)
-    if not is_quiet() and not trainer.args.disable_tqdm:
-        trainer.add_callback(progress)
-    return progress
+    with contextlib.ExitStack() as stack:
+        if is_quiet():
+            trainer.remove_callback(PrinterCallback)
+            trainer.remove_callback(ProgressCallback)
+        elif not trainer.args.disable_tqdm:
+            trainer.remove_callback(ProgressCallback)
+            trainer.add_callback(TrainingProgress(stack))
+        yield
 
 
 class TrainingProgress(TrainerCallback):
-    """Shows progress over the optimizer steps, and `short_line` for each log."""
+    """Shows progress over the optimizer steps, until a stack is closed, and `short_line` for each log."""
 
-    def __init__(self) -> None:
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
         self._progress: Progress | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._progress = Progress("training", state.max_steps, unit="steps", initial=state.global_step)
+            shown = Progress("training", state.max_steps, unit="steps", initial=state.global_step)
+            self._progress = self._stack.enter_context(shown)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._progress is not None:
@@ -55,9 +60,3 @@ class TrainingProgress(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if self._progress is not None and logs and "reward" in logs:
             print(short_line(state.global_step, logs), flush=True)
-
-    def close(self, *error: Any) -> None:
-        """Close the progress, with an exception's type, value and traceback where there is one."""
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            progress.__exit__(*(error or (None, None, None)))

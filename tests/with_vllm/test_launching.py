@@ -32,7 +32,7 @@ def launch(base_model_folder, vllm_environment, tmp_path):
 
     def start(environment=None, **more):
         command = [sys.executable, "-m", "trl_miner.cli", "launch", RECIPE]
-        command += ["--server-args=--enforce-eager", "--grace", "5"]
+        command += ["--server-args=--enforce-eager"]
         for name, value in (settings | more).items():
             command += [f"--{name}", str(value)]
         with open(tmp_path / "printed", "w") as out:

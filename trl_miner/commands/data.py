@@ -1,85 +1,76 @@
-"""`trl-miner data`: the paper's training sets, from the Hub or from local files."""
+"""Build the paper's training sets: Parquet, and a card with counts and hashes."""
 
 import argparse
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..progress import Progress, finish
-from . import evaluate, set_run
+from . import add_command, evaluate
+
+DEEPSCALER = "Write DeepScaleR, 40,000 mathematical problems, as prompts and golds."
+MEDICAL = """\
+Write MedQA, and the MedMCQA questions that a model gets wrong, as prompts and golds.
+
+--filter-model answers MedMCQA by greedy decoding (the paper used Llama-3.1-8B-Instruct). The same
+command again resumes that: its answers are kept in OUTPUT-filter.
+"""
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "data", help="build the paper's training sets: trl-miner data deepscaler --tokenizer ID"
-    )
+    parser = commands.add_parser("data", help=__doc__ and __doc__.rstrip("."), description=__doc__)
     sets = parser.add_subparsers(dest="dataset", required=True, metavar="SET")
-    deepscaler = sets.add_parser(
-        "deepscaler",
-        help="DeepScaleR, 40,000 mathematical problems",
-        description="Write DeepScaleR as prompts and golds: Parquet, and a card with counts and hashes.",
-    )
-    _add_options(deepscaler, "data/deepscaler", run_deepscaler)
-    medical = sets.add_parser(
-        "medical",
-        help="MedQA, and the MedMCQA questions that a model gets wrong",
-        description="Write MedQA, and MedMCQA without the questions that --filter-model answers correctly by greedy "
-        "decoding (the paper used Llama-3.1-8B-Instruct): Parquet, and a card with counts and hashes.",
-        epilog="The same command again resumes the filtering, whose answers are kept in OUTPUT-filter.",
-    )
-    _add_options(medical, "data/medical", run_medical)
-    evaluate.add_model(medical, prefix="filter-")
+    for name, text in (("deepscaler", DEEPSCALER), ("medical", MEDICAL)):
+        one = add_command(sets, name, text, run)
+        _add_options(one, f"data/{name}")
+        if name == "medical":
+            evaluate.add_model(one, prefix="filter-")
 
 
-def _add_options(parser: argparse.ArgumentParser, output: str, run: Callable[..., int]) -> None:
+def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
     option = parser.add_argument
     option("--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder")
     option(
-        "--prompt-style", choices=("auto", "plain", "chat"), default="auto",
-        help="plain text for base models, messages for others (default: guessed from the tokenizer)",
-    )  # fmt: skip
+        "--prompt-style", choices=("auto", "plain", "chat"), default="auto", help="auto: guessed from the tokenizer"
+    )
     option("--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)")
     option(
         "--local", nargs="+", default=[], metavar="NAME=PATH",
         help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
     )  # fmt: skip
     option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
-    set_run(parser, run)
 
 
-def run_deepscaler(args: argparse.Namespace, rest: list[str]) -> int:
+def run(args: argparse.Namespace, rest: list[str]) -> int:
     with Progress("starting", unit="", leave=False):
-        from ..data.training_set import build_deepscaler
+        from transformers import AutoTokenizer
 
-    local = evaluate.local_files(args.local)
-    written = build_deepscaler(args.output, _options(args), local.get("deepscaler"))
-    return _report(written, args.tokenizer, "math_reward")
-
-
-def run_medical(args: argparse.Namespace, rest: list[str]) -> int:
-    with Progress("starting", unit="", leave=False):
-        from ..data.training_set import build_medical
+        from ..data import training_set
+        from ..data.prompt_form import style_of
         from ..evaluation.evaluate import options_of, sample_filter
 
-    local, options = evaluate.local_files(args.local), _options(args)
-    answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
-    sample_filter(options_of(args), answers, local.get("medmcqa_train"))
-    sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
-    written = build_medical(args.output, options, samples_folder=answers, **sources)
-    return _report(written, args.tokenizer, "choice_reward")
-
-
-def _options(args: argparse.Namespace) -> Any:
-    from transformers import AutoTokenizer
-
-    from ..data.prompt_form import style_of
-    from ..data.training_set import Options
-
+    local = _local_files(args.local)
     style = args.prompt_style
     if style == "auto":
         style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
-    return Options(args.tokenizer, style, args.max_prompt_tokens)
+    options = training_set.Options(args.tokenizer, style, args.max_prompt_tokens)
+    if args.dataset == "deepscaler":
+        written = training_set.build_deepscaler(args.output, options, local.get("deepscaler"))
+        return _report(written, args.tokenizer, "math_reward")
+    answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
+    sample_filter(options_of(args), answers, local.get("medmcqa_train"))
+    sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
+    written = training_set.build_medical(args.output, options, samples_folder=answers, **sources)
+    return _report(written, args.tokenizer, "choice_reward")
+
+
+def _local_files(entries: list[str]) -> dict[str, str]:
+    """Parse NAME=PATH entries into a mapping."""
+    for entry in entries:
+        name, _, path = entry.partition("=")
+        if not (name and path):
+            raise ValueError(f"--local must be NAME=PATH: got {entry}. Example: deepscaler=deepscaler.jsonl.")
+    return {entry.partition("=")[0]: entry.partition("=")[2] for entry in entries}
 
 
 def _report(written: Any, model: str, reward: str) -> int:

@@ -1,4 +1,9 @@
-"""`trl-miner doctor`: will this recipe run here, or on a described machine?"""
+"""Check a recipe before you start it, and say what to change.
+
+Looks at packages, GPUs, batch sizes, memory, disk, tracker, model, data and verifier. Starts nothing.
+The exit code is 0, or 1 if a check failed. What cannot be known of another machine is reported as not
+checked. Other options override the recipe's settings: --learning_rate 1e-6.
+"""
 
 import argparse
 import os
@@ -6,25 +11,13 @@ from typing import Any
 
 from ..progress import Progress, finish
 from ..recipe_files import say_which
-from . import set_run
+from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="check a recipe before you start it: trl-miner doctor recipes/arithmetic/miner.yaml",
-        usage="trl-miner doctor RECIPE [--machine 8x80GB] [options of trl-miner train]",
-        description="Check packages, GPUs, batch sizes, memory, disk, tracker, model, data and verifier, and print\n"
-        "what to change. Starts nothing. The exit code is 0, or 1 if a check failed.",
-        epilog="--machine describes a machine that you do not have here; what cannot be known of it is reported as\n"
-        "not checked. Other options override the recipe's settings: --learning_rate 1e-6.",
-    )
-    option = parser.add_argument
+    option = add_command(commands, "doctor", __doc__, run).add_argument
     option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
     option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
-    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:

@@ -1,4 +1,9 @@
-"""`trl-miner inspect`: a page that shows the credit of each token of a training."""
+"""Show the credit of each token of a training, prompt by prompt, as one HTML page.
+
+Prompts by kind, their rollouts side by side, each token as dark as its credit, and the tokens with the
+most credit. The page opens from disk and loads nothing else. A training writes the records if its recipe
+says log_token_credit: 10.
+"""
 
 import argparse
 import shlex
@@ -8,19 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import finish
-from . import set_run
+from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "inspect",
-        help="show the credit of each token, prompt by prompt: trl-miner inspect runs/miner",
-        description="Write the token records of a training as one HTML page: prompts by kind, their rollouts side by "
-        "side, each token as dark as its credit, and the tokens with the most credit. The page opens from disk and "
-        "loads nothing else.",
-        epilog="A training writes the records if its recipe says log_token_credit: 10.",
-    )
-    option = parser.add_argument
+    option = add_command(commands, "inspect", __doc__, run).add_argument
     option("folder", metavar="RUN", help="output_dir of a training")
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
@@ -29,7 +26,6 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
     option("--open", action="store_true", help="open the page in a browser")
-    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

@@ -1,31 +1,25 @@
-"""`trl-miner push`: publish a run on the Hub."""
+"""Publish a run on the Hub: its model with tokenizer, card, picture, log and scores.
+
+Of a run that was killed, its newest whole checkpoint; of a LoRA run only the adapter. Optimizer states,
+pickles and log files are never pushed. The token is HF_TOKEN, or the one of `hf auth login`.
+"""
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Any
 
 from ..progress import finish
-from . import set_run
+from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "push",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="publish a run on the Hub: trl-miner push runs/miner --repo-id USER/NAME",
-        description="Push the model of a run with its tokenizer, card, picture, log and scores; of a run that was\n"
-        "killed, its newest whole checkpoint. Optimizer states, pickles and log files are never pushed.",
-        epilog="Of a LoRA run only the adapter is pushed. The token is HF_TOKEN, or the one of `hf auth login`.",
-    )
-    option = parser.add_argument
+    option = add_command(commands, "push", __doc__, run).add_argument
     option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
     option("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
     option("--private", action="store_true", help="make a new repository private")
     option("--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)")
     option("--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval")
     option("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
-    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -43,11 +37,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(warning)
     if args.dry_run is not None:
         write_folder(model, Path(args.dry_run), args.repo_id, benchmarks)
-        print(f"{args.dry_run} has what would be pushed.")
-        words = ["trl-miner", "push", args.folder, "--repo-id", args.repo_id, *["--private"] * args.private]
-        for option in ("revision", "evaluation"):
-            words += [f"--{option}", value] if (value := getattr(args, option)) else []
-        finish([args.dry_run], shlex.join(words))
+        print(f"{args.dry_run} has what would be pushed. Without --dry-run it is sent.")
         return 0
     private = True if args.private else None
     page = push_model(model, args.repo_id, private=private, revision=args.revision, benchmarks=benchmarks)

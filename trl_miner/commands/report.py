@@ -1,4 +1,9 @@
-"""`trl-miner report`: draw the curves and tables of runs."""
+"""Draw the curves and tables of runs, as a page, pictures and Markdown.
+
+Reward, kinds of prompt, rollouts recovered, the cap, entropy, gradient norm, length, scores; Pass@K and
+Maj@K against K; methods against GRPO, with intervals. Reads only the folders: no model, no network. Runs
+that differ only in their seed become one line with a band.
+"""
 
 import argparse
 import shlex
@@ -6,19 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import finish
-from . import set_run
+from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "report",
-        help="draw the curves and tables of runs, as a page, pictures and Markdown: trl-miner report runs/grpo",
-        description="Draw the curves and tables of training runs: reward, kinds of prompt, rollouts recovered, the "
-        "cap, entropy, gradient norm, length, scores; Pass@K and Maj@K against K; methods against GRPO, with "
-        "intervals. Reads only the folders: no model, no network. Runs that differ only in their "
-        "seed become one line with a band.",
-    )
-    option = parser.add_argument
+    option = add_command(commands, "report", __doc__, run).add_argument
     option(
         "folders", nargs="+", metavar="RUN",
         help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
@@ -28,7 +25,6 @@ def add(commands: Any) -> None:
         "--output", metavar="FOLDER",
         help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
     )  # fmt: skip
-    set_run(parser, run)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

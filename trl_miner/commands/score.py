@@ -1,4 +1,7 @@
-"""`trl-miner score`: score the samples of `trl-miner eval` again, and compare models on the same problems."""
+"""Score samples again, and compare models with the first, on the same problems.
+
+It takes folders that trl-miner eval has written, and needs no model and no network.
+"""
 
 import argparse
 import shlex
@@ -7,19 +10,13 @@ from typing import Any
 
 from ..progress import Progress, finish
 from ..runs.eval_folder import SCORES, TABLES
-from . import positive, set_run
+from . import add_command, positive
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "score",
-        help="score samples again, and compare models with the first: trl-miner score evals/a evals/b",
-        description="Score folders that trl-miner eval has written. Needs no model and no network. With several "
-        "folders, each is compared with the first on the same problems.",
-    )
+    parser = add_command(commands, "score", __doc__, run)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
     add_options(parser)
-    set_run(parser, run)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,10 @@
-"""`trl-miner sft`: the short supervised start of a recipe, on the recipe's own problems."""
+"""Teach a small model the form of the answers, before a training.
+
+Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where the
+recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right
+form cannot learn from rewards. Other options are those of trl-miner train, and go before what the recipe
+says.
+"""
 
 import argparse
 import random
@@ -10,7 +16,7 @@ from typing import Any
 from ..precision import warn_of_slow_bf16
 from ..progress import finish, is_quiet
 from ..reward_functions import reward_list
-from . import set_run
+from . import add_command
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
 # one text, and MINER would have nothing to tell apart.
@@ -23,21 +29,11 @@ CHECKED = 20  # completions that the recipe's verifier must accept
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser(
-        "sft",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="teach a small model the form of the answers before a training: trl-miner sft --config RECIPE --model ID",
-        description="Train a model on the problems of a recipe and their golds, in eight wordings, and save it where\n"
-        "the recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right\n"
-        "form cannot learn from rewards.",
-        epilog="Other options are those of trl-miner train, and go before what the recipe says.",
-    )
-    option = parser.add_argument
+    option = add_command(commands, "sft", __doc__, run).add_argument
     option("--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow")
     option("--model", required=True, help="model to start from: a Hub id or a folder")
-    option("--steps", type=int, default=40, metavar="N", help="optimizer steps of 16 rows (default: %(default)s)")
-    option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: %(default)s)")
-    set_run(parser, run)
+    option("--steps", type=int, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
+    option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: 5e-5)")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

@@ -3,13 +3,11 @@
 import argparse
 from typing import Any
 
+HELP = "Train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M"
+
 
 def add(commands: Any) -> None:
-    commands.add_parser(
-        "train",
-        add_help=False,
-        help="train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M",
-    ).set_defaults(run=run)
+    commands.add_parser("train", add_help=False, help=HELP).set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, arguments: list[str]) -> int:
@@ -17,7 +15,7 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         from ..options import help_text
 
-        print(help_text(next((word for word in arguments if word in ("methods", "all")), "")))
+        print(help_text(everything="all" in arguments))
         return 0
     from ..data_recipe import with_made_recipe
     from ..launching.supervise import run_training

@@ -30,14 +30,13 @@ def check_limits(args: Any) -> None:
             replace(limits, name=one.name).check(value, {})
 
 
-def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[str, str]) -> Callable[[C], C]:
+def add_method_fields(after: Mapping[str, Iterable[Method]]) -> Callable[[C], C]:
     """Return a class decorator that adds a field METHOD_KNOB for each knob, to be applied before `dataclass`.
 
     The class docstring gains a paragraph per field, made of its type, default and help.
 
     Args:
         after: By the name of a field of the class, the methods whose knobs follow it.
-        headings: By the name of a field, what its paragraph and the next ones have in common.
     """
 
     def decorate(cls: C) -> C:
@@ -54,13 +53,11 @@ def add_method_fields(after: Mapping[str, Iterable[Method]], headings: Mapping[s
         for name, annotation in annotations.items():
             own = vars(cls)[name]
             default = "" if own.default is None else f", defaults to `{own.default!r}`"
-            heading = [f"> Parameters {headings[name]}", ""] if name in headings else []
             text = textwrap.wrap(own.metadata["help"], 107, break_long_words=False, break_on_hyphens=False)
-            lines += ["", *heading] if heading else []
             shown = annotation.__name__ if isinstance(annotation, type) else annotation
             lines += [f"{name} (`{shown}`, *optional*{default}):", *(f"    {line}" for line in text)]
         if cls.__doc__:  # python -OO has none
-            cls.__doc__ = f"{cls.__doc__.rstrip()}\n{textwrap.indent(chr(10).join(lines[1:]), ' ' * 8)}\n    "
+            cls.__doc__ = f"{cls.__doc__.rstrip()}\n{textwrap.indent(chr(10).join(lines), ' ' * 8)}\n    "
         return cls
 
     return decorate

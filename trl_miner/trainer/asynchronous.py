@@ -135,10 +135,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
                 raise ValueError(why)
         loader = super().get_train_dataloader()
-        window = self.args.window_of(self.accelerator.num_processes)
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            planner.dataset = Windows(self, planner.dataset, window)
+            planner.dataset = Windows(self, planner.dataset, self.args.generation_batch_size)
             inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
