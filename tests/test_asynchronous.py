@@ -232,8 +232,7 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     trainer, batches = trained(folder, samples, monkeypatch, **overrides)
     args = trainer.args
     batches = batches[: args.gradient_accumulation_steps]  # the loader is one ahead
-    window = args.window_of(1)
-    advantages = advantages_of(samples, window)
+    advantages = advantages_of(samples, args.generation_batch_size)
     assert any(len(set(own.tolist())) > 1 for own in advantages.values())
     assert_equal_step(folder, trainer, samples, batches, advantages)
     log = trainer.state.log_history[0]

@@ -146,7 +146,7 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
         ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
         ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),
         ({"model_name_or_path": "trl_miner/forks"}, None, "trainer", "ok", ""),
-        ({"dataset_name": "/nowhere/deepscaler"}, None, "data", "FAILED", "make the data set with `trl-miner data`"),
+        ({"dataset_name": "/nowhere/deepscaler"}, None, "data", "FAILED", "/nowhere/deepscaler could not be loaded"),
     ],
 )
 def test_what_doctor_finds(recipe, settings, where, about, status, words):
@@ -181,7 +181,7 @@ def test_output_that_cannot_be_written_or_is_of_an_older_run(recipe, tmp_path):
 def test_of_data_on_the_hub_the_first_rows_are_read(recipe, monkeypatch):
     asked = []
 
-    def load_dataset(path, streaming, **names):
+    def load_dataset(path, config, streaming, **names):
         asked.append((path, streaming))
         return {"train": Dataset.from_list([{"prompt": "1 + 1", "solution": "2"}] * 300).to_iterable_dataset()}
 

@@ -141,14 +141,14 @@ SHARE = dict(dose_share=0.05)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(dose_share=0.0), "above 0 and below 1.*got 0.0.*grpo alone"),
+        (dict(dose_share=0.0), "above 0 and below 1.*got 0.0"),
         (dict(dose_share=True), "dose_share must be .*got True"),
         (dict(SHARE, miner_lambda_max=1e-3), "miner_lambda_max must be left out with dose_share.*0.001"),
-        (dict(SHARE, advantage_estimator="grpo"), "got advantage_estimator='grpo', which has none. Write"),
-        (dict(SHARE, advantage_estimator="ucas"), "beside another method of mixed ones: got"),
+        (dict(SHARE, advantage_estimator="grpo"), "got advantage_estimator='grpo'. Write"),
+        (dict(SHARE, advantage_estimator="ucas"), "beside another one of mixed ones: got"),
         (
             dict(SHARE, advantage_estimator="grpo", all_right="reinforce_pp_baseline"),
-            "all_right: reinforce_pp_baseline, which leaves it nothing but the batch's offset",
+            "got all_right: reinforce_pp_baseline",
         ),
         (dict(SHARE, dynamic_sampling=True), "dynamic_sampling drops the all-right prompts that MINER"),
     ],

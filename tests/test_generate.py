@@ -266,7 +266,6 @@ def test_a_file_cut_or_soiled_anywhere_is_repaired_and_reported(place, noise):
         whole = b"".join(json.dumps(sample("p", n, text)).encode() + b"\n" for n, text in enumerate(texts))
         path.write_bytes(whole[:place] + noise)
         writer = SampleWriter(path)
-        assert all(("p", n) in writer for n in range(len(writer)))
         for n, text in enumerate(texts):
             if ("p", n) not in writer:
                 writer.append(sample("p", n, text))
@@ -326,7 +325,7 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"], "not allowed with"),
         (
             ["--benchmarks", "arithmetic", "--chat-template-kwargs", "[1]"],
-            "invalid json_object value: '[1]'",
+            "must be a JSON object: got [1]",
         ),
         (["--benchmarks", "arithmetic", "--style", "chat"], "chat_template is not set"),
         (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),

@@ -25,7 +25,7 @@ def test_what_is_light_imports_nothing_heavy():
         ({"cli", "compare"}, of_models | {"torch", "datasets", "accelerate", "numpy", "matplotlib"}),
         ({"rewards", "grading.worker", "data.prompts"}, of_models | {"torch", "datasets"}),
         (in_folders("viewing", "runs"), of_models | {"torch"}),
-        (in_folders("methods", "distributed") | {"evaluation.majority"}, of_models | {"datasets", "accelerate"}),
+        (in_folders("methods", "distributed") | {"evaluation.metrics"}, of_models | {"datasets", "accelerate"}),
     ]
     code = f"""if True:
         import importlib, sys

@@ -8,7 +8,7 @@ from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, r
 from torch.distributed import destroy_process_group
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.runs.prompt_ledger import FILE, Batch, read_beginning, read_ledger
+from trl_miner.runs.prompt_ledger import FILE, Batch, read_ledger
 from trl_miner.runs.trainer_state import run_state
 from trl_miner.trainer.prompts import PromptStream
 from trl_miner.trainer.selection import Greso, Thompson
@@ -204,9 +204,7 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     case = CASES["greso"] | {"resume_with_changes": True}
     with pytest.raises(ValueError, match="with rows 9, .* has rows 12, .*or leave it out"):
         train(policy, tmp_path / "refused", checkpoint, rows=12, **case)
-    # The doctor finds two cycles of two steps before step 3.
-    assert run_state(Path(checkpoint))["prompts"]["batches"] == 2
-    assert len(read_beginning(Path(checkpoint).parent, None, 2)) == 3
+    assert run_state(Path(checkpoint))["prompts"]["batches"] == 2  # two cycles of two steps before step 3
     # Lines are missing, or there is no file.
     lines = Path(trainer.args.output_dir, FILE).read_bytes().splitlines(keepends=True)
     for place, content in enumerate((lines[:2], None)):
