@@ -309,11 +309,15 @@ def test_advantages_that_do_not_reach_the_loss_stop_the_training(tmp_path, monke
         trained(folder, random_samples(folder, 7, 16), monkeypatch)
 
 
+def test_a_setting_of_the_other_trainer_is_refused_on_the_command_line():
+    with pytest.raises(ValueError, match="beta has no effect with asynchronous: true"):
+        read_recipe("asynchronous/arithmetic", ["--beta", "0.1"])
+
+
 @pytest.mark.parametrize(
     ("recipe", "words", "says"),
     [
         ({"beta": 0.1}, [], "beta has no effect with asynchronous: true.*synchronous trainer"),
-        ({}, ["--beta", "0.1"], "beta has no effect with asynchronous: true.*synchronous trainer"),
         ({"max_stalenes": 2}, [], "unknown key 'max_stalenes'.*max_staleness"),
         ({}, ["--eval_strategy", "steps", "--eval_steps", "5"], "does not evaluate: got eval_strategy"),
     ],

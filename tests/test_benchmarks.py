@@ -95,6 +95,7 @@ def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
     assert accepts_gold("choice", [problem]) == [True]
 
 
+@pytest.mark.slow
 def test_a_gold_that_could_never_be_graded_is_not_accepted():
     golds = ["7", "9^{9^{9^{9}}}", "\\frac{", ""]
     problems = [Problem(str(index), "?", gold) for index, gold in enumerate(golds)]

@@ -139,6 +139,7 @@ def test_memory_is_bounded(pool):
     assert psutil.virtual_memory().available > before - 3 * 2**30
 
 
+@pytest.mark.slow
 def test_the_budget_and_ctrl_c_end_a_batch_and_leave_the_pool_usable(pool):
     pool.run([job("x"), job("y")])
     bombs = [job(f"{bomb} + {i}") for i in range(10) for bomb in BOMBS]
@@ -215,6 +216,7 @@ def wait_until_gone(pids, seconds=10):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
     run = script("""
         import os

@@ -192,6 +192,7 @@ def test_the_boundary_gate_is_shut_at_prompts_that_were_answered_before(runs):
     assert found == pytest.approx(expected) and found[0] == 0 < found[-1]
 
 
+@pytest.mark.slow
 def test_two_processes_choose_as_one(policy, runs, tmp_path):
     call_on_ranks(2, train_on_a_rank, policy, tmp_path)
     for name in ON_RANKS:

@@ -151,6 +151,7 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_th
     assert record["split"] == "test" and record["reasoning_gym"]
 
 
+@pytest.mark.slow
 def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys, in_this_process, one_worker):
     """With a mixture, held-out problems with levels, and the command that the run ends with."""
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"

@@ -22,6 +22,7 @@ def test_the_last_levels_are_tested_and_not_trained():
     assert Counter(WORLD.load_dataset("test")["level"]) == dict.fromkeys(range(1, 11), 20)
 
 
+@pytest.mark.slow
 def test_strategies_are_counted_by_level(policy):
     """An untrained model, 10 problems, 16 rollouts each: the shares of a range of levels sum to 1."""
     names = runpy.run_path(str(STUDY / "strategies.py"))

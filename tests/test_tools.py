@@ -282,6 +282,7 @@ def on_a_rank(policy, folder):
     leave()
 
 
+@pytest.mark.slow
 def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
     call_on_ranks(2, on_a_rank, policy, tmp_path)
 
@@ -297,6 +298,7 @@ def calculator(monkeypatch):
     return importlib.import_module("calculator")
 
 
+@pytest.mark.slow
 def test_the_recipe_with_a_calculator_trains_the_model_that_its_script_makes(calculator, tmp_path, monkeypatch):
     """Untrained, to be quick: that it learns to call is in the guide."""
     monkeypatch.chdir(tmp_path)

@@ -145,6 +145,7 @@ def assert_same_weights(trainer, other):
         assert torch.equal(found, expected)
 
 
+@pytest.mark.slow
 def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp_path):
     more = ("--score_steps", "1", "--score_batch_size", "3", "--score_final_samples", "6")
     scored = tiny_run(policy, tmp_path, *more)

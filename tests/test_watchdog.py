@@ -114,6 +114,7 @@ def test_a_proxy_for_the_outer_world_is_not_asked_for_the_server(monkeypatch):
         assert ask(url, "health", 5.0) == "well"
 
 
+@pytest.mark.slow
 def test_time_that_this_process_was_stopped_itself_does_not_count():
     def run():
         with watching(), heartbeat.phase("rewards", 6):
