@@ -76,7 +76,8 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
     )
     rows = problems().select(range(NUM_PROMPTS, 48))  # by chance the first three prompts have no mixed one
     trainer = Recording(policy, mixed_reward, args, rows, rollout_func=partial(rollouts, sampler=sampler))
-    scores = EvaluationCallback(trainer, rows.select(range(3)), 5, batch_size=4)  # three calls of generate, and two
+    # Three calls of generate, and two. The problem whose score is a coin's lies on the first process, as alone.
+    scores = EvaluationCallback(trainer, rows.select([2, 0, 1]), 5, batch_size=4)
     trainer.add_callback(scores)
     trainer.train(resume_from_checkpoint=resume)
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # every process takes part
