@@ -17,7 +17,9 @@ from . import add_command
 def add(commands: Any) -> None:
     option = add_command(commands, "recipes", __doc__, run).add_argument
     option("names", nargs="*", metavar="NAME", help="list this folder, or print this file (default: list all)")
-    option("--copy", nargs="+", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner")
+    option(
+        "--copy", nargs="*", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner (default: all)"
+    )
     option("--to", default="recipes", metavar="FOLDER", help="where to copy to (default: recipes)")
 
 
@@ -26,7 +28,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     if args.copy and args.names:
         raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")
-    if args.copy:
+    if args.copy is not None:
         written = recipe_files.copy_out(recipe_files.select(args.copy), Path(args.to))
         recipe = next((path for path in written if recipe_files.is_recipe(path)), None)
         finish(written, f"trl-miner doctor {recipe}" if recipe else ())
