@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
         help="teach a small model the form of the answers before a training: trl-miner sft --config RECIPE --model ID",
         description="Train a model on the problems of a recipe and their golds, in eight wordings, and save it where\n"
         "the recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right\n"
-        "form cannot learn from rewards.",
+        "form cannot learn from rewards. A data set with a column completion is taught as it stands there.",
         epilog="Other options are those of trl-miner train, and go before what the recipe says.",
     )
     option = parser.add_argument
@@ -83,7 +83,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
-    """Add the gold in a wording that the row's number decides."""
+    """Add the completion to learn: the row's own, else the gold in a wording that the row's number decides."""
+    is_chat = not isinstance(row["prompt"], str)
+    own = row.get("completion")
+    if own is not None:
+        return {"completion": [{"role": "assistant", "content": own}] if is_chat and isinstance(own, str) else own}
     gold = row.get("answer") if "task" in row else row.get("solution")
     if gold is None:
         raise ValueError(
@@ -91,7 +95,6 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
             "dataset_solution_column, or drop the row."
         )
     text = random.Random(index).choice(WORDINGS) % str(gold).strip()
-    is_chat = not isinstance(row["prompt"], str)
     return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
 
 
@@ -103,7 +106,7 @@ def _check_completions(columns: dict[str, list[Any]], reward: Any) -> None:
     bad = [text for text, value in zip(completions, rewards, strict=True) if value != 1.0]
     if bad:
         raise ValueError(
-            f"The first reward function must accept the golds in a \\boxed{{}}: it rejects {len(bad)} of the first "
+            f"The first reward function must accept what is to be taught: it rejects {len(bad)} of the first "
             f"{len(rewards)}, such as {bad[0]!r}. Use task_reward or math_reward and check the golds."
         )
 
