@@ -1,4 +1,4 @@
-"""Two procedures for the same problems, for a real language model: the rows that it learns from, and those it is asked.
+"""Two procedures for the same problems, for a real language model: what it learns from, and what it is asked.
 
     python procedures.py    # writes data/start.jsonl, data/problems/train.jsonl and data/problems/test.jsonl
 
@@ -29,7 +29,7 @@ PRODUCT = "product"  # the level of a product; that of a sum is its number of te
 START_LEVELS = {"2": 0.42, "3": 0.20, "4": 0.08, PRODUCT: 0.30}
 START_ROWS = 4000
 TRAIN_PROBLEMS = 1200  # half sums of two terms, half products
-TEST_PROBLEMS = {"3": 96, "4": 64, PRODUCT: 32}
+TEST_PROBLEMS = {"3": 64, "4": 48, PRODUCT: 16}
 
 
 def draw(level: str, rng: random.Random) -> list[int]:
@@ -59,7 +59,7 @@ def solution(level: str, numbers: Sequence[int], is_worked: bool) -> str:
 
 
 def test_problems() -> list[dict[str, Any]]:
-    """Return the held-out problems, each once. None of them is among the rows of the start, or the problems to train."""
+    """Return the held-out problems, each once; neither the rows of the start nor the problems to train have any."""
     rng = random.Random("test")
     found: dict[str, dict[str, Any]] = {}
     for level, count in TEST_PROBLEMS.items():
