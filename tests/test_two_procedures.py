@@ -1,0 +1,62 @@
+"""The experiment of `recipes/two-procedures`: its problems, its oracle, and where credit falls."""
+
+import json
+import runpy
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from trl_miner.distributed import World
+from trl_miner.rewards import math_reward
+
+FOLDER = Path(__file__).parent.parent / "recipes" / "two-procedures"
+names = runpy.run_path(str(FOLDER / "procedures.py"))
+
+
+@pytest.mark.parametrize(
+    ("level", "numbers", "is_worked", "text"),
+    [
+        ("2", [7, 5], False, " The answer is 12."),
+        ("2", [7, 5], True, " 7 + 5 = 12. The answer is 12."),
+        ("3", [7, 5, 3], True, " 7 + 5 = 12. 12 + 3 = 15. The answer is 15."),
+        ("product", [23, 4], True, " Product: 92."),
+    ],
+)
+def test_solutions_are_right_and_read_by_the_reward_of_the_recipes(level, numbers, is_worked, text):
+    assert names["solution"](level, numbers, is_worked) == text
+    gold = names["problem"](level, numbers)["answer"]
+    assert math_reward([text, text.replace(gold, "7")], [gold] * 2, accept_unboxed=True) == [1, 0]
+
+
+def test_the_files_are_the_same_every_time_and_hold_out_what_they_say(tmp_path):
+    for folder in (tmp_path, tmp_path / "again"):
+        names["write"](folder)
+    files = {path.stem: path.read_text() for path in tmp_path.rglob("*.jsonl") if "again" not in path.parts}
+    assert files == {path.stem: path.read_text() for path in (tmp_path / "again").rglob("*.jsonl")}
+    start, train, test = ([*map(json.loads, files[name].splitlines())] for name in ("start", "train", "test"))
+    assert not {row["question"] for row in start + train} & {row["question"] for row in test}
+    assert Counter(row["level"] for row in train) == {"2": 600, "product": 600}
+    assert Counter(row["level"] for row in test) == {"3": 64, "4": 48, "product": 16}
+    sums = [row["completion"] for row in start if row["level"] != "product"]
+    assert 0.28 < sum(map(names["takes_steps"], sums)) / len(sums) < 0.32
+    assert {text.split()[0] for text in sums if not names["takes_steps"](text)} == {"The"}
+
+
+def test_the_oracle_pays_worked_steps_over_the_mean_of_the_prompt():
+    worked, direct = " 7 + 5 = 12. The answer is 12.", " The answer is 12."
+    rollouts = SimpleNamespace(texts=lambda: [worked, direct, direct, direct], num_generations=2)
+    rollouts.world, rollouts.local = World(), lambda values_N: values_N
+    torch.testing.assert_close(names["oracle"](rollouts), torch.tensor([0.5, -0.5, 0.0, 0.0]))
+    assert names["is_worked"]([worked, direct, " Product: 92."], ["2", "2", "product"]) == [1, 0, None]
+
+
+def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    share = runpy.run_path(str(FOLDER / "measure.py"))["choice_share"]
+    own = {"kind": "ph", "prompt": "Question: What is 7 + 5?", "advantages": [0.3, 0.0, -0.1]}
+    others = [{**own, "kind": "he"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
+    assert share([own, {**own, "advantages": [0.0]}, *others]) == pytest.approx(0.75)
+    assert share(others) is None
