@@ -1,6 +1,7 @@
 """Two procedures for the same problems, for a real language model: what it learns from, and what it is asked.
 
-    python procedures.py    # writes data/start.jsonl, data/problems/train.jsonl and data/problems/test.jsonl
+    python procedures.py                               # data/{start,problems/train,problems/test}.jsonl
+    python procedures.py --worked 0.7 --folder mirror  # the mirror: direct answers are the rare way, and the worse one
 
 A sum of one-digit numbers is solved by a direct answer, as in 70 % of the solutions of the start, or in worked steps:
 
@@ -9,21 +10,22 @@ A sum of one-digit numbers is solved by a direct answer, as in 70 % of the solut
     Answer: 7 + 5 = 12. 12 + 3 = 15. The answer is 15.
 
 The two differ from their first token on. On two terms, which reinforcement learning trains, both are right; on three
-and four terms, which it does not, a model of this size is right only where it works in steps. The mixed prompts of the
-training are products. Their answers begin with a token of their own, so rewarding them says nothing about the
-procedures for sums:
+and four terms, which it does not train, a model of this size is mostly right only where it works in steps. The mixed
+prompts of the training are products. Their answers begin with a token of their own, so rewarding them says nothing
+about the procedures for sums:
 
     Question: Multiply 23 by 4.
     Answer: Product: 92.
 """
 
+import argparse
 import json
 import random
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-SHARE_WORKED = 0.3  # of the solutions of sums that the start learns from
+SHARE_WORKED = 0.3  # of worked steps in the solutions of sums that the start learns from
 PRODUCT = "product"  # the level of a product; that of a sum is its number of terms
 # level: share of the rows of the start
 START_LEVELS = {"2": 0.42, "3": 0.20, "4": 0.08, PRODUCT: 0.30}
@@ -77,13 +79,13 @@ def draw_others(level: str, rng: random.Random, held_out: Container[str]) -> Seq
     return numbers
 
 
-def start_rows() -> list[dict[str, Any]]:
+def start_rows(share_worked: float = SHARE_WORKED) -> list[dict[str, Any]]:
     """Return problems with a column `completion`, which `trl-miner sft` teaches."""
     rng, held_out = random.Random("start"), {row["question"] for row in test_problems()}
     rows = []
     for level in rng.choices([*START_LEVELS], weights=[*START_LEVELS.values()], k=START_ROWS):
         numbers = draw_others(level, rng, held_out)
-        completion = solution(level, numbers, rng.random() < SHARE_WORKED)
+        completion = solution(level, numbers, rng.random() < share_worked)
         rows.append({**problem(level, numbers), "completion": completion})
     return rows
 
@@ -115,14 +117,18 @@ def oracle(rollouts: Any) -> Any:
     return rollouts.local((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
     """Write the three files."""
-    files = {"start": start_rows, "problems/train": train_problems, "problems/test": test_problems}
-    for name, make in files.items():
+    rows = {"start": start_rows(share_worked), "problems/train": train_problems(), "problems/test": test_problems()}
+    for name, own in rows.items():
         path = folder / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in make()), encoding="utf-8")
+        path.write_text("".join(json.dumps(row) + "\n" for row in own), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(Path("data"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worked", type=float, default=SHARE_WORKED, help="share of worked steps (default: 0.3)")
+    parser.add_argument("--folder", type=Path, default=Path("data"), help="where to write (default: data)")
+    args = parser.parse_args()
+    write(args.folder, args.worked)
