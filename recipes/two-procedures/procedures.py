@@ -37,7 +37,7 @@ TEST_PROBLEMS = {"3": 64, "4": 48, PRODUCT: 16}
 def draw(level: str, rng: random.Random) -> list[int]:
     """Draw the terms of a sum of `level` terms, or the factors of a product."""
     if level == PRODUCT:
-        return [rng.randint(11, 60), rng.randint(2, 9)]
+        return [rng.randint(11, 40), rng.randint(2, 5)]
     return [rng.randint(1, 9) for _ in range(int(level))]
 
 
