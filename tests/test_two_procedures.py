@@ -4,12 +4,12 @@ import json
 import runpy
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from trl_miner.distributed import World
+from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.rollouts import Rollouts
 from trl_miner.rewards import math_reward
 
 FOLDER = Path(__file__).parent.parent / "recipes" / "two-procedures"
@@ -47,9 +47,11 @@ def test_the_files_are_the_same_every_time_and_hold_out_what_they_say(tmp_path):
 
 def test_the_oracle_pays_worked_steps_over_the_mean_of_the_prompt():
     worked, direct = " 7 + 5 = 12. The answer is 12.", " The answer is 12."
-    rollouts = SimpleNamespace(texts=lambda: [worked, direct, direct, direct], num_generations=2)
-    rollouts.world, rollouts.local = World(), lambda values_N: values_N
-    torch.testing.assert_close(names["oracle"](rollouts), torch.tensor([0.5, -0.5, 0.0, 0.0]))
+    texts, rewards_N = [worked, direct, direct, direct], torch.ones(4)
+    kinds, mask_BT = group_kinds(rewards_N, 2), torch.ones(4, 3)
+    rollouts = Rollouts(rewards_N, 0 * rewards_N, mask_BT, kinds, 2, score=None, texts=lambda: texts)
+    expected_N = torch.tensor([0.5, -0.5, 0.0, 0.0])
+    torch.testing.assert_close(names["oracle"](rollouts), expected_N.unsqueeze(1).expand(-1, 3))
     assert names["is_worked"]([worked, direct, " Product: 92."], ["2", "2", "product"]) == [1, 0, None]
 
 

@@ -114,7 +114,7 @@ def oracle(rollouts: Any) -> Any:
 
     own_B = tensor([float(takes_steps(text)) for text in rollouts.texts()])
     values_PG = rollouts.world.gather(own_B).view(-1, rollouts.num_generations)
-    return rollouts.local((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
+    return rollouts.to_tokens((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
 
 
 def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
