@@ -58,7 +58,7 @@ def test_the_oracle_pays_worked_steps_over_the_mean_of_the_prompt():
 def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     share = runpy.run_path(str(FOLDER / "measure.py"))["choice_share"]
-    own = {"kind": "ph", "prompt": "Question: What is 7 + 5?", "advantages": [0.3, 0.0, -0.1]}
-    others = [{**own, "kind": "he"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
+    own = {"kind": "PH", "prompt": "Question: What is 7 + 5?", "advantages": [0.3, 0.0, -0.1]}
+    others = [{**own, "kind": "HE"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
     assert share([own, {**own, "advantages": [0.0]}, *others]) == pytest.approx(0.75)
     assert share(others) is None

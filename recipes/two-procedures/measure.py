@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner.evaluation.generate import sample_seed
 from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.prompt_kinds import PromptKind
 from trl_miner.rewards import math_reward
 from trl_miner.runs.history import read_run
 from trl_miner.runs.token_credit import read_credit
@@ -57,7 +58,9 @@ def choice_share(records: Sequence[Mapping[str, Any]]) -> float | None:
 
     `records` are rows of `read_credit`: of them, "kind", "prompt" and "advantages" count.
     """
-    own = [row["advantages"] for row in records if row["kind"] == "ph" and "Multiply" not in row["prompt"]]
+    own = [
+        row["advantages"] for row in records if row["kind"] == PromptKind.ALL_RIGHT and "Multiply" not in row["prompt"]
+    ]
     total = sum(abs(value) for advantages in own for value in advantages)
     return sum(abs(advantages[0]) for advantages in own) / total if total else None
 
