@@ -41,7 +41,7 @@ def test_the_files_are_the_same_every_time_and_hold_out_what_they_say(tmp_path):
     assert Counter(row["level"] for row in train) == {"2": 600, "product": 600}
     assert Counter(row["level"] for row in test) == {"3": 64, "4": 48, "product": 16}
     sums = [row["completion"] for row in start if row["level"] != "product"]
-    assert 0.28 < sum(map(names["takes_steps"], sums)) / len(sums) < 0.32
+    assert 0.18 < sum(map(names["takes_steps"], sums)) / len(sums) < 0.22
     assert {text.split()[0] for text in sums if not names["takes_steps"](text)} == {"The"}
 
 
@@ -62,3 +62,9 @@ def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monke
     others = [{**own, "kind": "HE"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
     assert share([own, {**own, "advantages": [0.0]}, *others]) == pytest.approx(0.75)
     assert share(others) is None
+
+
+def test_the_tables_of_the_page_are_those_of_the_raw_results():
+    made = runpy.run_path(str(FOLDER / "tables.py"))
+    for table in made["tables"](made["read"](str(FOLDER / "results" / "pilot"))):
+        assert table.markdown() in (FOLDER / "README.md").read_text(), "run tables.py results/pilot again"

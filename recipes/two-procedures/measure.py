@@ -35,13 +35,12 @@ PROMPT = "Question: {question}\nAnswer:"
 def count(folder: Path, num_samples: int) -> dict[str, Any]:
     """Return how many samples of each problem are right, work in steps, and do both."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     rng = random.Random("two terms")
     problems = [*(problem("2", draw("2", rng)) for _ in range(32)), *test_problems()]
     prompts = [PROMPT.format(question=each["question"]) for each in problems]
     seeds = [[sample_seed(0, str(place), number) for number in range(num_samples)] for place in range(len(problems))]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        sampled = sample_completions(model, tokenizer, prompts, seeds, max_new_tokens=48, temperature=0.7, top_p=0.95)
+    sampled = sample_completions(model, tokenizer, prompts, seeds, max_new_tokens=48, temperature=0.7, top_p=0.95)
     counts: dict[str, list[int]] = {"correct": [], "worked": [], "both": []}
     for each, samples in zip(problems, sampled, strict=True):
         texts = [text for text, _ in samples]

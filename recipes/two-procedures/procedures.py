@@ -1,9 +1,9 @@
 """Two procedures for the same problems, for a real language model: what it learns from, and what it is asked.
 
     python procedures.py                               # data/{start,problems/train,problems/test}.jsonl
-    python procedures.py --worked 0.7 --folder mirror  # the mirror: direct answers are the rare way, and the worse one
+    python procedures.py --worked 0.8 --folder mirror  # the mirror: direct answers are the rare way, and the worse one
 
-A sum of one-digit numbers is solved by a direct answer, as in 70 % of the solutions of the start, or in worked steps:
+A sum of one-digit numbers is solved by a direct answer, as in 80 % of the solutions of the start, or in worked steps:
 
     Question: What is 7 + 5 + 3?
     Answer: The answer is 15.
@@ -25,7 +25,7 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-SHARE_WORKED = 0.3  # of worked steps in the solutions of sums that the start learns from
+SHARE_WORKED = 0.2  # of worked steps in the solutions of sums that the start learns from
 PRODUCT = "product"  # the level of a product; that of a sum is its number of terms
 # level: share of the rows of the start
 START_LEVELS = {"2": 0.42, "3": 0.20, "4": 0.08, PRODUCT: 0.30}
@@ -37,7 +37,7 @@ TEST_PROBLEMS = {"3": 64, "4": 48, PRODUCT: 16}
 def draw(level: str, rng: random.Random) -> list[int]:
     """Draw the terms of a sum of `level` terms, or the factors of a product."""
     if level == PRODUCT:
-        return [rng.randint(11, 40), rng.randint(2, 5)]
+        return [rng.randint(11, 50), rng.randint(2, 6)]
     return [rng.randint(1, 9) for _ in range(int(level))]
 
 
@@ -128,7 +128,7 @@ def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worked", type=float, default=SHARE_WORKED, help="share of worked steps (default: 0.3)")
+    parser.add_argument("--worked", type=float, default=SHARE_WORKED, help="share of worked steps (default: 0.2)")
     parser.add_argument("--folder", type=Path, default=Path("data"), help="where to write (default: data)")
     args = parser.parse_args()
     write(args.folder, args.worked)
