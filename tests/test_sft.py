@@ -46,6 +46,13 @@ def test_the_same_gold_is_taught_in_several_wordings():
     assert chat["completion"][0]["role"] == "assistant" and "\\boxed{2}" in chat["completion"][0]["content"]
 
 
+def test_a_completion_of_the_data_set_is_taught_as_it_stands():
+    row = {"solution": "2", "completion": " 1 + 1 = 2. The answer is 2."}
+    assert _add_completion({"prompt": "1 + 1?", **row}, 0)["completion"] == row["completion"]
+    chat = _add_completion({"prompt": [{"role": "user", "content": "1 + 1?"}], **row}, 0)
+    assert chat["completion"] == [{"role": "assistant", "content": row["completion"]}]
+
+
 def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again(policy, tmp_path, monkeypatch):
     def interrupt(self):
         raise KeyboardInterrupt

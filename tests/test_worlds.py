@@ -15,6 +15,7 @@ from trl_miner.data import arithmetic
 from trl_miner.data.arithmetic import solution
 from trl_miner.data.chains import problem
 from trl_miner.data.worlds import WORLDS
+from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rollouts import Rollouts
 from trl_miner.rewards import math_reward
@@ -89,10 +90,12 @@ def ways(texts, group=4):
 def test_the_oracle_pays_the_sound_way_and_uniqueness_the_rare_one():
     found = ways(["so a", "fast: 1", "fast: 2", "fast: 3"] + ["so b"] * 4)
     # 1, 0, 0, 0 less 1/4; a group of one way has nothing to choose
-    assert forks.oracle(found).tolist() == [0.75, -0.25, -0.25, -0.25, 0, 0, 0, 0]
-    # 4/1, 4/3, 4/3, 4/3 less 2
-    expected = torch.tensor([2, -2 / 3, -2 / 3, -2 / 3, 0, 0, 0, 0])
-    assert torch.allclose(forks.uniqueness(found), expected, atol=1e-6)
+    expected_N = {"oracle": [0.75, -0.25, -0.25, -0.25, 0, 0, 0, 0]}
+    expected_N["uniqueness"] = [2, -2 / 3, -2 / 3, -2 / 3, 0, 0, 0, 0]  # 4/1, 4/3, 4/3, 4/3 less 2
+    for name, values_N in expected_N.items():
+        method = find_composition("grpo", f"trl_miner.data.forks.{name}", None).homogeneous["all_right"]
+        advantages_BT = method.estimate(found).advantages_BT  # as the recipes load it: the shape is checked
+        torch.testing.assert_close(advantages_BT, torch.tensor(values_N).unsqueeze(1).expand(-1, 3))
     assert forks.is_sound(["so a", "fast: 1", "try 2"]) == [1.0, 0.0, 0.0]
 
 

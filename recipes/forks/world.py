@@ -170,7 +170,7 @@ def _over_group_mean(rollouts: Any, values_B: Sequence[float]) -> Any:
     from torch import tensor
 
     values_PG = rollouts.world.gather(tensor(values_B)).view(-1, rollouts.num_generations)
-    return rollouts.local((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
+    return rollouts.to_tokens((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":

@@ -2,8 +2,8 @@
 
 Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where the
 recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right
-form cannot learn from rewards. Other options are those of trl-miner train, and go before what the recipe
-says.
+form cannot learn from rewards. A data set with a column completion is taught as it stands there. Other
+options are those of trl-miner train, and go before what the recipe says.
 """
 
 import argparse
@@ -79,7 +79,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
-    """Add the gold in a wording that the row's number decides."""
+    """Add the completion to learn: the row's own, else the gold in a wording that the row's number decides."""
+    is_chat = not isinstance(row["prompt"], str)
+    own = row.get("completion")
+    if own is not None:
+        return {"completion": [{"role": "assistant", "content": own}] if is_chat and isinstance(own, str) else own}
     gold = row.get("answer") if "task" in row else row.get("solution")
     if gold is None:
         raise ValueError(
@@ -87,7 +91,6 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
             "dataset_solution_column, or drop the row."
         )
     text = random.Random(index).choice(WORDINGS) % str(gold).strip()
-    is_chat = not isinstance(row["prompt"], str)
     return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
 
 
@@ -99,7 +102,7 @@ def _check_completions(columns: dict[str, list[Any]], reward: Any) -> None:
     bad = [text for text, value in zip(completions, rewards, strict=True) if value != 1.0]
     if bad:
         raise ValueError(
-            f"The first reward function must accept the golds in a \\boxed{{}}: it rejects {len(bad)} of the first "
+            f"The first reward function must accept what is to be taught: it rejects {len(bad)} of the first "
             f"{len(rewards)}, such as {bad[0]!r}. Use task_reward or math_reward and check the golds."
         )
 

@@ -1,0 +1,117 @@
+"""The tables of README.md from raw results, as protocol.md lays down. Prints Markdown.
+
+python tables.py results/pilot    # of results/pilot.jsonl.gz and results/pilot_measures.jsonl
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trl_miner.runs.history import RunHistory
+from trl_miner.runs.runs_file import read_runs
+from trl_miner.tables import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
+from analysis import effect, interval, late, plain, right_samples  # noqa: E402
+
+SUMS = ("3", "4")  # levels of the held-out sums
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run with its line of measures.jsonl."""
+
+    run: RunHistory
+    line: Mapping[str, Any]
+
+    def total(self, name: str, *levels: str) -> int:
+        """Return how many samples of these levels are "correct", "worked" or "both", at temperature 0.7."""
+        return sum(n for n, level in zip(self.line[name], self.line["level"], strict=True) if level in levels)
+
+    def share(self, name: str, *levels: str) -> float:
+        """Return that as a share of the samples."""
+        return self.total(name, *levels) / (self.line["num_samples"] * sum(x in levels for x in self.line["level"]))
+
+    def among_direct(self, *levels: str) -> float:
+        """Return the share of right samples among direct answers."""
+        right, all_of = self.share("correct", *levels) - self.share("both", *levels), 1 - self.share("worked", *levels)
+        return right / all_of if all_of else math.nan
+
+    def among_worked(self, *levels: str) -> float:
+        """Return the share of right samples among worked ones."""
+        all_of = self.total("worked", *levels)
+        return self.total("both", *levels) / all_of if all_of else math.nan
+
+    def primary(self) -> float:
+        """Return Pass@1 on the held-out sums at temperature 0.7, in log-odds, half a sample added to either side."""
+        samples = self.line["num_samples"] * sum(level in SUMS for level in self.line["level"])
+        return log_odds(self.total("correct", *SUMS), samples)
+
+    def primary_at_1(self) -> float:
+        """Return the same at temperature 1."""
+        right, samples = right_samples(self.run, SUMS)
+        return log_odds(right.sum(), len(right) * samples)
+
+    def all_right(self) -> float:
+        """Return the share of all-right prompts in the middle half of the steps."""
+        steps, values = self.run.steps, self.run.values("groups/ph")
+        return float(np.mean([value for step, value in values if 0.25 * steps < step <= 0.75 * steps]))
+
+
+def log_odds(right: int, samples: int) -> float:
+    return math.log((right + 0.5) / (samples - right + 0.5))
+
+
+COLUMNS: Mapping[str, Callable[[Measured], float]] = {
+    "three terms": lambda own: own.share("correct", "3"),
+    "four terms": lambda own: own.share("correct", "4"),
+    "right if direct": lambda own: own.among_direct(*SUMS),
+    "right if worked": lambda own: own.among_worked(*SUMS),
+    "worked": lambda own: own.share("worked", *SUMS),
+    "worked, two terms": lambda own: own.share("worked", "2"),
+    "right, two terms": lambda own: own.share("correct", "2"),
+    "right, products": lambda own: own.share("correct", "product"),
+    "worked, training": lambda own: late(own.run, "rewards/is_worked/mean"),
+    "all right, training": Measured.all_right,
+    "choice": lambda own: own.line.get("choice_share") or math.nan,
+}
+
+
+def read(prefix: str) -> dict[str, dict[int, Measured]]:
+    """Return the finished runs that have been measured, by arm and seed."""
+    text = Path(f"{prefix}_measures.jsonl").read_text(encoding="utf-8")
+    lines = {(line["method"], line["seed"]): line for line in map(json.loads, text.splitlines())}
+    found: dict[str, dict[int, Measured]] = {}
+    for run in read_runs(f"{prefix}.jsonl.gz"):
+        if run.finished and run.method and run.seed is not None and (run.method, run.seed) in lines:
+            found.setdefault(run.method, {})[run.seed] = Measured(run, lines[run.method, run.seed])
+    return found
+
+
+def tables(arms: Mapping[str, Mapping[int, Measured]]) -> list[Table]:
+    """Return what came out, in percent, and the effects against GRPO, in log-odds."""
+    means, effects = [], []
+    for name, runs in arms.items():
+        shares = [100 * float(np.mean([of(run) for run in runs.values()])) for of in COLUMNS.values()]
+        means.append([name, str(len(runs)), *(plain(share, 0) for share in shares)])
+        if name != "grpo" and (seeds := sorted({*runs} & {*arms.get("grpo", {})})):
+            row = [name, str(len(seeds))]
+            for of in (Measured.primary, Measured.primary_at_1):
+                found = effect([of(runs[seed]) - of(arms["grpo"][seed]) for seed in seeds])
+                row += [interval(found), found.verdict]
+            effects.append(row)
+    header = ["Arm", "Seeds", "Log-odds, T 0.7", "Verdict", "Log-odds, T 1", "Verdict"]
+    return [Table("After training, %", ["Arm", "Runs", *COLUMNS], means), Table("Against GRPO", header, effects)]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prefix", help="of the two files, such as results/pilot")
+    print("\n".join(table.markdown() for table in tables(read(parser.parse_args().prefix))), end="")

@@ -1,0 +1,70 @@
+"""The experiment of `recipes/two-procedures`: its problems, its oracle, and where credit falls."""
+
+import json
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from trl_miner.methods.groups import group_kinds
+from trl_miner.methods.rollouts import Rollouts
+from trl_miner.rewards import math_reward
+
+FOLDER = Path(__file__).parent.parent / "recipes" / "two-procedures"
+names = runpy.run_path(str(FOLDER / "procedures.py"))
+
+
+@pytest.mark.parametrize(
+    ("level", "numbers", "is_worked", "text"),
+    [
+        ("2", [7, 5], False, " The answer is 12."),
+        ("2", [7, 5], True, " 7 + 5 = 12. The answer is 12."),
+        ("3", [7, 5, 3], True, " 7 + 5 = 12. 12 + 3 = 15. The answer is 15."),
+        ("product", [23, 4], True, " Product: 92."),
+    ],
+)
+def test_solutions_are_right_and_read_by_the_reward_of_the_recipes(level, numbers, is_worked, text):
+    assert names["solution"](level, numbers, is_worked) == text
+    gold = names["problem"](level, numbers)["answer"]
+    assert math_reward([text, text.replace(gold, "7")], [gold] * 2, accept_unboxed=True) == [1, 0]
+
+
+def test_the_files_are_the_same_every_time_and_hold_out_what_they_say(tmp_path):
+    for folder in (tmp_path, tmp_path / "again"):
+        names["write"](folder)
+    files = {path.stem: path.read_text() for path in tmp_path.rglob("*.jsonl") if "again" not in path.parts}
+    assert files == {path.stem: path.read_text() for path in (tmp_path / "again").rglob("*.jsonl")}
+    start, train, test = ([*map(json.loads, files[name].splitlines())] for name in ("start", "train", "test"))
+    assert not {row["question"] for row in start + train} & {row["question"] for row in test}
+    assert Counter(row["level"] for row in train) == {"2": 600, "product": 600}
+    assert Counter(row["level"] for row in test) == {"3": 64, "4": 48, "product": 16}
+    sums = [row["completion"] for row in start if row["level"] != "product"]
+    assert 0.18 < sum(map(names["takes_steps"], sums)) / len(sums) < 0.22
+    assert {text.split()[0] for text in sums if not names["takes_steps"](text)} == {"The"}
+
+
+def test_the_oracle_pays_worked_steps_over_the_mean_of_the_prompt():
+    worked, direct = " 7 + 5 = 12. The answer is 12.", " The answer is 12."
+    texts, rewards_N = [worked, direct, direct, direct], torch.ones(4)
+    kinds, mask_BT = group_kinds(rewards_N, 2), torch.ones(4, 3)
+    rollouts = Rollouts(rewards_N, 0 * rewards_N, mask_BT, kinds, 2, score=None, texts=lambda: texts)
+    expected_N = torch.tensor([0.5, -0.5, 0.0, 0.0])
+    torch.testing.assert_close(names["oracle"](rollouts), expected_N.unsqueeze(1).expand(-1, 3))
+    assert names["is_worked"]([worked, direct, " Product: 92."], ["2", "2", "product"]) == [1, 0, None]
+
+
+def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    share = runpy.run_path(str(FOLDER / "measure.py"))["choice_share"]
+    own = {"kind": "PH", "prompt": "Question: What is 7 + 5?", "advantages": [0.3, 0.0, -0.1]}
+    others = [{**own, "kind": "HE"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
+    assert share([own, {**own, "advantages": [0.0]}, *others]) == pytest.approx(0.75)
+    assert share(others) is None
+
+
+def test_the_tables_of_the_page_are_those_of_the_raw_results():
+    made = runpy.run_path(str(FOLDER / "tables.py"))
+    for table in made["tables"](made["read"](str(FOLDER / "results" / "pilot"))):
+        assert table.markdown() in (FOLDER / "README.md").read_text(), "run tables.py results/pilot again"
