@@ -32,7 +32,8 @@ def parsed(path):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(RECIPES)))
-def test_recipe_parses(path):
+def test_recipe_parses(path, monkeypatch):
+    monkeypatch.syspath_prepend(path.parent)  # functions of a recipe's own are found in its folder
     recipe = yaml.safe_load(path.read_text()) | {"use_cpu": True, "bf16": False}
     args, config, model_args, mixture = parsed(path)
     assert load_reward_funcs(args, config)

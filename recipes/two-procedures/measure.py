@@ -21,7 +21,7 @@ from procedures import draw, problem, takes_steps, test_problems
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.seeded_sampling import sample_completions
+from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.prompt_kinds import PromptKind
 from trl_miner.rewards import math_reward
 from trl_miner.runs.history import read_run
@@ -38,12 +38,18 @@ def count(folder: Path, num_samples: int) -> dict[str, Any]:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     rng = random.Random("two terms")
     problems = [*(problem("2", draw("2", rng)) for _ in range(32)), *test_problems()]
-    prompts = [PROMPT.format(question=each["question"]) for each in problems]
-    seeds = [[sample_seed(0, str(place), number) for number in range(num_samples)] for place in range(len(problems))]
-    sampled = sample_completions(model, tokenizer, prompts, seeds, max_new_tokens=48, temperature=0.7, top_p=0.95)
+    prompts = tokenizer([PROMPT.format(question=each["question"]) for each in problems])["input_ids"]
+    rows = [
+        (place, sample_seed(0, str(place), number)) for place in range(len(problems)) for number in range(num_samples)
+    ]
+    settings = {"max_new_tokens": 48, "temperature": 0.7, "top_p": 0.95}
+    sampled = sample_all(
+        model, tokenizer, [prompts[place] for place, _ in rows], [seed for _, seed in rows], **settings
+    )
+    texts_of = tokenizer.batch_decode(sampled, skip_special_tokens=True)
     counts: dict[str, list[int]] = {"correct": [], "worked": [], "both": []}
-    for each, samples in zip(problems, sampled, strict=True):
-        texts = [text for text, _ in samples]
+    for place, each in enumerate(problems):
+        texts = texts_of[place * num_samples : (place + 1) * num_samples]
         right = [reward == 1 for reward in math_reward(texts, [each["answer"]] * num_samples, accept_unboxed=True)]
         worked = [takes_steps(text) for text in texts]
         counts["correct"].append(sum(right))
