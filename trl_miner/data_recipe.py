@@ -93,7 +93,7 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     train = data[split]
     if given.get("dataset_test_split", "test") not in data:
         run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
-    settings = guess_settings(name, train.take(ROWS), given)
+    settings = guess_settings(name, train.select(range(min(ROWS, len(train)))), given)
     return recipe | settings | {key: value for key, value in run.items() if key not in settings}
 
 
