@@ -58,6 +58,7 @@ def get_on(seconds=60):
         trl_miner.beat()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "phase", "action", "code"),
     [
