@@ -58,6 +58,14 @@ def get_on(seconds=60):
         trl_miner.beat()
 
 
+def test_where_all_answer_and_nothing_makes_progress_one_warning_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(watchdog, "GONE_SECONDS", 0.4)
+    with watching(None), heartbeat.phase("rewards", 6):
+        time.sleep(1)
+    (warning,) = [record.message for record in caplog.records if "No process has made progress" in record.message]
+    assert "in phase 'rewards'" in warning and "watchdog_seconds ends such a run" in warning
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "phase", "action", "code"),

@@ -123,7 +123,7 @@ class MinerScriptArguments(ScriptArguments):
         "End a run that makes no progress for this many seconds, with an error that names the part and the "
         "step: the vLLM server does not answer, a process is stopped or dead, or no process makes progress, as in a "
         "generation or a reward function that takes longer. 0: never. Default: a run ends whose server or process has "
-        "not answered for 300 seconds.",
+        "not answered for 300 seconds; where all answer and none makes progress, a warning says so.",
         at_least=0,
     )
     held_out: float | str | None = setting(  # in this order: a command line gives a text

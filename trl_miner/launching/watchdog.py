@@ -10,6 +10,7 @@ the run is alive, however long the step takes.
 import contextlib
 import faulthandler
 import json
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,8 @@ from transformers import TrainerCallback
 
 from .. import heartbeat
 from .server import ANSWER_SECONDS, GONE_SECONDS, ask
+
+logger = logging.getLogger(__name__)
 
 EXIT_CODE = 75  # EX_TEMPFAIL in sysexits.h: trying again may help
 CONNECT_SECONDS = 60.0
@@ -44,7 +47,7 @@ class TrainingWatchdog(TrainerCallback):
         Args:
             trainer: A trainer of TRL: its settings, its place in the run, and its server.
             seconds: Without a sign of life until the training ends, also where everything answers and nothing makes
-                progress. None: 300, and a training in which all answer goes on.
+                progress. None: 300, and a training in which all answer goes on, with a warning.
         """
         self._trainer = trainer
         self._limit, self._ends_idle = seconds or GONE_SECONDS, seconds is not None
@@ -53,6 +56,7 @@ class TrainingWatchdog(TrainerCallback):
         self._url = _server_url(trainer)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._has_warned = False
         trainer.add_callback(self)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -105,6 +109,7 @@ class TrainingWatchdog(TrainerCallback):
             self._look(now)
             if (reason := self._reason_to_end(now)) and not stop.is_set():
                 self._end(reason)
+            self._warn_if_idle(now)
             asleep = time.monotonic()
 
     def _look(self, now: float) -> None:
@@ -149,6 +154,16 @@ class TrainingWatchdog(TrainerCallback):
         states = sorted(dict(self._states).items())
         places = [f"process {rank} {'was' if rank in gone else 'is'} {state[2]}" for rank, state in states]
         return f"{what}: {'; '.join(places)}."
+
+    def _warn_if_idle(self, now: float) -> None:
+        """Say once where all answer and nothing makes progress, of which nobody has said that it ends the run."""
+        is_idle = self._silence(PROGRESS, now) >= self._limit
+        if is_idle and not self._has_warned and self._rank == 0:
+            logger.warning(
+                f"No process has made progress for {self._limit:g} s: process 0 is {self._states[0][2]}. The run goes "
+                f"on. If a step or a reward function takes that long, all is well; watchdog_seconds ends such a run."
+            )
+        self._has_warned = is_idle
 
     def _end(self, reason: str) -> NoReturn:
         print(
