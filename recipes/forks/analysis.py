@@ -285,22 +285,28 @@ def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> 
     return Table(f"After training, {world}, %", ["Method", "Runs", *header], rows)
 
 
+# Of a run: over its last fifth; the share of the gradient, and tokens, over all of it.
+TRAINING_COLUMNS: dict[str, tuple[Callable[[RunHistory], float], int]] = {
+    # half of the training prompts have ways; a rollout of another that begins alike counts, too
+    "Sound way, %": (lambda run: 200 * late(run, "rewards/is_sound/mean"), 0),
+    "Entropy, nats per token": (lambda run: late(run, "entropy"), 3),
+    "Prompts all right, %": (lambda run: 100 * late(run, "groups/ph"), 0),
+    "Their share of the gradient, %": (lambda run: 100 * gradient_share(run), 2),
+    "Tokens of a run, thousands": (lambda run: run.points("num_tokens")[-1, 1] / 1000, 0),  # generated and read
+}
+
+
+def means(runs: Iterable[RunHistory], columns: Iterable[tuple[Callable[[RunHistory], float], int]]) -> list[str]:
+    """Return the mean over the runs of each column."""
+    return [plain(float(np.mean([of(run) for run in runs])), digits) for of, digits in columns]
+
+
 def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return what training did: over its last fifth; the share of the gradient, and tokens, over all of it."""
-    columns: dict[str, tuple[Callable[[RunHistory], float], int]] = {
-        # half of the training prompts have ways; a rollout of another that begins alike counts, too
-        "Sound way, %": (lambda run: 200 * late(run, "rewards/is_sound/mean"), 0),
-        "Entropy, nats per token": (lambda run: late(run, "entropy"), 3),
-        "Prompts all right, %": (lambda run: 100 * late(run, "groups/ph"), 0),
-        "Their share of the gradient, %": (lambda run: 100 * gradient_share(run), 2),
-        "Tokens of a run, thousands": (lambda run: run.points("num_tokens")[-1, 1] / 1000, 0),  # generated and read
-    }
+    """Return what training did."""
+    columns = dict(TRAINING_COLUMNS)
     if not any(run.values("rewards/is_sound/mean") for runs in methods.values() for run in runs.values()):
         del columns["Sound way, %"]  # a task without ways
-    rows = [
-        [name, *(plain(float(np.mean([of(run) for run in runs.values()])), digits) for of, digits in columns.values())]
-        for name, runs in methods.items()
-    ]
+    rows = [[name, *means(runs.values(), columns.values())] for name, runs in methods.items()]
     return Table(f"What training did, {world}", ["Method", *columns], rows)
 
 

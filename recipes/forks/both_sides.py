@@ -6,11 +6,26 @@ Effects, intervals and verdicts are those of analysis.py.
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from analysis import END, MARKED, START, WORLDS, effect, interval, log_odds, paired, pass_at_1, plain, seeds_needed
+from analysis import (
+    END,
+    MARKED,
+    START,
+    TRAINING_COLUMNS,
+    WORLDS,
+    effect,
+    interval,
+    log_odds,
+    means,
+    paired,
+    pass_at_1,
+    plain,
+    right_samples,
+    seeds_needed,
+)
 
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
@@ -86,12 +101,18 @@ def other_pairs_table(arms: Arms) -> Table:
 
 
 def score_table(arms: Arms) -> Table:
-    """Return the mean Pass@1 of each arm after training, in percent."""
-    rows = []
-    for (world, method, rate), runs in sorted(arms.items()):
-        share = 100 * float(np.mean([pass_at_1(run) for run in runs.values()]))
-        rows.append([world, method, rate, str(len(runs)), plain(share, 1)])
-    return Table("After training", ["World", "Arm", "Learning rate", "Runs", "Pass@1, %"], rows)
+    """Return the means of each arm: its scores after training, and what training did."""
+    samples = max((right_samples(run)[1] for runs in arms.values() for run in runs.values()), default=0)
+    columns: dict[str, tuple[Callable[[RunHistory], float], int]] = {
+        "Pass@1, %": (lambda run: 100 * pass_at_1(run), 1),
+        f"Pass@{samples}, %": (lambda run: 100 * float(np.mean(right_samples(run)[0] > 0)), 1),
+        **TRAINING_COLUMNS,
+    }
+    rows = [
+        [world, method, rate, str(len(runs)), *means(runs.values(), columns.values())]
+        for (world, method, rate), runs in sorted(arms.items())
+    ]
+    return Table("After training", ["World", "Arm", "Learning rate", "Runs", *columns], rows)
 
 
 def main() -> None:
