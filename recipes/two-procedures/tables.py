@@ -1,6 +1,6 @@
 """The tables of README.md from raw results, as protocol.md lays down. Prints Markdown.
 
-python tables.py results/pilot    # of results/pilot.jsonl.gz and results/pilot_measures.jsonl
+python tables.py results/pilot_903    # of results/pilot_903.jsonl.gz and results/pilot_903_measures.jsonl
 """
 
 import argparse
@@ -113,5 +113,5 @@ def tables(arms: Mapping[str, Mapping[int, Measured]]) -> list[Table]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("prefix", help="of the two files, such as results/pilot")
+    parser.add_argument("prefix", help="of the two files, such as results/pilot_903")
     print("\n".join(table.markdown() for table in tables(read(parser.parse_args().prefix))), end="")
