@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from trl_miner.distributed import World
-from trl_miner.trainer.micro_batches import fewest_micro_batches, partition, plan_micro_batches, rows_with_effect
-from trl_miner.trainer.padding import loss_mask, row_lengths, shorten
-from trl_miner.trainer.row_layout import ROW_MEAN, ROW_WISE, SUMMED, _model_problem
+from trl_miner.trainer.micro_batches import (
+    ROW_MEAN,
+    SUMMED,
+    fewest_micro_batches,
+    loss_mask,
+    partition,
+    plan_micro_batches,
+    row_lengths,
+    rows_with_effect,
+    shorten,
+)
+from trl_miner.trainer.row_layout import ROW_WISE, _model_problem
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=9)
 
@@ -156,7 +165,7 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
     assert sorted(found) == expected
     steps = [plan.of_micro_step(step) for step in range(len(batches))]
     assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
-    assert plan.row_counts() == (len(expected), sum(len(rows) for rows in used))
+    assert (plan.is_used_n.sum(), len(plan.is_used_n)) == (len(expected), sum(len(rows) for rows in used))
 
 
 def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():

@@ -53,8 +53,11 @@ def test_raw_log_probs_are_refused_with_the_flag(sharp, tmp_path):
 
 
 def test_without_the_samplers_log_probs_a_forward_scores_every_batch(sharp, tmp_path):
+    def without(prompts, trainer):
+        return {**fixed_rollouts(prompts, trainer), "logprobs": None}
+
     settings = dict(max_steps=2, temperature=0.7)
-    found = trained(sharp, tmp_path / "a", extra=sampler(1.0), reuse_sampling_logps=False, **settings)
+    found = trained(sharp, tmp_path / "a", extra={"rollout_func": without}, **settings)
     right = trained(sharp, tmp_path / "b", extra=sampler(), **settings)
     assert found.forwarded == [4, 4] and compared(found) == []
     for batch, expected in zip(found.batches, right.batches, strict=True):
@@ -83,7 +86,7 @@ def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_pa
     """The policy's are without: in TRL's loss and of its reference."""
     trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings)
     assert trainer.forwarded == [4, 4] and compared(trainer) == []
-    (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]
+    (line,) = [r.getMessage() for r in caplog.records if "makes a forward over the rows" in r.getMessage()]
     assert next(iter(settings)) in line
 
 

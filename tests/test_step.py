@@ -7,7 +7,6 @@ import torch
 from harness import (
     AS_TRL,
     Recording,
-    WithImages,
     build_policy,
     config,
     metrics_of,
@@ -16,7 +15,7 @@ from harness import (
 )
 from peft import LoraConfig
 
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED
 
 LOSSES = sorted(SUMMED | ROW_MEAN)
 STEP = dict(per_device_train_batch_size=3, gradient_accumulation_steps=8, num_generations=4, max_steps=3)
@@ -245,15 +244,3 @@ def test_where_no_row_teaches_the_metrics_are_of_all(policy, tmp_path):
     )  # fmt: skip
     assert all(log["entropy"] > 0 for log in metrics_of(trainer) if "loss" in log)
     assert shares(trainer) == [1.0] * 3 and max(shares(trainer, "tokens")) < 1
-
-
-class WatchingImages(WithImages, Watching):
-    pass
-
-
-def test_with_images_the_step_is_trls_and_one_line_says_so(policy, tmp_path, caplog):
-    settings = dict(STEP, max_steps=1, max_completion_length=30)
-    found = trained(policy, tmp_path, cls=WatchingImages, extra={"rollout_func": ragged}, **settings)
-    expected = trained(policy, tmp_path, cls=Watching, extra={"rollout_func": ragged}, **settings, **AS_TRL)
-    assert [x.shape for x, _ in found.taught] == [x.shape for x, _ in expected.taught]
-    assert sum("micro-batches stay TRL's, because these have images" in r.getMessage() for r in caplog.records) == 1

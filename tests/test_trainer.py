@@ -1,6 +1,5 @@
 """MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
 
-import itertools
 import math
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,8 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
-from trl_miner.trainer.scoring import select_rows
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, select_rows
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +47,6 @@ def miner(policy, tmp_path_factory):
 )
 def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
     assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
-
-
-def test_a_generation_batch_is_read_once_whatever_the_number_of_its_micro_batches(policy, tmp_path):
-    read, rows = [], problems()
-
-    class Watched(MinerGRPOTrainer):
-        def _generate_and_score_completions(self, inputs):
-            assert [*inputs] == [rows[0]] * 4 + [rows[1]] * 4  # as TRL's loader has it, once somebody looks
-            read.append(inputs)
-            return super()._generate_and_score_completions(inputs)
-
-    args = config(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=1)
-    trainer = Watched(policy, mixed_reward, args, rows)
-    first, second = itertools.islice(trainer.get_train_dataloader(), 2)
-    trainer.train()
-    assert (len(first), len(second), len(read)) == (8, 8, 1)
-    assert "_read" not in vars(second) and [*first] == [*second] == [*read[0]]
 
 
 def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):

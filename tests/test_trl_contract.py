@@ -19,7 +19,7 @@ from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED
 from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
 
@@ -54,8 +54,7 @@ READ = {
     "_buffered_inputs": "the generation batch, which such a checkpoint keeps",
     "_metrics": "metrics of the training, of which TRL logs the mean",
     "_logs": "the table of completions shows the loss's advantages",
-    "_pending_extra_logs": "columns of reward functions, of the rows that dynamic sampling keeps",
-    "_get_train_sampler": "the order of prompts, where the trainer draws them itself",
+    "_pending_extra_logs": "columns of reward functions, of rounds that dynamic sampling does not keep",
     "_entropy_bonus_enabled": "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus",
     "_load_best_model": "a checkpoint that has done all steps",
 }
@@ -127,8 +126,6 @@ def test_overridden_methods_keep_their_signatures():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("_get_train_sampler", ["self", "dataset"]),
-        ("get_train_dataloader", ["self"]),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
         ("save_model", ["self", "output_dir", "_internal_call"]),
     ],
@@ -146,7 +143,7 @@ def test_the_private_side_of_trl_is_what_is_listed():
     own = Path(inspect.getfile(MinerGRPOTrainer))
     used = set(re.findall(r"(?:self|super\(\))\.(_[a-z]\w+)", own.read_text()))
     for text in (path.read_text() for path in own.parent.glob("*.py")):
-        used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'(?:replaced|patched)\(\w+, "(_\w+)"', text)}
+        used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'patch\.object\(\w+, "(_\w+)"', text)}
     used &= private - {"_name", "_paper", "_tag_names"}  # those of the model card
     assert used <= READ.keys() | OVERRIDDEN.keys()
     overridden = (vars(MinerGRPOTrainer) | vars(RunTrainer)).keys() & (private - {"_name", "_paper", "_tag_names"})

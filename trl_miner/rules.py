@@ -38,7 +38,6 @@ ONE_OF = {
 # Settings that do something only where another one has one of these values.
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "miner_gamma": ("miner_credit", ("focal",)),
-    "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
     "max_tokens_per_micro_batch": ("compute_less", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.

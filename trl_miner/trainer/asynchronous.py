@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from datasets import Dataset
@@ -29,7 +30,6 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
 from .generation_batch import correct_rollouts
-from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
 from .run_trainer import RunTrainer
@@ -116,9 +116,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
-        stack.enter_context(patched(async_grpo_trainer, "AsyncRolloutWorker", worker))
+        stack.enter_context(patch.object(async_grpo_trainer, "AsyncRolloutWorker", worker))
         if not torch.cuda.is_available():  # which is asked for a name
-            stack.enter_context(patched(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
+            stack.enter_context(patch.object(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
         super().__init__(**{name: value for name, value in given.items() if name != "self"})
         if not runs_tree_kernel():
             AttentionInterface.register(TREE_ATTENTION, tree_attention_anywhere)

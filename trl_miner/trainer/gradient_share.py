@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,8 +27,7 @@ from ..methods.groups import GroupKinds
 from ..methods.method import AdvantageEstimator, Kind
 from ..rules import gradients_can_be_measured
 from .hooks import FORWARD, refuse_own_loss
-from .padding import loss_mask
-from .patching import patched
+from .micro_batches import loss_mask
 from .run import RunState
 
 # (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those that `dose_share`
@@ -62,8 +62,8 @@ def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Ten
         seen[:] = logps_BT, logps_BT.detach().requires_grad_()
         return seen[1], *rest
 
-    no_bonus, no_penalty = patched(trainer, "_entropy_bonus_enabled", False), patched(trainer, "beta", 0.0)
-    with patched(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
+    no_bonus, no_penalty = patch.object(trainer, "_entropy_bonus_enabled", False), patch.object(trainer, "beta", 0.0)
+    with patch.object(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
         loss = trainer.call_loss(trainer.model, batch) * weight
     logps_BT, leaf_BT = seen
     return logps_BT, torch.autograd.grad(loss, leaf_BT)[0]

@@ -11,8 +11,7 @@ from torch import Tensor
 from ..distributed import current_world
 from ..methods import Surrogate
 from .hooks import refuse_own_loss
-from .micro_batches import MicroBatchPlan
-from .padding import loss_mask
+from .micro_batches import MicroBatchPlan, loss_mask
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 

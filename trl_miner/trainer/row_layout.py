@@ -3,33 +3,21 @@
 import logging
 from typing import Any
 
-from .hooks import MICRO_BATCH_HOOKS, overridden
+from .hooks import FORWARD, LOSS_HOOKS, overridden
+from .micro_batches import ROW_MEAN, SUMMED
 
 logger = logging.getLogger(__name__)
 
-# TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
-SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generation batch: nothing to do
-ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
 # transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention, rotary positions.
 # tests/test_micro_batches.py looks at each.
-ROW_WISE = {
-    *(
-        "apertus",
-        "arcee",
-        "cohere",
-        "cohere2",
-        "deepseek_v2",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "gemma",
-        "gemma2",
-    ),
-    *("gemma3_text", "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe", "helium"),
-    *("hunyuan_v1_dense", "llama", "ministral", "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "olmoe"),
-    *("phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm"),
-    "starcoder2",
-}
+ROW_WISE = set(
+    """
+    apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text glm glm4
+    glm4_moe gpt_neox gpt_oss granite granitemoe helium hunyuan_v1_dense llama ministral mistral mixtral
+    nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm
+    starcoder2
+    """.split()
+)
 
 
 def can_sort_rows(trainer: Any) -> bool:
@@ -39,24 +27,17 @@ def can_sort_rows(trainer: Any) -> bool:
     """
     if not trainer.args.compute_less:
         return False
-    if reason := _loss_problem(trainer) or _model_problem(trainer.model.config.get_text_config()):
-        warn_of_trls_micro_batches(trainer, reason)
-        return False
-    return True
-
-
-def warn_of_trls_micro_batches(trainer: Any, reason: str) -> None:
-    """Say on one process that the run cannot have the micro-batches that it asks for."""
-    names = "compute_less"
-    if trainer.args.max_tokens_per_micro_batch is not None:
-        names += ", max_tokens_per_micro_batch"
-    if trainer.is_world_process_zero():
+    reason = _loss_problem(trainer) or _model_problem(trainer.model.config)
+    if reason and trainer.is_world_process_zero():
+        has_budget = trainer.args.max_tokens_per_micro_batch is not None
+        names = "compute_less" + ", max_tokens_per_micro_batch" * has_budget
         logger.warning(f"{names}: micro-batches stay TRL's, because {reason}.")
+    return not reason
 
 
 def _loss_problem(trainer: Any) -> str | None:
     """Return why the gradient is no sum over rows, as far as one can see; None: it is."""
-    if hooks := overridden(trainer, MICRO_BATCH_HOOKS):
+    if hooks := overridden(trainer, (*LOSS_HOOKS, FORWARD)):
         return f"{type(trainer).__name__} overrides {', '.join(hooks)}"
     if trainer.args.policy_loss_method.fixed_micro_batches:
         return str(trainer.args.policy_loss_method.fixed_micro_batches)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from datasets import Dataset
@@ -26,7 +27,6 @@ from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from .correctness import CorrectnessWatch
-from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
 from .token_credit import CreditRecorder
 
@@ -144,7 +144,7 @@ class RunTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as transformers does, and beside it the form of its prompts. Every process must call it."""
-        with patched(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
+        with patch.object(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)

@@ -36,13 +36,13 @@ def takes_sampler_logps(trainer: Any) -> bool:
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
     takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
-    if not (takers and args.reuse_sampling_logps and (trainer.use_vllm or trainer.rollout_func is not None)):
+    if not takers or not (trainer.use_vllm or trainer.rollout_func is not None):
         return False
     changes = [name for name, values in _UNCHANGED.items() if getattr(args, name) not in values]
     if changes:
         logger.warning(
-            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because the sampler's "
-            f"log-probs may be changed by {', '.join(changes)}, the policy's are not."
+            f"{takers[0]} makes a forward over the rows that it scores, because the sampler's log-probs may be "
+            f"changed by {', '.join(changes)}, the policy's are not."
         )
     return not changes
 
@@ -86,7 +86,6 @@ class SamplerCheck:
                 f"The sampler's log-probs must be the policy's at temperature {self._temperature:g}: they are "
                 f"{difference:.2g} nats per token away on average; rounding explains less than {TOO_FAR / 2:g}. Look "
                 f"whether the vLLM server was started with {LOGPROBS_FLAG}, as trl-miner launch does, and runs the "
-                f"model that trains. A rollout_func must return log-probs at trainer.temperature. If they are meant "
-                f"to differ, set reuse_sampling_logps: false: each batch then makes a forward over the rollouts that "
-                f"are scored."
+                f"model that trains. A rollout_func must return log-probs at trainer.temperature, or None. If vLLM's "
+                f"are meant to differ, leave out vllm_importance_sampling_correction: false."
             )

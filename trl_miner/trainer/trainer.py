@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 
@@ -27,8 +27,6 @@ from ..methods.compose import estimate
 from ..precision import warn_of_slow_bf16
 from ..reward_functions import check_rewards
 from ..rules import draws_prompts, prompts_can_be_drawn
-from .adaptive_sampling import AdaptiveSampling
-from .dynamic_sampling import DynamicSampling, RoundSampling
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -42,12 +40,12 @@ from .generation_batch import (
 )
 from .gradient_share import GradientShare, with_parts
 from .hooks import FORWARD, overridden
-from .padding import loss_mask
-from .patching import patched
+from .micro_batches import loss_mask
 from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
-from .prompts import PromptRows, PromptSource
+from .prompts import PromptSource
 from .quantized_sync import full_weights_for_vllm
+from .round_sampling import sample_adaptively, sample_dynamically
 from .row_layout import can_sort_rows
 from .run import RunState
 from .run_trainer import RunTrainer
@@ -106,20 +104,13 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = draws_prompts(args)
-        if self._draws_prompts:
-            has_tools = bool(self.tools or self.environment_factories)
-            prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
-            if overridden(self, ("get_train_dataloader",)):
-                raise ValueError(
-                    f"dynamic_sampling, adaptive_sampling_rounds and prompt_selection draw prompts in the place of "
-                    f"the dataloader: got {type(self).__name__}, which overrides get_train_dataloader. Change the "
-                    f"training set instead, or leave them out."
-                )
-        self._sampling: RoundSampling | None = None
-        if args.dynamic_sampling:
-            self._sampling = DynamicSampling(self)
-        elif args.adaptive_sampling_rounds > 1:
-            self._sampling = AdaptiveSampling(self)
+        has_tools = bool(self.tools or self.environment_factories)
+        prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
+        if self._draws_prompts and (own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))):
+            raise ValueError(
+                f"{self._draws_prompts} draws prompts in the place of TRL's dataloader: got {type(self).__name__}, "
+                f"which overrides {', '.join(own)}. Order the training set beforehand, or leave it out."
+            )
 
     def _add_scoring(self) -> None:
         """Add the forwards that score tokens, and the check of the sampler's log-probs."""
@@ -130,7 +121,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def _add_steps(self) -> None:
         """Add what an optimizer step does besides TRL's."""
-        self.has_stepped = False  # whether `training_step` has been called
         self._optimizer_step = OptimizerStep(self)
         self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         self._gradient_share: GradientShare | None = None
@@ -142,25 +132,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         self._optimizer_step.reset()
+        self._prompts = None
+        self.forwards.sorts_rows = can_sort_rows(self)
         return super().train(*args, **kwargs)
 
-    def get_train_dataloader(self) -> Any:
-        rows = self.train_dataset
-        # A worker process would have to send the whole data set with each batch.
-        if isinstance(rows, Dataset) and not self.args.dataloader_num_workers:
-            rows = PromptRows(rows)
-        with patched(self, "train_dataset", rows):
-            dataloader = super().get_train_dataloader()
-        self._prompt_rows, self._prompts = dataloader.dataset, None
-        return dataloader
-
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        if not self.has_stepped:
-            self.forwards.sorts_rows = can_sort_rows(self)
         self._checkpoints.restore_rollouts()
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
-        self.has_stepped = True
         self._optimizer_step.end_micro_step()
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             RunState.of(self).cycle_start = RunState.of(self).prompts
@@ -188,7 +167,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 self._batch = None
 
     def _make_batch(self, inputs: Any, batch: GenerationBatch) -> dict[str, Any]:
-        self.ledger.begin_batch()
         if self._draws_prompts:
             inputs = self._draw_prompts(batch, len(inputs))
         if self.prompt_form is None:
@@ -200,20 +178,23 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
         if self._prompts is None:
-            sampler = self._get_train_sampler(self._prompt_rows)
-            self._prompts = PromptSource(self._prompt_rows, sampler, self.num_generations, self.ledger)
+            self._prompts = PromptSource(self.train_dataset, self.args, self.ledger.selection)
             if (stream := RunState.of(self).prompts["stream"]) is not None:
                 self._prompts.stream.load_state(stream)
-        if self._sampling is not None:
-            return self._sampling.fill(self._prompts, batch, num_rows)
-        return self._prompts.draw_rows(num_rows)
+        if self._draws_prompts == "prompt_selection":
+            return self._prompts.draw_rows(num_rows)
+        sample = sample_dynamically if self.args.dynamic_sampling else sample_adaptively
+        for name, value in sample(self, self._prompts, batch, num_rows).items():
+            self.log_train_metric(name, float(value))
+        assert batch.prepared is not None, "it has been sampled"
+        return batch.prepared.rows
 
     def _roll_out(self, inputs: Any) -> tuple[dict[str, Any], Scores]:
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         with self.forwards.collecting(wanted) as found:
-            output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
+            output = super()._generate_and_score_completions(inputs)
         known = {}
         if "old_per_token_logps" in output:  # else what was found is of the reference model
             known = {**found, "old_logps": output["old_per_token_logps"]}
@@ -235,8 +216,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
         generate, score = self._generate, self._calculate_rewards
         with (
-            patched(self, "_generate", partial(self._observe_rollouts, generate)),
-            patched(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+            patch.object(self, "_generate", partial(self._observe_rollouts, generate)),
+            patch.object(self, "_calculate_rewards", partial(self._observe_rewards, score)),
         ):
             yield
 
@@ -354,7 +335,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
         bounds = self.epsilon_low, self.epsilon_high
         try:
-            with patched(self, FORWARD, forward):
+            with patch.object(self, FORWARD, forward):
                 loss: Tensor = super()._compute_loss(model, inputs)
             return loss
         finally:
