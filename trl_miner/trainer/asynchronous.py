@@ -180,7 +180,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
         self._watch.observe(rewards_NF)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
-        self._watch.end_batch()
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
         logps_NT = _pad([one.logps for one in rollouts])
 

@@ -162,7 +162,7 @@ class RunTrainer(Trainer):
             rewards_N, advantages_N = gated.rewards_N, gated.advantages_N
             self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
         kinds = group_kinds(rewards_N, self.num_generations, advantages_N=advantages_N, **by)
-        self._watch.look_for_all_right(verifier_rewards_N, kinds)
+        self._watch.end_batch(verifier_rewards_N, kinds)
         return kinds, rewards_N, advantages_N
 
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:

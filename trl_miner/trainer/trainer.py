@@ -209,7 +209,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
         state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
-        self._watch.end_batch()
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
