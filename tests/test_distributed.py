@@ -14,7 +14,7 @@ from distributed.unlike_worker import train_unlike
 from harness import call_on_ranks
 
 from trl_miner import miner_advantages
-from trl_miner.distributed import DistributedWorld, World, current_world
+from trl_miner.distributed import current_world
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
@@ -39,7 +39,7 @@ def global_batch():
 def worker(size: int, folder: Path) -> None:
     dist.init_process_group("gloo")
     world = current_world()
-    assert world.size == size and isinstance(world, DistributedWorld if size > 1 else World)
+    assert world.size == size
     rewards, logps, mask = global_batch()
     local = world.local_slice(len(rewards) // size)
     # TRL pads each process to its own longest completion: cut the columns that this one does not use
