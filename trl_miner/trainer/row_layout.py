@@ -1,13 +1,18 @@
-"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay."""
+"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay: by the
+model, the loss, and the methods of TRL's trainer that somebody else overrides.
+"""
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
-from .hooks import FORWARD, LOSS_HOOKS, overridden
 from .micro_batches import ROW_MEAN, SUMMED
 
 logger = logging.getLogger(__name__)
-
+# Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL would hand to it.
+LOSS_HOOKS = ("training_step", "_prepare_inputs", "compute_loss", "_compute_loss")
+FORWARD = "_get_per_token_logps_and_entropies"
+_PACKAGES = {"trl_miner", "trl", "transformers"}
 # transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention, rotary positions.
 # tests/test_micro_batches.py looks at each.
 ROW_WISE = set(
@@ -64,3 +69,22 @@ def _model_problem(config: Any) -> str | None:
     if kinds & {"dynamic", "longrope"}:
         return f"the {'/'.join(sorted(kinds))} RoPE of this model depends on the padded length"
     return None
+
+
+def overridden(trainer: Any, names: Collection[str]) -> list[str]:
+    """Return those of the methods that a trainer, or one of its classes that is not of these packages, defines."""
+    own = [cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES]
+    return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
+
+
+def refuse_own_loss(trainer: Any, setting: str) -> None:
+    """Refuse what computes TRL's loss by itself, where somebody changes that loss.
+
+    Raises:
+        ValueError: It is changed.
+    """
+    if names := overridden(trainer, LOSS_HOOKS):
+        raise ValueError(
+            f"{setting} needs the loss that TRL computes from its own micro-batches: got {type(trainer).__name__}, "
+            f"which overrides {', '.join(names)}. Leave {setting} or the override out."
+        )

@@ -39,14 +39,13 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_share import GradientShare, with_parts
-from .hooks import FORWARD, overridden
 from .micro_batches import loss_mask
 from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
 from .prompts import PromptSource
 from .quantized_sync import full_weights_for_vllm
 from .round_sampling import sample_adaptively, sample_dynamically
-from .row_layout import can_sort_rows
+from .row_layout import FORWARD, can_sort_rows, overridden
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
