@@ -61,7 +61,7 @@ def test_only_what_taught_nothing_at_its_last_visit_is_passed_over():
     assert [streak for _, streak in made.pasts.values()] == [0, 0, 1, 0, 2, 1]
     gated = selection(batches=batches, by_correctness=True)
     assert [streak for _, streak in gated.pasts.values()] == [0, 0, 1, 2, 2, 1]
-    assert selection(batches=[line([0, 0], scored=3)]).metrics()["selection/retired"] == 0  # not known to be wrong
+    assert {*selection(batches=[line([0, 0], scored=3)]).pasts.values()} == {("", 0)}  # not known to be wrong
     assert not made.skips(KEYS[7])  # never seen
 
 
@@ -116,12 +116,8 @@ def test_a_candidate_is_ranked_by_a_draw_from_its_posterior():
         observe(made, line([3] * 2000))
     drawn = [made._rank(key) for key in KEYS]
     assert sum(drawn) / 2000 == pytest.approx(31 / 42 - 0.5, abs=0.01)
-    made = Thompson(3)
-    for _ in range(10):
-        observe(made, line([3]))
-    assert made.metrics() == {"selection/pass_rate": pytest.approx(31 / 42)}
-    observe(made, line([0], prompts=[1], scored=0))  # nothing could be scored
-    assert made.metrics()["selection/pass_rate"] == pytest.approx((31 / 42 + 1 / 2) / 2)
+    observe(made, line([0] * 2000, scored=0))  # nothing could be scored
+    assert sum(made._rank(key) for key in KEYS) == pytest.approx(sum(drawn), rel=0.05)
 
 
 def test_of_the_candidates_the_best_are_drawn_and_the_others_wait_for_the_next_pass():
@@ -188,8 +184,7 @@ def test_what_is_passed_over_is_recorded_and_logged(runs, name):
     trainer, ledger = runs[name]
     logs = [log for log in metrics_of(trainer) if "selection/skipped" in log]
     assert [len(batch.skipped) for batch in ledger.batches] == [log["selection/skipped"] for log in logs]
-    saved = 4 * sum(len(batch.skipped) for batch in ledger.batches)
-    assert logs[-1]["selection/saved_rollouts"] == saved > 0
+    assert any(batch.skipped for batch in ledger.batches)
     assert not any({*batch.skipped} & {*batch.prompts} for batch in ledger.batches)
     seen = {number for batch in ledger.batches for number in batch.prompts}
     assert seen == set(range(9))  # the first pass has all

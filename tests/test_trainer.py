@@ -1,9 +1,7 @@
 """MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import patch
 
 import pandas as pd
 import pytest
@@ -19,7 +17,6 @@ from harness import (
     trained,
     weights,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
@@ -275,31 +272,6 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
         assert all(log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log)
     ours = [r for r in caplog.records if r.name.startswith("trl_miner")]
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
-
-
-class Conversions(TorchDispatchMode):
-    """Counts by weight how often it is copied to another type."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.of = {weight.data_ptr(): 0 for weight in model.parameters() if weight.ndim == 2}
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.of:
-            self.of[args[0].data_ptr()] += 1
-        return operation(*args, **(kwargs or {}))
-
-
-def test_mixed_precision_converts_each_weight_once_in_a_generation(policy, tmp_path):
-    """And not once for each token; the tokens are the same."""
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, bf16=True), problems())
-    trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model)  # as training does
-    prompts, found = list(problems(4)["prompt"]), []
-    for where in (trainer.casting_once, nullcontext):
-        with patch.object(trainer, "casting_once", where), Conversions(trainer.model) as counted:
-            torch.manual_seed(0)
-            found.append((trainer._generate(prompts)[1], max(counted.of.values())))
-    assert found[0][0] == found[1][0] and found[0][1] == 1 < found[1][1]
 
 
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):

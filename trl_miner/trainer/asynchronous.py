@@ -33,7 +33,7 @@ from .generation_batch import correct_rollouts
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
 from .run_trainer import RunTrainer
-from .token_credit import choose_rollouts
+from .token_credit import choose_rollouts, write_record
 from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
@@ -214,11 +214,11 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         step = self.state.global_step + 1
         if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
             step = self._first_step + num_before // len(rollouts) + 1
-        if self._credit is not None and step % args.log_token_credit == 0:
+        if args.log_token_credit and step % args.log_token_credit == 0:
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            self._credit.write(rows, step, ungated, verifier_rewards_N, result)
+            write_record(self, rows, step, ungated, verifier_rewards_N, result)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:

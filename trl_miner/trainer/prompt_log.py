@@ -187,4 +187,4 @@ class PromptLog(TrainerCallback):
         if self.selection is not None:
             metrics["selection/skipped"].append(float(len(left_out)))
             for name, value in self.selection.metrics().items():
-                metrics[name] = [value]  # not appended: a total has no mean
+                metrics[name].append(value)

@@ -28,7 +28,6 @@ from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from .correctness import CorrectnessWatch
 from .run import Checkpointing, NothingLeft, RunState
-from .token_credit import CreditRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,6 @@ class RunTrainer(Trainer):
             self.take_form(form_of_rows(self.train_dataset, self.args.chat_template_kwargs))
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
-        self._credit = CreditRecorder(self) if self.args.log_token_credit else None
 
     def _choose_verifier(self) -> None:
         self.verifier = find_verifier(

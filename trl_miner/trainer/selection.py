@@ -41,7 +41,7 @@ class Selection:
         return sorted(chosen)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return what is logged of the run so far."""
+        """Return what is logged with a batch."""
         return {}
 
     def _rank(self, key: str) -> float:
@@ -73,11 +73,9 @@ class Greso(Selection):
         self.p = dict.fromkeys(self.TARGETS, self.P_START)
         # By prompt, "easy" or "hard" if it had no advantage when it was last sampled, and how often in a row.
         self.pasts: dict[str, tuple[str, int]] = {}
-        self._num_saved = 0  # rollouts of all prompts skipped so far
 
     def observe(self, batch: Batch, keys: Sequence[str]) -> None:
         super().observe(batch, keys)
-        self._num_saved += len(batch.skipped) * batch.rollouts
         kinds: list[str] = []
         for key, correct, scored, spread in zip(keys, batch.correct, batch.scored, batch.spread, strict=True):
             kind = self._kind(batch.rollouts, correct, scored, spread)
@@ -104,9 +102,7 @@ class Greso(Selection):
         return True
 
     def metrics(self) -> Mapping[str, float]:
-        num_retired = sum(bool(kind) for kind, _ in self.pasts.values())
-        found = {"selection/retired": float(num_retired), "selection/saved_rollouts": float(self._num_saved)}
-        return {**found, **{f"selection/p_{kind}": p for kind, p in self.p.items()}}
+        return {f"selection/p_{kind}": p for kind, p in self.p.items()}
 
 
 class Thompson(Selection):
@@ -134,11 +130,6 @@ class Thompson(Selection):
     def _rank(self, key: str) -> float:
         rate = np.random.default_rng(self._digest(key)).beta(1 + self._correct[key], 1 + self._wrong[key])
         return float(abs(rate - self.TARGET))
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the mean of the posteriors' means over the prompts seen so far."""
-        seen = [(1 + right) / (2 + right + self._wrong[key]) for key, right in self._correct.items()]
-        return {"selection/pass_rate": float(np.mean(seen))} if seen else {}
 
 
 def make_selection(args: Any) -> Selection | None:

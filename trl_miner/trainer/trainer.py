@@ -51,6 +51,7 @@ from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
+from .token_credit import record_credit
 from .tool_turns import ToolTurns
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
         self._add_run()
         self._add_prompts()
-        self._add_scoring()
         self._add_steps()
 
     def _add_prompts(self) -> None:
@@ -111,15 +111,12 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 f"which overrides {', '.join(own)}. Order the training set beforehand, or leave it out."
             )
 
-    def _add_scoring(self) -> None:
-        """Add the forwards that score tokens, and the check of the sampler's log-probs."""
+    def _add_steps(self) -> None:
+        """Add what scores tokens, and what an optimizer step does besides TRL's."""
         self.forwards = Forwards(self)
         self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
         if takes_sampler_logps(self):
             self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
-
-    def _add_steps(self) -> None:
-        """Add what an optimizer step does besides TRL's."""
         self._optimizer_step = OptimizerStep(self)
         self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         self._gradient_share: GradientShare | None = None
@@ -296,8 +293,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._gradient_share is not None:
             result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        if self._credit is not None:
-            self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
+        record_credit(self, output, replace(rollouts, **ungated), verifier_rewards_N, result)
         self._replace_logged_advantages(result.advantages_N)
         return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
 
