@@ -138,12 +138,12 @@ def joining():
         masks = None if r else [[1], [0]]
         rewards_NF = torch.arange(4.0).unsqueeze(1) + 10 * r
         rounds.append(GeneratedRound(names, (names, masks, None, {}, []), rewards_NF))
-    found = join_rounds(rounds, [(0, 0), (1, 3), (1, 0), (0, 3)])
+    found = join_rounds(rounds, [0, 7, 4, 3])
     names = [["000", "111"], ["100", "011"]][rank]
     assert found.rows == found.generated[0] == names
     assert found.generated[1:] == ([[[1], None], [None, [0]]][rank], None, {}, [])
     assert found.rewards_NF.flatten().tolist() == [0, 13, 10, 3]
-    assert join_rounds(rounds, [(1, row) for row in range(4)]).generated[1] is None
+    assert join_rounds(rounds, [4, 5, 6, 7]).generated[1] is None
     dist.destroy_process_group()
 
 

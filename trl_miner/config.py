@@ -238,7 +238,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     max_tokens_per_micro_batch: int | None = setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
-        "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
+        "padding included, instead of per_device_train_batch_size rollouts each. A longer rollout goes alone.",
         at_least=2,
     )
     overwrite_output_dir: bool = setting(

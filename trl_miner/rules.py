@@ -129,16 +129,6 @@ def adaptive_sampling_fits(args: Any) -> None:
         )
 
 
-def token_budget_holds_a_rollout(args: Any) -> None:
-    """`max_tokens_per_micro_batch` holds the longest completion."""
-    budget, longest = args.max_tokens_per_micro_batch, args.max_completion_length
-    if budget is not None and longest is not None and budget <= longest:
-        logger.warning(
-            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length={longest} tokens: "
-            f"a longer rollout ends the run."
-        )
-
-
 def dose_has_methods_to_scale(args: Any) -> None:
     """`dose_share` is a share, has methods to act on, and no cap beside it."""
     if args.dose_share is None:
@@ -318,7 +308,6 @@ def check_settings(args: Any) -> None:
     policy_loss_fits(args)
     sampling_keeps_what_methods_learn_from(args)
     adaptive_sampling_fits(args)
-    token_budget_holds_a_rollout(args)
     dose_has_methods_to_scale(args)
 
 

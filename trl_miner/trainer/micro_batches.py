@@ -72,8 +72,8 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have). Rows
-    without effect are left out, unless all are: TRL's metrics need some.
+    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have) but for
+    longer rows. Rows without effect are left out, unless all are: TRL's metrics need some.
     """
     batch = {
         name: torch.cat([one[name] for one in trl_batches]) if isinstance(value, Tensor) and value.dim() > 0 else value
@@ -140,7 +140,10 @@ def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None
 def partition(
     lengths_n2: np.ndarray, count: int, *, max_rows: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
-    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length."""
+    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length.
+
+    A row of more than `max_tokens` is a micro-batch of its own.
+    """
     order = _by_length(lengths_n2)
     num_rows = len(order)
     ends, num_full = [0], min(count, num_rows)
@@ -150,7 +153,7 @@ def partition(
             most = min(most, max(1, max_tokens // int(lengths_n2.sum(axis=1).min())))
         tokens = _tokens_of_parts(lengths_n2[order], most)
         if max_tokens is not None:
-            tokens[tokens > max_tokens] = np.inf
+            tokens[:, 1:][tokens[:, 1:] > max_tokens] = np.inf
         # Of splits with equal padding take the most even one: this adds less than a token in all.
         tokens += 0.5 * (tokens / (num_rows * lengths_n2.max(axis=0).sum())) ** 2
         ends = _best_ends(tokens, num_full)

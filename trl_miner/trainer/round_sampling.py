@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -60,16 +60,16 @@ class Rounds:
         return self.made[-1]
 
 
-def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, int]]) -> GeneratedRound:
+def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> GeneratedRound:
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
-    `wanted` names them by round and row. A value that only other rows have is None. Every process must call it.
+    `wanted` are their places among the rows of all rounds and processes. A value that only other rows have is None.
+    Every process must call it.
     """
     if len(rounds) == 1:  # every process has what it needs
         return rounds[0]
-    of_rounds = [gather_object(_by_row(one)) for one in rounds]
-    batch = [of_rounds[r][row] for r, row in wanted]
-    world = current_world()
+    rows = [row for one in rounds for row in gather_object(_by_row(one))]
+    world, batch = current_world(), [rows[place] for place in wanted]
     mine = batch[world.local_slice(len(batch) // world.size)]
     generated = [*rounds[0].generated]
     for k, part in enumerate(generated):
@@ -77,7 +77,7 @@ def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[tuple[int, in
             generated[k] = [values[k] for _, values in mine]
         elif part:  # of other rows
             generated[k] = None
-    rewards_NF = torch.stack([rounds[r].rewards_NF[row] for r, row in wanted])
+    rewards_NF = torch.cat([one.rewards_NF for one in rounds])[list(wanted)]
     return GeneratedRound([row for row, _ in mine], tuple(generated), rewards_NF)
 
 
@@ -91,15 +91,6 @@ def _by_row(one: GeneratedRound) -> list[tuple[Any, tuple[Any, ...]]]:
 # Dynamic sampling: other prompts in the place of those whose rollouts are all right or all wrong.
 
 
-class Group(NamedTuple):
-    """A prompt that was generated for a batch."""
-
-    round: int
-    place: int  # in the round
-    prompt: int  # its index in the data set
-    is_mixed: bool  # whether its rollouts differ in correctness
-
-
 def fill_batch(
     stream: PromptStream,
     num_groups: int,
@@ -107,38 +98,39 @@ def fill_batch(
     *,
     multiple: int = 1,
     max_rounds: int = 10,
-) -> tuple[list[Group], list[Group]]:
-    """Return the prompts of all rounds, and those of a batch, after as many rounds as it takes while prompts are left.
+) -> tuple[list[int], list[bool], list[int]]:
+    """Generate prompts in as many rounds as a full batch takes, while prompts are left.
 
     Groups that are mixed beyond a full batch go back to the stream. Others, in order, take the places that are left.
 
     Args:
         stream: The source of prompts.
         num_groups: Prompts of a full batch.
-        generate: Generates and scores prompts; returns of each whether it is mixed.
+        generate: Generates and scores prompts; returns of each whether its rollouts differ in correctness.
         multiple: Every round holds a multiple of so many prompts.
         max_rounds: Rounds at most.
+
+    Returns:
+        The prompts of all rounds, whether each is mixed, and the places among them of those in the batch.
     """
-    groups: list[Group] = []
-    taken: set[int] = set()
-    for number in range(max_rounds):
-        num_mixed = sum(group.is_mixed for group in groups)
-        missing = num_groups - num_mixed
+    prompts, is_mixed, taken = list[int](), list[bool](), set[int]()
+    for _ in range(max_rounds):
+        missing = num_groups - sum(is_mixed)
         if missing <= 0:
             break
         # As many as the share kept so far asks for: what is missing alone would take ten rounds, not suffice.
-        wanted = math.ceil(missing * len(groups) / max(1, num_mixed)) if groups else missing
+        wanted = math.ceil(missing * len(prompts) / max(1, sum(is_mixed))) if prompts else missing
         indices = stream.draw(min(num_groups, math.ceil(wanted / multiple) * multiple), taken)
         usable = len(indices) // multiple * multiple  # fewer, where the batch takes the last prompts
         stream.put_back(indices[usable:])
         if not usable:
             break
-        outcomes = zip(indices[:usable], generate(indices[:usable]), strict=True)
-        groups += [Group(number, place, index, is_mixed) for place, (index, is_mixed) in enumerate(outcomes)]
-    mixed = [group for group in groups if group.is_mixed]
-    stream.put_back([group.prompt for group in mixed[num_groups:]])
-    others = [group for group in groups if not group.is_mixed]
-    return groups, sorted((mixed + others)[:num_groups])
+        prompts += indices[:usable]
+        is_mixed += generate(indices[:usable])
+    mixed = [place for place, is_one in enumerate(is_mixed) if is_one]
+    others = [place for place, is_one in enumerate(is_mixed) if not is_one]
+    stream.put_back([prompts[place] for place in mixed[num_groups:]])
+    return prompts, is_mixed, sorted((mixed + others)[:num_groups])
 
 
 def sample_dynamically(trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int) -> dict[str, float]:
@@ -154,11 +146,11 @@ def sample_dynamically(trainer: Any, source: PromptSource, batch: GenerationBatc
         return found
 
     limits = {"multiple": rounds.multiple, "max_rounds": MAX_ROUNDS}
-    generated, kept = fill_batch(source.stream, num_groups, generate, **limits)
-    batch.prepared = join_rounds(rounds.made, [(g.round, size * g.place + i) for g in kept for i in range(size)])
+    generated, is_mixed, kept = fill_batch(source.stream, num_groups, generate, **limits)
+    batch.prepared = join_rounds(rounds.made, [size * place + i for place in kept for i in range(size)])
     batch.num_generated = len(generated) * size
-    batch.outcomes.dropped = [place for place, group in enumerate(generated) if group not in kept]
-    num_mixed = sum(group.is_mixed for group in kept)
+    batch.outcomes.dropped = sorted({*range(len(generated))} - {*kept})
+    num_mixed = sum(is_mixed[place] for place in kept)
     if num_mixed < num_groups and trainer.is_world_process_zero():
         logger.warning(
             f"Dynamic sampling found {num_mixed} mixed prompts for a batch of {num_groups}, in {len(rounds.made)} "
@@ -228,19 +220,20 @@ def sample_adaptively(trainer: Any, source: PromptSource, batch: GenerationBatch
     """
     size, rounds = trainer.num_generations, Rounds(trainer, source)
     prompts = source.stream.draw(num_rows * current_world().size // size, set())
-    places: list[list[tuple[int, int]]] = [[] for _ in prompts]  # of each prompt's rollouts: round, and row in it
+    places: list[list[int]] = [[] for _ in prompts]  # of each prompt's rollouts, among all that were generated
     correct: list[list[float]] = [[] for _ in prompts]
     rewards: list[list[float]] = [[] for _ in prompts]
     active = [*range(len(prompts))]
     while active and len(rounds.made) < trainer.args.adaptive_sampling_rounds:
         others = [prompt for prompt in range(len(prompts)) if prompt not in active]
         drawn = active + others[: -len(active) % rounds.multiple]
+        num_before = sum(map(len, places))
         rewards_NF = rounds.generate([prompts[prompt] for prompt in drawn]).rewards_NF
         totals_N = total_rewards(rewards_NF, trainer.reward_weights)
         correct_N = correct_rollouts(trainer.verifier.rewards(rewards_NF), trainer.args.correct_threshold)
         for i, prompt in enumerate(drawn):
             own = slice(i * size, (i + 1) * size)
-            places[prompt] += [(len(rounds.made) - 1, row) for row in range(own.start, own.stop)]
+            places[prompt] += range(num_before + own.start, num_before + own.stop)
             correct[prompt] += correct_N[own].tolist()
             rewards[prompt] += totals_N[own].tolist()
         active = [prompt for prompt in active if not is_balanced(correct[prompt], size)]

@@ -3,7 +3,6 @@
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,6 @@ from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
 from ..launching.server import LOGPROBS_FLAG
-
-logger = logging.getLogger(__name__)
 
 NUM_ROWS = 16  # compared over all processes, if there are as many; every process compares a row
 ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next batches are then added
@@ -28,23 +25,13 @@ _UNCHANGED: dict[str, tuple[Any, ...]] = {  # values with which a sampler draws 
 
 
 def takes_sampler_logps(trainer: Any) -> bool:
-    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's.
-
-    One warning says why not, where that costs a method a forward.
-    """
+    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's."""
     args = trainer.args
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
-    takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
-    if not takers or not (trainer.use_vllm or trainer.rollout_func is not None):
-        return False
-    changes = [name for name, values in _UNCHANGED.items() if getattr(args, name) not in values]
-    if changes:
-        logger.warning(
-            f"{takers[0]} makes a forward over the rows that it scores, because the sampler's log-probs may be "
-            f"changed by {', '.join(changes)}, the policy's are not."
-        )
-    return not changes
+    is_wanted = any(method.wants_sampler_logps for method in args.estimators) and not has_trls
+    is_unchanged = all(getattr(args, name) in values for name, values in _UNCHANGED.items())
+    return is_wanted and is_unchanged and (trainer.use_vllm or trainer.rollout_func is not None)
 
 
 class SamplerCheck:

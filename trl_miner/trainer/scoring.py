@@ -4,12 +4,11 @@
 # T padded completion tokens
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
@@ -108,7 +107,6 @@ class Forwards:
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
         if is_scoring and self.sorts_rows:
-            self.check_budget([_masks(attention_mask, logits_to_keep)])
             forward = partial(self._forward_by_length, forward)
         values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
         self._found.update({name: values[1 if name == "entropies" else name] for name in wanted})
@@ -224,24 +222,6 @@ class Forwards:
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores
-
-    def check_budget(self, batches: Sequence[dict[str, Any]]) -> None:
-        """Raise ValueError on every process if the token budget does not hold the longest rollout of one. Every
-        process must call it."""
-        budget = self._trainer.args.max_tokens_per_micro_batch
-        if budget is None:
-            return
-        lengths_n2 = np.concatenate([row_lengths(batch) for batch in batches])
-        longest_12 = lengths_n2[lengths_n2.sum(axis=1).argmax()][None]
-        of_each_W2 = current_world().gather(torch.tensor(longest_12, device=self._trainer.accelerator.device))
-        prompt, completion = of_each_W2[of_each_W2.sum(dim=1).argmax()].tolist()
-        if prompt + completion > budget:
-            raise ValueError(
-                f"max_tokens_per_micro_batch must hold the longest rollout: got {budget}, and one of this generation "
-                f"has {prompt + completion} tokens ({prompt} of the prompt, {completion} of the completion). Set it "
-                f"to at least {prompt + completion}; {prompt + self._trainer.max_completion_length} holds every "
-                f"completion of such a prompt."
-            )
 
 
 def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:

@@ -53,7 +53,6 @@ class OptimizerStep:
         size = max(size, 1)
         self._first, self._end = trainer._step, trainer._step + size
         batches = trainer._buffered_inputs[start : start + size]
-        trainer.forwards.check_budget(batches)
         self._plan = plan_micro_batches(
             batches,
             has_kl=trainer.beta != 0.0,

@@ -52,7 +52,6 @@ from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
 from .token_credit import record_credit
-from .tool_turns import ToolTurns
 
 logger = logging.getLogger(__name__)
 Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
@@ -98,7 +97,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._batch: GenerationBatch | None = None  # the one under way
         self._sampler: Sampler | None = None  # in `sample_held_out`
         self._is_sampling_alone = False  # there, too
-        self._turns = ToolTurns(self)
+        self._is_looping = False  # in TRL's loop of tool calls, where processes generate together
         self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
@@ -229,13 +228,26 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return generated
 
     def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
-        loop = partial(super()._tool_call_loop, prompts, prompt_ids, *args)
-        return self._turns.run(loop, partial(self._generate_single_turn, [prompt_ids[0]], None, {}, 1))
+        """Return what TRL's loop returns, after a part in each generation that other processes make after its end.
+
+        TRL's loop ends on each process once none of its own rollouts calls a tool. A vLLM server, its tensor
+        parallelism, ZeRO-3 and FSDP generate on all processes at once, so that the others would wait forever.
+        """
+        self._is_looping = self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled
+        result = super()._tool_call_loop(prompts, prompt_ids, *args)
+        must_agree, self._is_looping = self._is_looping, False
+        while must_agree and self._anyone_generates(False):
+            self._generate_single_turn([prompt_ids[0]], None, {}, 1)
+        return result
+
+    def _anyone_generates(self, does_this: bool) -> bool:
+        return not current_world().all(not does_this, self.accelerator.device)
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self._sampler is not None and args[1] is None:  # without images
             return self._sampler(args[0]), None
-        self._turns.announce()
+        if self._is_looping:
+            self._anyone_generates(True)  # for those that are done
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
         with self.casting_once():
@@ -327,13 +339,11 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 self._policy_loss.rewrite(inputs, result[0])
             return result
 
-        bounds = self.epsilon_low, self.epsilon_high
-        try:
-            with patch.object(self, FORWARD, forward):
-                loss: Tensor = super()._compute_loss(model, inputs)
-            return loss
-        finally:
-            self.epsilon_low, self.epsilon_high = bounds
+        # `rewrite` may change the bounds.
+        own: dict[str, Any] = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high, FORWARD: forward}
+        with patch.multiple(self, **own):
+            loss: Tensor = super()._compute_loss(model, inputs)
+        return loss
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return self.forwards.run(model, *args, **kwargs)
