@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from accelerate import Accelerator
 from harness import AS_TRL, Recording, config, mixed_reward, problems, trained, trl_metrics, weights
 from peft import LoraConfig
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.trainer.gradient_share import IS_FIRST
+from trl_miner.trainer.gradient_share import IS_FIRST, GradientShare
 
 EVERY_STEP = dict(log_gradient_share=1)
 # In the first batch the cap leaves little; here all of it passes, and what is compared is of one size.
@@ -150,3 +151,10 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
     trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
     trainer.train(resume_from_checkpoint="latest")
     assert [bool(values) for values in logged(trainer)][-3:] == [True, True, True]
+
+
+def test_a_launch_that_it_cannot_measure_is_an_error(policy, tmp_path, monkeypatch):
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **EVERY_STEP), problems())
+    monkeypatch.setattr(Accelerator, "mixed_precision", "fp16")  # without the launch
+    with pytest.raises(ValueError, match="got fp16=True. Use bf16.*leave log_gradient_share"):
+        GradientShare(trainer)

@@ -158,16 +158,6 @@ def test_a_loss_that_needs_trls_micro_batches_gets_them_and_says_so(policy, tmp_
     assert_micro_batches_are_trls(run(policy, tmp_path, max_steps=1, **settings), caplog, reason.split("=")[0])
 
 
-def test_a_recurrent_model_keeps_trls_micro_batches(tmp_path, caplog):
-    from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
-
-    policy = build_policy(tmp_path / "policy")
-    size = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, lru_width=32)
-    size |= dict(vocab_size=256, block_types=["recurrent", "attention"], pad_token_id=0, eos_token_id=1)
-    RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**size)).save_pretrained(policy)
-    assert_micro_batches_are_trls(run(policy, tmp_path, max_steps=1), caplog, "model_type=recurrent_gemma")
-
-
 @pytest.mark.slow
 def test_a_routers_loss_needs_trls_micro_batches(tmp_path, caplog):
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM

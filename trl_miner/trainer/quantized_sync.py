@@ -6,22 +6,13 @@ unmerges, which rounds once more: vLLM refuses them or samples from another poli
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from torch import Tensor
 from trl.generation import vllm_generation
-from trl.trainer import grpo_trainer
 
 from ..rules import vllm_gets_quantized_weights
-
-
-@contextmanager
-def full_weights_for_vllm() -> Iterator[None]:
-    """Have the trainers that are made meanwhile send vLLM full weights of a quantized model."""
-    with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
-        yield
 
 
 class FullWeights(vllm_generation.VLLMGeneration):

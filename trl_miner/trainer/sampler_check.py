@@ -62,11 +62,9 @@ class SamplerCheck:
         differences = (sampled_BT - score(is_row_N))[is_token_BT].abs().to(accumulation_dtype(sampled_BT.device))
         self._sums = world.sum(torch.stack([torch.ones_like(differences), differences]).sum(dim=1)) + self._sums
         count, total = self._sums.tolist()
-        if count >= ENOUGH_TOKENS:
-            self._is_done = True
-            self._judge(total / count)
-
-    def _judge(self, difference: float) -> None:
+        if count < ENOUGH_TOKENS:
+            return
+        self._is_done, difference = True, total / count
         self.log(METRIC, difference)
         if difference > TOO_FAR:
             raise ValueError(

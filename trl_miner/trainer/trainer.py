@@ -15,6 +15,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from ..config import MinerGRPOConfig
 from ..data.base_model import find_model
@@ -43,7 +44,7 @@ from .micro_batches import loss_mask
 from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
 from .prompts import PromptSource
-from .quantized_sync import full_weights_for_vllm
+from .quantized_sync import FullWeights
 from .round_sampling import sample_adaptively, sample_dynamically
 from .row_layout import FORWARD, can_sort_rows, overridden
 from .run import RunState
@@ -82,7 +83,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         args = _own_config(model, args)
         _set_group_port(args)
         model = find_model(model) if isinstance(model, str) else model  # an embedded world's
-        with full_weights_for_vllm():
+        with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         if self.accelerator.is_main_process:
             autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
