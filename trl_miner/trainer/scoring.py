@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -23,6 +23,7 @@ from .micro_batches import (
     row_lengths,
     select_rows,
 )
+from .row_layout import can_sort_rows
 from .sampler_check import SamplerCheck
 
 SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
@@ -83,9 +84,13 @@ class Forwards:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self.sorts_rows = False  # by length; the trainer decides it before the first batch
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
+
+    @cached_property
+    def sorts_rows(self) -> bool:
+        """Whether rows are sorted by length, in forwards and in optimizer steps."""
+        return can_sort_rows(self._trainer)
 
     # A forward that TRL makes.
 

@@ -46,7 +46,7 @@ from .prompt_log import PromptLog
 from .prompts import PromptSource
 from .quantized_sync import FullWeights
 from .round_sampling import sample_adaptively, sample_dynamically
-from .row_layout import FORWARD, can_sort_rows, overridden
+from .row_layout import FORWARD, overridden
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
@@ -129,7 +129,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         self._optimizer_step.reset()
         self._prompts = None
-        self.forwards.sorts_rows = can_sort_rows(self)
         return super().train(*args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
