@@ -1,15 +1,19 @@
 """`log_token_credit`: what each token was paid, on disk."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from harness import crc, trained
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA, TokenTexts
+from trl_miner.trainer.token_credit import choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=1)
 
@@ -111,6 +115,14 @@ def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path, monkeypatch
     file = pq.ParquetFile(tmp_path / "credit" / "credit_00001.parquet")
     assert file.num_row_groups == 2  # what is left of a damaged file is whole prompts
     assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == ["HE"] * 4 + ["PH"] * 4
+
+
+def test_kinds_take_turns(monkeypatch):
+    monkeypatch.setattr("trl_miner.trainer.token_credit.MOST_ROLLOUTS", 8)
+    kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)  # PH PH PH NH HE PH, two rollouts each
+    kinds = GroupKinds(*(kinds == kind for kind in range(4)))
+    chosen = choose_rollouts(SimpleNamespace(kinds=kinds, num_generations=2))
+    assert chosen.view(-1, 2)[:, 0].tolist() == [True, True, False, True, True, False]
 
 
 def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, caplog):
