@@ -42,7 +42,9 @@ class OptimizerStep:
 
         Every process must call it.
         """
-        if self._trainer.forwards.sorts_rows and not self._first <= self._trainer._step < self._end:
+        trainer = self._trainer
+        has_rows = trainer._buffered_inputs is not None  # else the loss was called by hand
+        if has_rows and trainer.forwards.sorts_rows and not self._first <= trainer._step < self._end:
             self._make_plan()
         return self._plan
 
