@@ -120,8 +120,8 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
     return cls(**{**settings, **overrides})
 
 
-# Turns off everything that changes a training step of TRL, if only the order of its sums.
-AS_TRL = dict(compute_less=False, reuse_sampling_logps=False)
+# Turns off what changes a training step of TRL, if only the order of its sums.
+AS_TRL = dict(compute_less=False)
 
 
 def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):
@@ -176,29 +176,6 @@ class Recording(MinerGRPOTrainer):
         if not torch.is_grad_enabled():
             self.forwarded.append(len(input_ids))
         return super().trl_forward(model, input_ids, *args, **kwargs)
-
-
-class WithImages(MinerGRPOTrainer):
-    """Has batches with images, which are text all the same: TRL ignores their number where there are no pixels."""
-
-    has_images = True
-
-    def _roll_out(self, inputs):
-        output, scores = super()._roll_out(inputs)
-        if self.has_images:
-            output["num_images"] = [0] * len(output["advantages"])
-        return output, scores
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        run = self.forwards.run
-
-        def run_with_images(model, input_ids, *args, batch_size=None, **kwargs):
-            if self.has_images and batch_size is not None:
-                kwargs["num_images"] = [0] * len(input_ids)
-            return run(model, input_ids, *args, batch_size=batch_size, **kwargs)
-
-        self.forwards.run = run_with_images
 
 
 def trained(

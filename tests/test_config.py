@@ -38,7 +38,6 @@ def test_the_defaults_are_the_papers(tmp_path):
             "Make steps_per_generation a multiple of gradient_accumulation_steps",
         ),
         (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
-        (dict(dynamic_sampling_max_rounds=0), "dynamic_sampling_max_rounds must be at least 1: got 0"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),
         (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'"),
@@ -100,7 +99,6 @@ def test_every_own_field_has_help_text():
             r"miner_gamma=5.0 \(which needs miner_credit: focal",
         ),
         (dict(bapo_target=2.0, entropy_weight=0.1), "entropy_weight=0.1 .*; bapo_target=2.0"),
-        (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .*dynamic_sampling: true"),
         (dict(advantage_estimator="ngrpo", scale_rewards="none"), r"scale_rewards='none' \(as ngrpo scales"),
     ],
 )

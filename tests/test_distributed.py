@@ -4,7 +4,6 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,13 +14,13 @@ from distributed.unlike_worker import train_unlike
 from harness import call_on_ranks
 
 from trl_miner import miner_advantages
-from trl_miner.distributed import DistributedWorld, World, current_world
+from trl_miner.distributed import current_world
 from trl_miner.methods.bapo import bapo
 from trl_miner.methods.clip_cov import clip_cov
 from trl_miner.methods.kl_cov import kl_cov
 from trl_miner.runs.prompt_ledger import FILE, parse_ledger
-from trl_miner.trainer.dynamic_sampling import join_rounds
 from trl_miner.trainer.generation_batch import GeneratedRound
+from trl_miner.trainer.round_sampling import join_rounds
 
 NUM_GENERATIONS = 4
 # P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
@@ -40,7 +39,7 @@ def global_batch():
 def worker(size: int, folder: Path) -> None:
     dist.init_process_group("gloo")
     world = current_world()
-    assert world.size == size and isinstance(world, DistributedWorld if size > 1 else World)
+    assert world.size == size
     rewards, logps, mask = global_batch()
     local = world.local_slice(len(rewards) // size)
     # TRL pads each process to its own longest completion: cut the columns that this one does not use
@@ -130,26 +129,21 @@ def test_a_bad_row_of_one_process_stops_them_all(results):
 
 
 def joining():
-    """Two rounds of two rows on each process; one has no masks, and one process alone has a column b."""
+    """Two rounds of two rows on each process; one has no masks."""
     PartialState._reset_state()  # the warm process had one of its own
     PartialState(cpu=True)
-    world, rounds = current_world(), []
+    rank, rounds = dist.get_rank(), []
     for r in range(2):
-        names = [f"{r}{world.rank}{i}" for i in range(2)]
-        ids = torch.tensor([[int(name)] for name in names])
+        names = [f"{r}{rank}{i}" for i in range(2)]
         masks = None if r else [[1], [0]]
-        extra = {"c": names} | ({"b": names} if world.rank else {})
-        generated = (ids, ids.tolist(), masks, np.array(names), None, {}, None, [])
         rewards_NF = torch.arange(4.0).unsqueeze(1) + 10 * r
-        rounds.append(GeneratedRound(names, generated, rewards_NF, extra))
-    found = join_rounds(rounds, [(0, 0), (1, 3), (1, 0), (0, 3)], world)
-    names = [["000", "111"], ["100", "011"]][world.rank]
-    assert found.rows == found.extra["c"] == [*found.generated[3]] == names
-    assert found.generated[0] == found.generated[1] == [[int(name)] for name in names]
-    assert found.generated[2] == [[[1], None], [None, [0]]][world.rank] and found.generated[4:] == (None, {}, None, [])
-    assert found.extra["b"] == [[None, "111"], [None, "011"]][world.rank]
-    assert [*found.extra] == ["b", "c"]  # TRL gathers them in this order
+        rounds.append(GeneratedRound(names, (names, masks, None, {}, []), rewards_NF))
+    found = join_rounds(rounds, [0, 7, 4, 3])
+    names = [["000", "111"], ["100", "011"]][rank]
+    assert found.rows == found.generated[0] == names
+    assert found.generated[1:] == ([[[1], None], [None, [0]]][rank], None, {}, [])
     assert found.rewards_NF.flatten().tolist() == [0, 13, 10, 3]
+    assert join_rounds(rounds, [4, 5, 6, 7]).generated[1] is None
     dist.destroy_process_group()
 
 

@@ -101,7 +101,7 @@ def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):
             for text, even, of in zip(completions, is_even, kind, strict=True)
         ]
 
-    trainer = trainer_for(policy, tmp_path, SUMS, reward=reward, rollout_func=rollout, reuse_sampling_logps=False)
+    trainer = trainer_for(policy, tmp_path, SUMS, reward=reward, rollout_func=rollout)
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, batch_size=6)
     assert callback.count_correct(2)[0].tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
 

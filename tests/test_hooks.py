@@ -1,13 +1,11 @@
 """Whatever method of TRL's trainer a user overrides, in whatever way, has its whole effect or is refused by name."""
 
-import random
 from functools import partial
 
 import pytest
 import torch
 from harness import (
     config,
-    metrics_of,
     mixed_reward,
     problems,
     trl_metrics,
@@ -67,16 +65,23 @@ def shrink_gradients(trainer, method, *args, **kwargs):
     return loss
 
 
-EFFECTS = [
-    ("compute_loss", double),
-    ("_compute_loss", double_advantages),
-    ("_prepare_inputs", hand_on_double),
-    ("_generate_and_score_completions", hand_on_double),
-    ("_calculate_rewards", pay_length),
-    (FORWARD, square_by_row),
-    ("_generate_single_turn", cut),
-    ("training_step", shrink_gradients),
+# By method, what is done around it, and how it is overridden.
+OVERRIDES = [
+    ("compute_loss", double, "subclass"),
+    ("_compute_loss", double_advantages, "mixin"),
+    ("_prepare_inputs", hand_on_double, "instance"),
+    ("_generate_and_score_completions", hand_on_double, "mixin"),
+    ("_calculate_rewards", pay_length, "instance"),
+    (FORWARD, square_by_row, "subclass"),
+    ("_generate_single_turn", cut, "mixin"),
+    ("training_step", shrink_gradients, "instance"),
 ]
+# Settings
+LAYOUTS = {
+    "two iterations": dict(num_iterations=2),
+    "off-policy, KL": dict(steps_per_generation=8, beta=0.1, learning_rate=0.1),
+}
+CONFIGS = {MinerGRPOTrainer: dict(advantage_estimator="grpo"), GRPOTrainer: dict(cls=GRPOConfig)}
 
 
 def override(base, name, effect):
@@ -104,32 +109,13 @@ def build(how, name, effect, base, *args):
     return override(base, name, effect)(*args)
 
 
-def half(completions, **kwargs):
-    return [0.5 * (len(text) % 2) for text in completions]
-
-
-# Reward functions and settings
-LAYOUTS = {
-    "micro-batches": (mixed_reward, {}),
-    "two functions": ([mixed_reward, half], dict(reward_weights=[1.0, 0.3])),
-    "two iterations": (mixed_reward, dict(num_iterations=2)),
-    "off-policy": (mixed_reward, dict(steps_per_generation=8, learning_rate=0.1)),
-    "KL": (mixed_reward, dict(beta=0.1, num_iterations=2, learning_rate=0.1)),
-    "bnpo": (mixed_reward, dict(loss_type="bnpo")),
-}
-CONFIGS = {MinerGRPOTrainer: dict(advantage_estimator="grpo"), GRPOTrainer: dict(cls=GRPOConfig)}
-
-
-@pytest.mark.parametrize("seed", range(len(EFFECTS)))
-def test_an_override_drawn_at_random_does_what_it_does_in_trls_trainer(seed, policy, tmp_path):
-    draw = random.Random(seed)
-    name, effect = EFFECTS[seed]
-    how, layout = draw.choice(["subclass", "instance", "mixin"]), draw.choice(sorted(LAYOUTS))
-    print(f"{name}: {effect.__name__}, {how}, {layout}")
-    (reward, settings), trained, started = LAYOUTS[layout], [], []
+@pytest.mark.parametrize(("name", "effect", "how"), OVERRIDES)
+def test_an_override_does_what_it_does_in_trls_trainer(name, effect, how, policy, tmp_path):
+    trained, started = [], []
+    settings = LAYOUTS["off-policy, KL" if how == "mixin" else "two iterations"]
     for base, own in CONFIGS.items():
         args = config(tmp_path / base.__name__, optim="sgd", **{**FOUR_PARTS, **settings, **own})
-        trainer = build(how, name, effect, base, policy, reward, args, problems())
+        trainer = build(how, name, effect, base, policy, mixed_reward, args, problems())
         started.append(weights(trainer))
         trainer.train()
         trained.append(trainer)
@@ -152,35 +138,22 @@ def test_what_measures_trls_loss_is_refused_beside_another_loss(policy, tmp_path
         build(how, "compute_loss", double, MinerGRPOTrainer, *arguments).train()
 
 
-# Rewards that somebody changes reach the kinds of prompts, the ledger and MINER.
+# Rewards and rollouts that somebody changes reach the kinds of prompts, the ledger and MINER.
 
 
-def kinds_and_ledger(trainer):
-    kinds = [[log[f"groups/{kind}"] for kind in ("ph", "he", "nh")] for log in metrics_of(trainer) if "loss" in log]
-    return kinds, [batch.correct for batch in read_ledger(trainer.args.output_dir).batches]
-
-
-@pytest.mark.parametrize(
-    ("how", "settings"),
-    [("instance", dict(dynamic_sampling=True, advantage_estimator="grpo")), ("mixin", {})],
-)
-def test_rewards_that_are_changed_decide_what_is_right(how, settings, policy, tmp_path):
+def test_rewards_that_are_changed_decide_what_is_right(policy, tmp_path):
     """As if the reward function had returned them."""
 
     def flipped(prompts, completions, **kwargs):
         return [1 - reward for reward in mixed_reward(prompts, completions)]
 
-    flipped.__name__ = "mixed_reward"
-    trainers = []
-    for folder, reward in (("override", mixed_reward), ("function", flipped)):
-        args = policy, reward, config(tmp_path / folder, max_steps=2, **settings), problems()
-        once = reward is mixed_reward
-        trainers.append(
-            build(how, "_calculate_rewards", flip, MinerGRPOTrainer, *args) if once else MinerGRPOTrainer(*args)
-        )
-        trainers[-1].train()
-    found, expected = trainers
-    assert kinds_and_ledger(found) == kinds_and_ledger(expected)
+    args = [config(tmp_path / name, max_steps=2) for name in ("found", "expected")]
+    found = build("mixin", "_calculate_rewards", flip, MinerGRPOTrainer, policy, mixed_reward, args[0], problems())
+    found.train()
+    expected = MinerGRPOTrainer(policy, flipped, args[1], problems())
+    expected.train()
+    ledgers = [read_ledger(one.args.output_dir).batches for one in (found, expected)]
+    assert ledgers[0] == ledgers[1] and ledgers[0]
     assert all(torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items())
 
 

@@ -122,13 +122,11 @@ class Drawing(Recording):
     def __init__(self, *args, **kwargs):
         self.kept, self.generated = [], []
         super().__init__(*args, **kwargs)
-        generate_round, prompts = self._sampling._generate_round, list(self.train_dataset["prompt"])
 
-        def generate(rows):
-            self.generated.append([prompts.index(row["prompt"]) for row in rows[:: self.num_generations]])
-            return generate_round(rows)
-
-        self._sampling._generate_round = generate
+    def _generate(self, prompts):
+        order = list(self.train_dataset["prompt"])
+        self.generated.append([order.index(prompt) for prompt in prompts[:: self.num_generations]])
+        return super()._generate(prompts)
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
@@ -180,19 +178,20 @@ def test_dynamic_sampling_draws_in_order_and_trains_on_mixed_prompts_alone(polic
 
 
 def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp_path):
-    """Rows of several rounds in one batch: advantages, logged texts and extra columns must not be mixed up."""
+    """Rows of several rounds in one batch: rewards and logged texts must not be mixed up."""
+    seen = {}
 
-    def logging_reward(prompts, completions, log_extra, **kwargs):
-        log_extra("digest", [crc(p + c) for p, c in zip(prompts, completions, strict=True)])
-        return half_mixed(prompts, completions)
+    def noting_reward(prompts, completions, **kwargs):
+        rewards = half_mixed(prompts, completions)
+        seen.update(zip(zip(prompts, completions, strict=True), rewards, strict=True))
+        return rewards
 
-    trainer = Drawing(policy, logging_reward, config(tmp_path, **{**DYNAMIC, "max_steps": 5}), problems(12))
+    trainer = Drawing(policy, noting_reward, config(tmp_path, **{**DYNAMIC, "max_steps": 5}), problems(12))
     trainer.train()
     logs = trainer._logs  # of the last batch
     assert len(logs["prompt"]) == 12 and logs_of(trainer)[-1]["dynamic_sampling/rounds"] >= 2
-    digests = [crc(p + c) for p, c in zip(logs["prompt"], logs["completion"], strict=True)]
-    assert list(logs["extra"]["digest"]) == digests
-    assert list(logs["rewards"]["logging_reward"]) == [i % 2.0 for i in range(12)]
+    rewards = [seen[pair] for pair in zip(logs["prompt"], logs["completion"], strict=True)]
+    assert list(logs["rewards"]["noting_reward"]) == rewards == [i % 2.0 for i in range(12)]
 
 
 def test_what_a_rollout_func_finds_out_reaches_the_reward_and_the_batch(policy, tmp_path):

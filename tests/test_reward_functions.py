@@ -12,7 +12,7 @@ from harness import crc, mixed_reward, trained
 from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
 from trl_miner.reward_functions import check_rewards, find_verifier, reward_list
-from trl_miner.trainer.correctness import BATCHES, RIGHT_PROMPTS, CorrectnessWatch
+from trl_miner.trainer.correctness import BATCHES, CorrectnessWatch
 
 NAN = math.nan
 
@@ -132,24 +132,20 @@ def a_watch(threshold=1.0, estimator="miner"):
 def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, totals, is_said):
     watch = a_watch(estimator=estimator)
     right = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])  # two prompts of three
-    for batch in range(2 * RIGHT_PROMPTS):
-        assert batch >= RIGHT_PROMPTS // 2 or not caplog.records
-        watch.look_for_all_right(right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right))
+    for _ in range(BATCHES + 3):
+        watch.observe(right.unsqueeze(1))
+        watch.end_batch(right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right))
     said = [record.message for record in caplog.records]
-    assert len(said) == is_said and all(f"the first {RIGHT_PROMPTS} prompts" in text for text in said)
+    assert len(said) == is_said and all(f": {2 * BATCHES} prompts with correct" in text for text in said)
 
 
 @pytest.mark.parametrize(
     ("rewards", "threshold", "named"),
     [
-        ([0.0, 0.5], 1.0, "no rollout is correct, .* from 0 to 0.5: correct_threshold is 1.*correct_reward_func"),
-        ([0.0, 1.0], 0.0, "every rollout is correct, .* from 0 to 1: correct_threshold is 0"),
+        ([0.0, 0.5], 1.0, "not one answer was right: .* 0 to 0.5, and correct_threshold is 1.*correct_reward_func"),
+        ([0.0, 1.0], 0.0, "every rollout is correct: .* 0 to 1, and correct_threshold is 0"),
         ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
-        (
-            [0.0, 0.0],
-            1.0,
-            "not one answer was right: my_check gave 0 to all.* end with 'I do not know'.* trl-miner sft",
-        ),
+        ([0.0, 0.0], 1.0, "not one answer was right: my_check gave 0 to 0.* end with 'I do not know'.* trl-miner sft"),
         ([1.0, 1.0], 1.0, None),  # an easy one
         ([0.0, 1.0], 1.0, None),
         ([0.0, 0.7], 0.7, None),  # 0.7 in float32 is less than in float64
@@ -160,7 +156,7 @@ def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards,
     for batch in range(BATCHES + 3):
         assert batch >= BATCHES or not caplog.records
         watch.observe(torch.tensor(rewards).unsqueeze(1), ["I do not know"] * 2)
-        watch.end_batch()
+        watch.end_batch(torch.tensor(rewards), group_kinds(torch.tensor(rewards), 2))
     assert len(caplog.records) == (named is not None)
     if named:
         assert re.match(f"After {BATCHES} generation batches {named}", caplog.records[0].message)

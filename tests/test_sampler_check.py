@@ -5,7 +5,7 @@ from itertools import chain, cycle, repeat
 
 import pytest
 import torch
-from harness import Recording, build_policy, config, logps_of, mixed_reward, problems, trained
+from harness import Recording, build_policy, logps_of, trained
 from test_trainer import fixed_rollouts
 from transformers import AutoModelForCausalLM
 
@@ -47,14 +47,12 @@ def test_the_policys_log_probs_pass_and_cost_one_forward(sharp, tmp_path, temper
     assert trainer.has_credit
 
 
-def test_raw_log_probs_are_refused_with_the_flag(sharp, tmp_path):
-    with pytest.raises(ValueError, match=r"--logprobs-mode processed_logprobs"):
-        trained(sharp, tmp_path, extra=sampler(1.0), max_steps=1, temperature=0.7)
-
-
 def test_without_the_samplers_log_probs_a_forward_scores_every_batch(sharp, tmp_path):
+    def without(prompts, trainer):
+        return {**fixed_rollouts(prompts, trainer), "logprobs": None}
+
     settings = dict(max_steps=2, temperature=0.7)
-    found = trained(sharp, tmp_path / "a", extra=sampler(1.0), reuse_sampling_logps=False, **settings)
+    found = trained(sharp, tmp_path / "a", extra={"rollout_func": without}, **settings)
     right = trained(sharp, tmp_path / "b", extra=sampler(), **settings)
     assert found.forwarded == [4, 4] and compared(found) == []
     for batch, expected in zip(found.batches, right.batches, strict=True):
@@ -68,10 +66,11 @@ def test_only_a_method_that_can_take_them_gets_the_samplers(sharp, tmp_path):
     assert trainer.forwarded == [12] and compared(trainer) == []
 
 
-def test_another_models_log_probs_are_refused(sharp, policy, tmp_path):
+def test_raw_log_probs_and_another_models_are_refused(sharp, policy, tmp_path):
     other = AutoModelForCausalLM.from_pretrained(policy)
-    with pytest.raises(ValueError, match=r"runs the model that trains"):
-        trained(sharp, tmp_path, extra=sampler(model=other), max_steps=1)
+    for extra in (sampler(1.0), sampler(model=other)):
+        with pytest.raises(ValueError, match=r"--logprobs-mode processed_logprobs.* runs the model that trains"):
+            trained(sharp, tmp_path, extra=extra, max_steps=1, temperature=0.7)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +78,10 @@ def test_another_models_log_probs_are_refused(sharp, policy, tmp_path):
     [dict(top_p=0.9), dict(generation_kwargs={"x": 1})],
     ids=str,
 )
-def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, caplog, settings):
+def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, settings):
     """The policy's are without: in TRL's loss and of its reference."""
     trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings)
     assert trainer.forwarded == [4, 4] and compared(trainer) == []
-    (line,) = [r.getMessage() for r in caplog.records if "reuse_sampling_logps" in r.getMessage()]
-    assert next(iter(settings)) in line
-
-
-def test_the_check_is_made_again_after_a_resume(sharp, tmp_path):
-    settings = dict(max_steps=4, temperature=0.7, save_strategy="steps", save_steps=2)
-    trained(sharp, tmp_path, extra=sampler(), **settings)
-    again = Recording(sharp, mixed_reward, config(tmp_path, **settings), problems(), **sampler(1.0))
-    with pytest.raises(ValueError, match="nats per token away"):
-        again.train(str(tmp_path / "checkpoint-2"))
 
 
 def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import signal
 import time
 from functools import partial, wraps
 from pathlib import Path
+from types import SimpleNamespace
 
 import agents
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import torch
 import yaml
 from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
+from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer, cli, tools, train
 from trl_miner.data import reasoning_gym
@@ -24,7 +26,6 @@ from trl_miner.distributed import current_world
 from trl_miner.doctor import examination
 from trl_miner.doctor.context import FAILED, this_machine
 from trl_miner.recipe import make_parser
-from trl_miner.trainer.tool_turns import ToolTurns
 
 CALCULATOR = Path(__file__).parent.parent / "recipes" / "calculator"
 
@@ -263,22 +264,23 @@ def on_a_rank(policy, folder):
     train_twice(policy, folder, 2)
     world = current_world()
 
-    class Sharded:
-        use_vllm, is_fsdp_enabled, is_deepspeed_enabled = True, False, False
-        accelerator = type("Accelerator", (), {"device": torch.device("cpu")})
+    made = []
 
-    turns, made = ToolTurns(Sharded), []
+    class Server(GRPOTrainer):
+        def _generate_single_turn(self, *args):
+            made.append(int(world.gather(torch.tensor([world.rank])).sum()))  # all at once
 
-    def generate():
-        turns.announce()
-        made.append(int(world.gather(torch.tensor([world.rank])).sum()))  # as a server does: all at once
+        def _tool_call_loop(self, *args):
+            for _ in range(1 + 2 * world.rank):  # the second process has rollouts that call a tool three times
+                self._generate_single_turn(["prompt"], None)
+            return "done"
 
-    def loop():
-        for _ in range(1 + 2 * world.rank):  # the second process has rollouts that call a tool three times
-            generate()
-        return "done"
+    class Sharded(MinerGRPOTrainer, Server):
+        def __init__(self):
+            self.use_vllm, self._sampler, self._is_looping = True, None, False
+            self.accelerator = SimpleNamespace(device=torch.device("cpu"))
 
-    assert turns.run(loop, generate) == "done" and len(made) == 3
+    assert Sharded()._tool_call_loop(["prompt"], ["ids"]) == "done" and len(made) == 3
     leave()
 
 

@@ -1,10 +1,7 @@
 """MINER inside the trainer: what it adds to GRPO, where it leaves GRPO alone, and what it logs."""
 
-import itertools
 import math
-from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import patch
 
 import pandas as pd
 import pytest
@@ -20,12 +17,10 @@ from harness import (
     trained,
     weights,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
-from trl_miner.trainer.scoring import select_rows
+from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED, select_rows
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +44,6 @@ def miner(policy, tmp_path_factory):
 )
 def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
     assert_same_run(trained(policy, tmp_path, **knobs, **AS_TRL), grpo)
-
-
-def test_a_generation_batch_is_read_once_whatever_the_number_of_its_micro_batches(policy, tmp_path):
-    read, rows = [], problems()
-
-    class Watched(MinerGRPOTrainer):
-        def _generate_and_score_completions(self, inputs):
-            assert [*inputs] == [rows[0]] * 4 + [rows[1]] * 4  # as TRL's loader has it, once somebody looks
-            read.append(inputs)
-            return super()._generate_and_score_completions(inputs)
-
-    args = config(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=1)
-    trainer = Watched(policy, mixed_reward, args, rows)
-    first, second = itertools.islice(trainer.get_train_dataloader(), 2)
-    trainer.train()
-    assert (len(first), len(second), len(read)) == (8, 8, 1)
-    assert "_read" not in vars(second) and [*first] == [*second] == [*read[0]]
 
 
 def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):
@@ -294,31 +272,6 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
         assert all(log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log)
     ours = [r for r in caplog.records if r.name.startswith("trl_miner")]
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
-
-
-class Conversions(TorchDispatchMode):
-    """Counts by weight how often it is copied to another type."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.of = {weight.data_ptr(): 0 for weight in model.parameters() if weight.ndim == 2}
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.of:
-            self.of[args[0].data_ptr()] += 1
-        return operation(*args, **(kwargs or {}))
-
-
-def test_mixed_precision_converts_each_weight_once_in_a_generation(policy, tmp_path):
-    """And not once for each token; the tokens are the same."""
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, bf16=True), problems())
-    trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model)  # as training does
-    prompts, found = list(problems(4)["prompt"]), []
-    for where in (trainer.casting_once, nullcontext):
-        with patch.object(trainer, "casting_once", where), Conversions(trainer.model) as counted:
-            torch.manual_seed(0)
-            found.append((trainer._generate(prompts)[1], max(counted.of.values())))
-    assert found[0][0] == found[1][0] and found[0][1] == 1 < found[1][1]
 
 
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):

@@ -122,8 +122,6 @@ class SharedSettings:
             return {"advantage_estimator_kwargs": self.knobs(method)}
         record = METHODS[method]
         names = [record.setting(name) for name in record.knobs]
-        if method == DYNAMIC_SAMPLING.name:
-            names = [f.name for f in fields(self) if f.name.startswith("dynamic_sampling_")]
         if method == REINFORCE_ADA.name:
             names = ["adaptive_sampling_rounds"]
         replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
@@ -233,19 +231,15 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         True,
         "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL penalty moves "
         "them, and sort the others into micro-batches by length. TRL's micro-batches stay where the loss depends on "
-        "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with images or "
-        "pad_to_multiple_of, and with models that see padding. Metrics of the loss are means over the tokens in it.",
+        "them (top_entropy_quantile, entropy bonus, router loss, Clip-Cov, KL-Cov, loss_type bnpo), with "
+        "pad_to_multiple_of, and with models that see padding or images. Metrics of the loss are means over the "
+        "tokens in it.",
     )
     max_tokens_per_micro_batch: int | None = setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
-        "padding included, instead of per_device_train_batch_size rollouts each. At least the longest rollout.",
+        "padding included, instead of per_device_train_batch_size rollouts each. A longer rollout goes alone.",
         at_least=2,
-    )
-    reuse_sampling_logps: bool = setting(
-        True,
-        "MINER takes the log-probs of vLLM or a rollout_func, instead of a forward over the all-right rollouts, where "
-        "TRL computes none. Once a training they are compared with the policy's, and the run ends if they differ.",
     )
     overwrite_output_dir: bool = setting(
         False,
@@ -276,11 +270,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     dynamic_sampling: bool = setting(
         False,
         "DAPO's dynamic sampling (arXiv 2503.14476): drop prompts whose rollouts are all right or all wrong, and draw "
-        "others until the batch is full. Not in evaluation. The number of steps stays the same, so a run passes over "
-        "its data sooner: dynamic_sampling/epoch says how far it is.",
-    )
-    dynamic_sampling_max_rounds: int = setting(
-        10, "Generations per batch, the first included, before it is filled up with other prompts.", at_least=1
+        "others until the batch is full, in at most 10 generations. Not in evaluation. The number of steps stays the "
+        "same, so a run passes over its data sooner: dynamic_sampling/epoch says how far it is.",
     )
     adaptive_sampling_rounds: int = setting(
         1,

@@ -36,18 +36,27 @@ def decided_by_one(decide: Callable[[], T]) -> T:
 
 
 class World:
-    """A single process: the global batch is the local batch."""
+    """The processes of the default `torch.distributed` group (gloo, NCCL); without one, this process alone."""
 
-    size: int = 1
-    rank: int = 0
+    def __init__(self, size: int = 1, rank: int = 0) -> None:
+        self.size, self.rank = size, rank
 
     def gather(self, values_B: Tensor) -> Tensor:
         """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it, with one shape."""
-        return values_B
+        if self.size == 1:
+            return values_B
+        values_B = values_B.contiguous()
+        values_N = values_B.new_empty((self.size * values_B.shape[0], *values_B.shape[1:]))
+        _all_gather(values_N, values_B)
+        return values_N
 
     def sum(self, value: Tensor) -> Tensor:
         """Return the sum over the processes. Every process calls it, with one shape."""
-        return value
+        if self.size == 1:
+            return value
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
 
     def all(self, condition: bool, device: torch.device) -> bool:
         """Return whether a condition holds on every process: a branch around a collective needs it. Every process
@@ -59,28 +68,10 @@ class World:
         return slice(self.rank * num_local_rows, (self.rank + 1) * num_local_rows)
 
 
-class DistributedWorld(World):
-    """The processes of the default `torch.distributed` group (gloo, NCCL)."""
-
-    def __init__(self) -> None:
-        self.size, self.rank = dist.get_world_size(), dist.get_rank()
-
-    def gather(self, values_B: Tensor) -> Tensor:
-        values_B = values_B.contiguous()
-        values_N = values_B.new_empty((self.size * values_B.shape[0], *values_B.shape[1:]))
-        _all_gather(values_N, values_B)
-        return values_N
-
-    def sum(self, value: Tensor) -> Tensor:
-        total = value.clone()
-        dist.all_reduce(total)
-        return total
-
-
 def current_world() -> World:
     """The world this process was launched into."""
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        return DistributedWorld()
+    if dist.is_available() and dist.is_initialized():
+        return World(dist.get_world_size(), dist.get_rank())
     return World()
 
 

@@ -38,7 +38,6 @@ ONE_OF = {
 # Settings that do something only where another one has one of these values.
 _ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
     "miner_gamma": ("miner_credit", ("focal",)),
-    "dynamic_sampling_max_rounds": ("dynamic_sampling", (True,)),
     "max_tokens_per_micro_batch": ("compute_less", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
@@ -127,16 +126,6 @@ def adaptive_sampling_fits(args: Any) -> None:
         raise ValueError(
             f"adaptive_sampling_rounds fills the batch itself, and judges a rollout by the summed rewards of all of "
             f"its prompt: got {got}. Leave one of them out."
-        )
-
-
-def token_budget_holds_a_rollout(args: Any) -> None:
-    """`max_tokens_per_micro_batch` holds the longest completion."""
-    budget, longest = args.max_tokens_per_micro_batch, args.max_completion_length
-    if budget is not None and longest is not None and budget <= longest:
-        logger.warning(
-            f"max_tokens_per_micro_batch={budget} does not hold a prompt and max_completion_length={longest} tokens: "
-            f"a longer rollout ends the run."
         )
 
 
@@ -319,7 +308,6 @@ def check_settings(args: Any) -> None:
     policy_loss_fits(args)
     sampling_keeps_what_methods_learn_from(args)
     adaptive_sampling_fits(args)
-    token_budget_holds_a_rollout(args)
     dose_has_methods_to_scale(args)
 
 

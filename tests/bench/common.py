@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 # The method alone, on TRL's own step.
-AS_TRL = {"compute_less": False, "reuse_sampling_logps": False}
+AS_TRL = {"compute_less": False}
 
 
 def machine() -> str:

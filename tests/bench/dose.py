@@ -67,8 +67,8 @@ class Watch(GradientShare):
     def on_optimizer_step(self, *args, **kwargs) -> None:
         if self._parts is not None:
             found = compare_parts(*part_products(self._parts, self._parameters()))
-            if "cosine" in found:
-                self.shares.append(found["share"])
+            if "miner/gradient_cosine" in found:
+                self.shares.append(found["miner/ph_gradient_share"])
         self._reset()
 
 

@@ -39,8 +39,7 @@ class Turn:
     def __init__(self, cls, config_cls, size, options, has_logps, folder):
         self.options, self.has_logps = options, has_logps
         on_gpu = torch.cuda.is_available()
-        own = AS_TRL | {"reuse_sampling_logps": has_logps}  # what makes the step faster: step.py measures that
-        own = own if config_cls is MinerGRPOConfig else {}
+        own = AS_TRL if config_cls is MinerGRPOConfig else {}  # what makes the step faster: step.py measures that
         args = config_cls(
             output_dir=folder, learning_rate=0.0, num_generations=GENERATIONS, max_completion_length=options.tokens,
             per_device_train_batch_size=options.micro_batch, report_to="none", disable_tqdm=True, save_strategy="no",

@@ -13,7 +13,7 @@ from common import report_table
 from trl.experimental.async_grpo.async_grpo_trainer import FixedCountBatcher, TokenBudgetBatcher
 
 from trl_miner.distributed import World
-from trl_miner.trainer.micro_batches import plan_micro_batches
+from trl_miner.trainer.micro_batches import padded_tokens, plan_micro_batches
 
 PROMPTS, ROLLOUTS, LONGEST, PER_DEVICE, BUDGET = 16, 16, 1024, 8, 8192
 TEXT = f"""A step of {PROMPTS} prompts x {ROLLOUTS} rollouts on one process, in thousands of tokens. Half of the
@@ -58,7 +58,7 @@ def synchronous(num_prompt: int, sizes: list[int]) -> tuple[int, int]:
     plan = plan_micro_batches(batches, has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=World())
     for number in range(len(plan.parts)):
         plan.build(number)
-    return plan.padded_tokens(), plan.num_tokens
+    return padded_tokens(plan.batch), plan.num_tokens
 
 
 def asynchronous(num_prompt: int, sizes: list[int], generator: torch.Generator) -> tuple[int, int, int]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import AS_TRL, OWN_METRICS, WithImages, config, crc, logps_of, metrics_of, mixed_reward, problems
+from harness import AS_TRL, OWN_METRICS, config, crc, logps_of, metrics_of, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.trainer import token_credit
+from trl_miner.trainer import round_sampling, token_credit
 
 GLOBAL_BATCH = 12
 # In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
@@ -68,14 +68,6 @@ class Counting(MinerGRPOTrainer):
         return super().trl_forward(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
 
-class LastHasImages(WithImages, Counting):
-    """Of several processes one has images."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.has_images = self.accelerator.process_index == self.accelerator.num_processes - 1
-
-
 def some_unscored(prompts, completions, **kwargs):
     """Leave a rollout in five without a reward, wherever it is."""
     rewards = mixed_reward(prompts, completions)
@@ -86,13 +78,13 @@ def by_length(completions, **kwargs):
     return [0.01 * len(text) for text in completions]
 
 
-def train(policy, folder, *, rollout_func=rollouts, micro_batches=1, cls=Counting, rewards=mixed_reward, **settings):
+def train(policy, folder, *, rollout_func=rollouts, micro_batches=1, rewards=mixed_reward, **settings):
     settings |= dict(max_steps=2, log_completions=True, num_completions_to_print=0, ddp_find_unused_parameters=False)
     micro_batch = GLOBAL_BATCH // config(folder).world_size // micro_batches
     args = config(
         folder, per_device_train_batch_size=micro_batch, gradient_accumulation_steps=micro_batches, **settings
     )
-    trainer = cls(policy, rewards, args, PROBLEMS, rollout_func=rollout_func)
+    trainer = Counting(policy, rewards, args, PROBLEMS, rollout_func=rollout_func)
     trainer.train()
     return {
         "num_processes": trainer.accelerator.num_processes,
@@ -120,9 +112,7 @@ CASES = {
     "measured": dict(micro_batches=3, log_gradient_share=1, adam_epsilon=1e-3, learning_rate=1e-2),
     "dosed": dict(micro_batches=3, dose_share=0.2, all_wrong="rl_zvp"),
     "scored": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, beta=0.1),
-    "images": dict(
-        micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, advantage_estimator="ucas", cls=LastHasImages
-    ),
+    "scored, ucas": dict(micro_batches=3, max_tokens_per_micro_batch=60, num_iterations=2, advantage_estimator="ucas"),
     **{name: dict(advantage_estimator=name) for name in ALONE},
     "unscored": dict(rewards=[lambda completions, **kwargs: [1.0] * len(completions), some_unscored]),
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
@@ -130,13 +120,14 @@ CASES = {
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
     "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
     "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
-    "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True, dynamic_sampling_max_rounds=2),
+    "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
 }
 
 
 def train_all(policy, output):
     """Write what each case came to, by name, to `result.json`."""
     token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
+    round_sampling.MAX_ROUNDS = 2
     results = {name: train(policy, Path(output, name), **settings) for name, settings in CASES.items()}
     if PartialState().is_main_process:
         Path(output, "result.json").write_text(json.dumps(results))

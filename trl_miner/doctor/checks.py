@@ -113,7 +113,7 @@ def check_token_budget(context: Context) -> Iterator[Finding]:
     if budget is not None and budget < longest:
         yield warning(
             f"max_tokens_per_micro_batch should hold the longest rollout: got {budget}, but prompt and completion may "
-            f"have {longest} tokens, and a longer rollout ends the run. Set it to {longest}."
+            f"have {longest} tokens, and a longer rollout needs memory beyond it. Set it to {longest}."
         )
 
 

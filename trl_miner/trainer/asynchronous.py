@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from datasets import Dataset
@@ -29,11 +30,10 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
 from .generation_batch import correct_rollouts
-from .patching import patched
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
 from .run_trainer import RunTrainer
-from .token_credit import choose_rollouts
+from .token_credit import choose_rollouts, write_record
 from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
@@ -116,9 +116,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
-        stack.enter_context(patched(async_grpo_trainer, "AsyncRolloutWorker", worker))
+        stack.enter_context(patch.object(async_grpo_trainer, "AsyncRolloutWorker", worker))
         if not torch.cuda.is_available():  # which is asked for a name
-            stack.enter_context(patched(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
+            stack.enter_context(patch.object(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
         super().__init__(**{name: value for name, value in given.items() if name != "self"})
         if not runs_tree_kernel():
             AttentionInterface.register(TREE_ATTENTION, tree_attention_anywhere)
@@ -180,7 +180,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
         self._watch.observe(rewards_NF)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
-        self._watch.end_batch()
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
         logps_NT = _pad([one.logps for one in rollouts])
 
@@ -215,11 +214,11 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         step = self.state.global_step + 1
         if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
             step = self._first_step + num_before // len(rollouts) + 1
-        if self._credit is not None and step % args.log_token_credit == 0:
+        if args.log_token_credit and step % args.log_token_credit == 0:
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            self._credit.write(rows, step, ungated, verifier_rewards_N, result)
+            write_record(self, rows, step, ungated, verifier_rewards_N, result)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:

@@ -19,11 +19,11 @@ from ..rewards import text_of
 logger = logging.getLogger(__name__)
 
 BATCHES = 5  # generation batches before a warning
-RIGHT_PROMPTS = 10  # prompts with correct rollouts alone, before a warning that each has unequal rewards
+RIGHT_PROMPTS = 10  # prompts with correct rollouts alone, of which a method that learns from such should have had one
 
 
 class CorrectnessWatch:
-    """Looks at the rewards of all rollouts generated, and warns once where all of them, or none, count as correct.
+    """Looks at the rewards of the first generation batches, and warns where all count as correct, or none.
 
     It sees gathered rewards, so it comes to the same on every process; the main one warns. A resumed run counts again.
     """
@@ -46,50 +46,38 @@ class CorrectnessWatch:
         seen = torch.cat([self._seen, rewards_N[~rewards_N.isnan()]])
         self._seen = torch.stack(seen.aminmax()) if len(seen) else seen
 
-    def end_batch(self) -> None:
+    def end_batch(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
         """Count a generation batch, and look back after the fifth."""
-        self._num_batches += 1
-        if self._num_batches == BATCHES and (problem := self._problem()):
-            _warn(f"After {BATCHES} generation batches {problem}")
-
-    def _problem(self) -> str | None:
-        """Return what is odd about the rewards so far; None: nothing, as far as one can see."""
-        by = " and ".join(self._verifier.names)
-        if not len(self._seen):
-            return f"no rollout can be scored: {by} returned None. Look at the golds, or set correct_reward_func."
-        is_right, (low, high) = self._seen >= self._threshold, self._seen.tolist()
-        if is_right.any() and (low == high or not is_right.all()):
-            return None
-        if is_right.all() or low < high:
-            return (
-                f"{'every' if is_right.all() else 'no'} rollout is correct, although rewards of {by} go from "
-                f"{low:.7g} to {high:.7g}: correct_threshold is {self._threshold:.7g}. If that is not where a right "
-                f"answer begins, change it, or set correct_reward_func to the reward function that verifies."
-            )
-        texts = [text_of(completion) for completion in self._completions]
-        return (
-            f"not one answer was right: {by} gave {low:g} to all of them. The last ones end with "
-            f"{show_ends(texts[:: max(1, len(texts) // 2)])}. If they are cut off, raise max_completion_length; if "
-            f"they lack a box alone, set math_accept_unboxed: true; else {', or '.join(WHERE_NONE_IS_RIGHT)}."
-        )
-
-    def look_for_all_right(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
-        """Warn where a method learns from all-right prompts, and another reward always differs there."""
-        if self._taker is None:
-            return
         is_right_N = verifier_rewards_N >= self._threshold
         self._num_right += int(grouped(is_right_N, self._num_generations).all(dim=1).sum())
         if kinds.is_ph_N.any():
             self._taker = None
-        elif self._num_right >= RIGHT_PROMPTS:
-            _warn(
-                f"{self._taker} has had nothing to learn from: the first {self._num_right} prompts with correct "
-                f"rollouts alone had unequal rewards. Set gate_on_correctness: true, or round the rewards that differ "
-                f"between right answers (of length, say), or give them a weight of 0."
+        self._num_batches += 1
+        if self._num_batches == BATCHES and (problem := self._problem()) and current_world().rank == 0:
+            logger.warning(f"After {BATCHES} generation batches {problem}")
+
+    def _problem(self) -> str:
+        """Return what is odd about the rewards so far; empty: nothing, as far as one can see."""
+        by = " and ".join(self._verifier.names)
+        if not len(self._seen):
+            return f"no rollout can be scored: {by} returned None. Look at the golds, or set correct_reward_func."
+        is_right, (low, high) = self._seen >= self._threshold, self._seen.tolist()
+        given = f"{by} gave {low:.7g} to {high:.7g}, and correct_threshold is {self._threshold:.7g}"
+        change = "change it, or set correct_reward_func to the reward function that verifies"
+        if not is_right.any():
+            texts = [text_of(completion) for completion in self._completions]
+            return (
+                f"not one answer was right: {given}. The last ones end with "
+                f"{show_ends(texts[:: max(1, len(texts) // 2)])}. If some are right, {change}; if they are cut off, "
+                f"raise max_completion_length; if they lack a box alone, set math_accept_unboxed: true; else "
+                f"{', or '.join(WHERE_NONE_IS_RIGHT)}."
             )
-            self._taker = None
-
-
-def _warn(text: str) -> None:
-    if current_world().rank == 0:
-        logger.warning(text)
+        if is_right.all() and low < high:
+            return f"every rollout is correct: {given}. If that is not where a right answer begins, {change}."
+        if self._taker is not None and self._num_right >= RIGHT_PROMPTS:
+            return (
+                f"{self._taker} has had nothing to learn from: {self._num_right} prompts with correct rollouts alone "
+                f"had unequal rewards. Set gate_on_correctness: true, or round the rewards that differ between right "
+                f"answers (of length, say), or give them a weight of 0."
+            )
+        return ""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import current_world
-from .padding import loss_mask
+from .micro_batches import loss_mask
 from .prompt_log import PromptOutcomes
 
 # Where in the tuple of TRL's `_generate` these stand.
@@ -24,7 +24,6 @@ class GeneratedRound(NamedTuple):
     rows: list[Any]  # rows of the data set
     generated: tuple[Any, ...]  # what TRL's `_generate` returned; what is as long as `rows` holds a value for each
     rewards_NF: Tensor  # (N, F) rewards of all processes, by reward function
-    extra: dict[str, list[Any]]  # further columns to be logged, by name
 
 
 @dataclass
@@ -61,18 +60,15 @@ def correct_rollouts(verifier_rewards_N: Tensor, correct_threshold: float) -> Te
 
 
 def prompt_keys(batch: dict[str, Any]) -> Tensor:
-    """Return (N,), a number for each row's prompt: a hash of its tokens, unpadded. Every process must call it."""
-    device = batch["prompt_ids"].device
-    if not current_world().all("pixel_values" not in batch, device):  # or the others would wait for this one
-        raise ValueError(
-            "A method that identifies prompts needs prompts of text alone: got images. Choose another "
-            "advantage_estimator, all_right or all_wrong."
-        )
+    """Return (N,), a number for each row's prompt: a hash of its tokens, unpadded. Every process must call it.
+
+    (Prompts that differ in their images alone have the same number.)
+    """
     keys = []
     for ids, mask in zip(batch["prompt_ids"].cpu(), batch["prompt_mask"].cpu(), strict=True):
         tokens = ids[mask.bool()].numpy().astype("<i8").tobytes()
         keys.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little") >> 1)
-    return current_world().gather(torch.tensor(keys, device=device))
+    return current_world().gather(torch.tensor(keys, device=batch["prompt_ids"].device))
 
 
 def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:

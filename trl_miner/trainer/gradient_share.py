@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,9 +26,8 @@ from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, ste
 from ..methods.groups import GroupKinds
 from ..methods.method import AdvantageEstimator, Kind
 from ..rules import gradients_can_be_measured
-from .hooks import FORWARD, refuse_own_loss
-from .padding import loss_mask
-from .patching import patched
+from .micro_batches import loss_mask
+from .row_layout import FORWARD, refuse_own_loss
 from .run import RunState
 
 # (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those that `dose_share`
@@ -62,8 +62,8 @@ def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Ten
         seen[:] = logps_BT, logps_BT.detach().requires_grad_()
         return seen[1], *rest
 
-    no_bonus, no_penalty = patched(trainer, "_entropy_bonus_enabled", False), patched(trainer, "beta", 0.0)
-    with patched(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
+    no_bonus, no_penalty = patch.object(trainer, "_entropy_bonus_enabled", False), patch.object(trainer, "beta", 0.0)
+    with patch.object(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
         loss = trainer.call_loss(trainer.model, batch) * weight
     logps_BT, leaf_BT = seen
     return logps_BT, torch.autograd.grad(loss, leaf_BT)[0]
@@ -88,14 +88,14 @@ def part_products(parts: Sequence[Gradient], parameters: Sequence[Tensor]) -> tu
 
 
 def compare_parts(first_square: float, other_square: float, dot: float) -> dict[str, float]:
-    """Return the L2 norms of two gradients, the first's share of both norms, and the cosine between them, by what
-    `part_products` returns."""
+    """Return what is logged of two gradients by what `part_products` returns: their L2 norms, the first's share of
+    both, and the cosine between them."""
     first_norm, other_norm = math.sqrt(first_square), math.sqrt(other_square)
-    found = {"first_norm": first_norm, "other_norm": other_norm}
+    found = {"miner/ph_gradient_norm": first_norm, "miner/other_gradient_norm": other_norm}
     if first_norm + other_norm > 0:
-        found["share"] = first_norm / (first_norm + other_norm)
+        found["miner/ph_gradient_share"] = first_norm / (first_norm + other_norm)
     if first_norm > 0 and other_norm > 0:
-        found["cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
+        found["miner/gradient_cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
     return found
 
 
@@ -107,10 +107,7 @@ class GradientShare(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self._trainer, args = trainer, trainer.args
-        names = ("dose_share", "log_gradient_share")
-        self._setting = " and ".join(name for name in names if getattr(args, name))
         self._credited = dosed_methods(args)
-        refuse_own_loss(trainer, self._setting)
         accelerator = trainer.accelerator
         distribution, precision = accelerator.distributed_type.value, accelerator.mixed_precision
         gradients_can_be_measured(args, distribution=distribution, precision=precision)
@@ -122,6 +119,9 @@ class GradientShare(TrainerCallback):
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """Forget a step that was not finished."""
+        settings = self._trainer.args
+        names = [name for name in ("dose_share", "log_gradient_share") if getattr(settings, name)]
+        refuse_own_loss(self._trainer, " and ".join(names))
         self._reset()
 
     def add(self, inputs: dict[str, Any], weight: float = 1.0) -> None:
@@ -131,16 +131,19 @@ class GradientShare(TrainerCallback):
             return
         parameters, is_first_B = self._parameters(), inputs[IS_FIRST]
         if self._parts is None:
-            refuse_own_loss(trainer, self._setting)  # again: an instance may have got a method of its own
             self._parts = [[None] * len(parameters) for _ in range(2)]
         with trainer.dropping_metrics(), trainer.undoing_draws():
             logps_BT, slopes_BT = loss_slopes(trainer, inputs, weight)
             for sums, is_part_B in zip(self._parts, (is_first_B, ~is_first_B), strict=True):
                 own_BT = slopes_BT * is_part_B.unsqueeze(1)
-                if own_BT.any():
-                    beat()
-                    found = torch.autograd.grad(logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True)
-                    _add_gradient(sums, found)
+                if not own_BT.any():
+                    continue
+                beat()
+                found = torch.autograd.grad(logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True)
+                for i, gradient in enumerate(found):
+                    before = sums[i]
+                    if gradient is not None:
+                        sums[i] = gradient if before is None else before + gradient
         self._masses_2 = self._masses_2 + squared_masses(inputs["advantages"], loss_mask(inputs), is_first_B)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -152,13 +155,12 @@ class GradientShare(TrainerCallback):
             first, other, dot = part_products(self._parts, self._parameters())
             found = compare_parts(first, other, dot)
             if self._is_logged(step):
-                names = {"first_norm": "ph_gradient_norm", "share": "ph_gradient_share"}
-                names |= {"other_norm": "other_gradient_norm", "cosine": "gradient_cosine"}
-                metrics |= {f"miner/{names[part]}": value for part, value in found.items()}
+                metrics |= found
             if self._is_steered(step):
                 masses_2 = current_world().sum(torch.as_tensor(self._masses_2))
                 self._state = steer_share(self._state, args.dose_share, (first, other), (*masses_2.tolist(),))
-                metrics |= {"dose/share": found["share"]} if "cosine" in found else {}  # where both parts are there
+                if "miner/gradient_cosine" in found:  # both parts are there
+                    metrics["dose/share"] = found["miner/ph_gradient_share"]
                 metrics["dose/target"] = args.dose_share
         for name, value in metrics.items():
             self._trainer.log_train_metric(name, value)
@@ -191,10 +193,3 @@ class GradientShare(TrainerCallback):
     @_state.setter
     def _state(self, state: DoseState) -> None:
         RunState.of(self._trainer).dose = {"target": self._trainer.args.dose_share, "state": asdict(state)}
-
-
-def _add_gradient(sums: Gradient, found: Sequence[Tensor | None]) -> None:
-    for i, gradient in enumerate(found):
-        before = sums[i]
-        if gradient is not None:
-            sums[i] = gradient if before is None else before + gradient

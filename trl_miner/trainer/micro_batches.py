@@ -4,8 +4,7 @@ TRL splits a generation batch at random into micro-batches and pads all of them 
 is a sum over rows does not depend on which of them share a micro-batch. So a plan may group the rows of one optimizer
 step by length, and leave out rows that add nothing to the sum.
 
-# B rows of one of TRL's micro-batches, n rows of an optimizer step that are in its loss
-# P padded prompt tokens, T padded completion tokens
+# B rows of a batch, n of TRL's micro-batches of an optimizer step, K of some of them; T padded completion tokens
 """
 
 import itertools
@@ -16,76 +15,50 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import World
-from .padding import loss_mask, padded_length, row_lengths, shorten
-from .row_layout import ROW_MEAN
 
+# TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
+SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generation batch: nothing to do
+ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
 # A micro-batch of short rows may have more rows than TRL's, by this factor, but never more tokens.
 MOST_ROWS = 8
-
-Row = tuple[int, int]  # one of TRL's micro-batches, and the row in it
 
 
 @dataclass
 class MicroBatchPlan:
     """How this process goes through the rows of TRL's micro-batches of one optimizer step."""
 
-    trl_batches: Sequence[dict[str, Any]]  # TRL's micro-batches
-    lengths: Sequence[np.ndarray]  # (B, 2) of each
-    is_used: Sequence[np.ndarray]  # (B,) of each: the rows that are in the loss
-    parts: list[list[Row]]  # the rows of each micro-batch of the plan
+    batch: dict[str, Any]  # the n rows of TRL's micro-batches, one after the other
+    lengths_n2: np.ndarray
+    is_used_n: np.ndarray  # the rows that are in the loss
+    parts: list[list[int]]  # the rows of each micro-batch of the plan
+    num_steps: int  # TRL's micro-batches
     loss_type: str  # TRL's; it decides what keeps the gradient
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
 
     def of_micro_step(self, number: int) -> list[int]:
         """Return the micro-batches that run in TRL's micro-step `number`; the last has at least one."""
-        num_parts, num_steps = len(self.parts), len(self.trl_batches)
-        return list(range(number * num_parts // num_steps, (number + 1) * num_parts // num_steps))
+        num_parts = len(self.parts)
+        return list(range(number * num_parts // self.num_steps, (number + 1) * num_parts // self.num_steps))
 
     def build(self, number: int) -> tuple[dict[str, Any], float]:
-        """Return micro-batch `number`, a batch for TRL's loss, and the weight of its loss."""
+        """Return micro-batch `number`, a batch for TRL's loss, and the weight of its loss.
+
+        One without rows is a row of three tokens that nothing in the loss looks at.
+        """
         rows = self.parts[number]
-        inputs = self._join(rows) if rows else self._blank()
-        self.num_tokens += len(inputs["prompt_ids"]) * padded_length(inputs)
-        return inputs, len(rows) / len(self.is_used[0]) if self.loss_type in ROW_MEAN else 1.0
-
-    def _join(self, rows: list[Row]) -> dict[str, Any]:
-        longest = np.stack([self.lengths[batch][row] for batch, row in rows]).max(axis=0).tolist()
-        short = {batch: shorten(self.trl_batches[batch], *longest) for batch, _ in rows}
-        joined: dict[str, Any] = {}
-        for name, value in self.trl_batches[rows[0][0]].items():
-            if isinstance(value, Tensor) and value.dim() > 0:
-                joined[name] = torch.stack([short[batch][name][row] for batch, row in rows])
-            elif isinstance(value, list):
-                joined[name] = [short[batch][name][row] for batch, row in rows]
-            else:
-                joined[name] = value
-        return joined
-
-    def _blank(self) -> dict[str, Any]:
-        """Return one row of three tokens that nothing in the loss looks at."""
-        first = {
-            name: value[:1] if isinstance(value, list) or (isinstance(value, Tensor) and value.dim() > 0) else value
-            for name, value in self.trl_batches[0].items()
-        }
-        short = shorten(first, 1, 2)
-        return {
-            **short,
-            "prompt_mask": torch.ones_like(short["prompt_mask"]),
-            "completion_mask": torch.zeros_like(short["completion_mask"]),
-            "advantages": torch.zeros_like(short["advantages"]),
-        }
-
-    # How much goes through the model.
-
-    def padded_tokens(self) -> int:
-        """Return the tokens of TRL's micro-batches as they are."""
-        return sum(len(batch["advantages"]) * padded_length(batch) for batch in self.trl_batches)
-
-    def row_counts(self) -> tuple[int, int]:
-        """Return how many rows are in the loss, and how many there are."""
-        return sum(int(used.sum()) for used in self.is_used), sum(len(used) for used in self.is_used)
+        longest = self.lengths_n2[rows].max(axis=0).tolist() if rows else (1, 2)
+        places = torch.tensor(rows or [0], device=self.batch["completion_ids"].device)
+        inputs = select_rows(shorten(self.batch, *longest), places)
+        if not rows:
+            inputs["prompt_mask"] = torch.ones_like(inputs["prompt_mask"])
+            inputs["completion_mask"] = torch.zeros_like(inputs["completion_mask"])
+            inputs["advantages"] = torch.zeros_like(inputs["advantages"])
+        self.num_tokens += padded_tokens(inputs)
+        rows_of_trls = len(self.is_used_n) / self.num_steps
+        return inputs, len(rows) / rows_of_trls if self.loss_type in ROW_MEAN else 1.0
 
 
 def plan_micro_batches(
@@ -99,23 +72,25 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have). Rows
-    without effect are left out, unless all are: TRL's metrics need some.
+    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have) but for
+    longer rows. Rows without effect are left out, unless all are: TRL's metrics need some.
     """
-    device = trl_batches[0]["advantages"].device
-    lengths = [row_lengths(batch) for batch in trl_batches]
-    is_used = [rows_with_effect(batch, has_kl=has_kl) for batch in trl_batches]
-    if world.sum(torch.tensor(sum(used.sum() for used in is_used), device=device)) == 0:
-        is_used = [np.ones_like(used) for used in is_used]
-    rows = [(batch, int(row)) for batch, used in enumerate(is_used) for row in used.nonzero()[0]]
-    lengths_n2 = np.array([lengths[batch][row] for batch, row in rows], dtype=np.int64).reshape(-1, 2)
-    wanted = min(len(trl_batches), len(rows))
+    batch = {
+        name: torch.cat([one[name] for one in trl_batches]) if isinstance(value, Tensor) and value.dim() > 0 else value
+        for name, value in trl_batches[0].items()
+    }
+    device, num_steps = batch["completion_ids"].device, len(trl_batches)
+    lengths_n2, is_used_n = row_lengths(batch), rows_with_effect(batch, has_kl=has_kl)
+    if world.sum(torch.tensor(is_used_n.sum(), device=device)) == 0:
+        is_used_n = np.ones_like(is_used_n)
+    rows_k = is_used_n.nonzero()[0]
+    wanted = min(num_steps, len(rows_k))
     if max_tokens is not None:
-        wanted = fewest_micro_batches(lengths_n2, max_tokens)
+        wanted = fewest_micro_batches(lengths_n2[rows_k], max_tokens)
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
-    limits = micro_batch_limits(len(is_used[0]), padded_length(trl_batches[0]), max_tokens)
-    parts = [[rows[i] for i in part] for part in partition(lengths_n2, count, **limits)]
-    return MicroBatchPlan(trl_batches, lengths, is_used, parts, loss_type)
+    limits = micro_batch_limits(len(is_used_n) // num_steps, padded_length(batch), max_tokens)
+    parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, **limits)]
+    return MicroBatchPlan(batch, lengths_n2, is_used_n, parts, num_steps, loss_type)
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
@@ -124,6 +99,20 @@ def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
     if not has_kl:
         mask_BT = mask_BT & (batch["advantages"].view(len(mask_BT), -1) != 0)  # a subclass may have made them (B,)
     return mask_BT.any(dim=1).cpu().numpy()
+
+
+def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
+    """Return the rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers split
+    them."""
+    selected: dict[str, Any] = {}
+    for name, value in split_pixel_values_by_grid(batch).items():
+        if isinstance(value, list):
+            selected[name] = [value[row] for row in rows_K.tolist()]
+        elif isinstance(value, Tensor) and value.dim() > 0:
+            selected[name] = value[rows_K]
+        else:
+            selected[name] = value
+    return unsplit_pixel_values_by_grid(selected)
 
 
 # How to group rows of like length, with little padding.
@@ -151,7 +140,10 @@ def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None
 def partition(
     lengths_n2: np.ndarray, count: int, *, max_rows: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
-    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length."""
+    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length.
+
+    A row of more than `max_tokens` is a micro-batch of its own.
+    """
     order = _by_length(lengths_n2)
     num_rows = len(order)
     ends, num_full = [0], min(count, num_rows)
@@ -161,7 +153,7 @@ def partition(
             most = min(most, max(1, max_tokens // int(lengths_n2.sum(axis=1).min())))
         tokens = _tokens_of_parts(lengths_n2[order], most)
         if max_tokens is not None:
-            tokens[tokens > max_tokens] = np.inf
+            tokens[:, 1:][tokens[:, 1:] > max_tokens] = np.inf
         # Of splits with equal padding take the most even one: this adds less than a token in all.
         tokens += 0.5 * (tokens / (num_rows * lengths_n2.max(axis=0).sum())) ** 2
         ends = _best_ends(tokens, num_full)
@@ -209,3 +201,46 @@ def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
     for choice in reversed(choices):
         ends.append(ends[-1] + int(choice[ends[-1]]) + 1)
     return ends
+
+
+# Padding: how much of it each row needs, and a batch without the rest.
+
+
+def row_lengths(batch: dict[str, Any]) -> np.ndarray:
+    """Return (B, 2), the tokens of each row's prompt and completion."""
+    columns = []
+    # At least 2 of a completion: TRL takes a tensor with one column for one number per row.
+    for name, least in (("prompt_mask", 1), ("completion_mask", 2)):
+        mask = batch[name].bool()
+        size = mask.shape[1]
+        places = torch.arange(size, 0, -1) if name == "prompt_mask" else torch.arange(1, size + 1)
+        columns.append((mask * places.to(mask.device)).amax(dim=1).clamp(min=least).clamp(max=size))
+    return torch.stack(columns, dim=1).cpu().numpy()
+
+
+def shorten(batch: dict[str, Any], num_prompt: int, num_completion: int) -> dict[str, Any]:
+    """Return a batch with the last `num_prompt` prompt tokens and the first `num_completion` completion tokens."""
+    size = batch["completion_ids"].shape[1]
+    short = dict(batch)
+    for name, value in batch.items():
+        if name in ("prompt_ids", "prompt_mask"):
+            short[name] = value[:, value.shape[1] - num_prompt :]
+        elif isinstance(value, Tensor) and value.dim() > 1 and value.shape[1] == size:
+            short[name] = value[:, :num_completion]
+    return short
+
+
+def padded_length(batch: dict[str, Any]) -> int:
+    """Return the tokens of a row, prompt and completion, padding included."""
+    return int(batch["prompt_ids"].shape[1] + batch["completion_ids"].shape[1])
+
+
+def padded_tokens(batch: dict[str, Any]) -> int:
+    """Return the tokens of all rows, padding included."""
+    return len(batch["prompt_ids"]) * padded_length(batch)
+
+
+def loss_mask(batch: dict[str, Any]) -> Tensor:
+    """Return (B, T), non-zero at the tokens that count: those of the completion that are not a tool's."""
+    mask_BT = batch["completion_mask"]
+    return mask_BT * batch["tool_mask"] if "tool_mask" in batch else mask_BT

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..methods import Surrogate
-from .hooks import refuse_own_loss
-from .micro_batches import MicroBatchPlan
-from .padding import loss_mask
+from .micro_batches import MicroBatchPlan, loss_mask
+from .row_layout import refuse_own_loss
 
 _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 

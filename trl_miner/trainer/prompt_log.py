@@ -99,11 +99,10 @@ class PromptLog(TrainerCallback):
         on from; None: it starts from scratch.
         """
         self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
-        self._numbers: dict[str, int] = {}  # of the prompts, by key
+        self._numbers: dict[str, int] = {}  # of the prompts, by key, in their order
         self._writer: LedgerWriter | None = None
         self._num_correct: Counter[int] = Counter()  # rollouts so far, by prompt
         self._before: list[int] = []  # of the prompts of the newest batch, before it
-        self._skipped: dict[str, None] = {}  # keys of prompts that the batch in progress skips
         self.selection = make_selection(args)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -122,7 +121,7 @@ class PromptLog(TrainerCallback):
         self.selection = make_selection(self._args)
         self._num_correct.clear()
         for batch in ledger.batches:
-            self._observe(batch)
+            self._observe(batch, [ledger.keys[number] for number in batch.prompts])
 
     def _read(self) -> list[bytes]:
         rows = None if isinstance(self._rows, IterableDataset) else self._rows
@@ -146,10 +145,10 @@ class PromptLog(TrainerCallback):
         methods = [method.name for method in self._args.estimators if method.reads_past]
         return f"advantage_estimator: {methods[0]}" if methods else ""
 
-    def _observe(self, batch: Batch) -> None:
-        """Take a line of the ledger into account."""
+    def _observe(self, batch: Batch, keys: Sequence[str]) -> None:
+        """Take a line of the ledger into account, with the keys of its prompts."""
         if self.selection is not None:
-            self.selection.observe(batch)
+            self.selection.observe(batch, keys)
         dropped = {*batch.dropped}
         self._before = [self._num_correct[number] for i, number in enumerate(batch.prompts) if i not in dropped]
         for number, correct in zip(batch.prompts, batch.correct, strict=True):
@@ -158,26 +157,6 @@ class PromptLog(TrainerCallback):
     def past_correct(self, num_generations: int) -> Tensor:
         """Return (N,), how many rollouts of each one's prompt in the newest batch were correct before this batch."""
         return torch.tensor(self._before).repeat_interleave(num_generations)
-
-    def begin_batch(self) -> None:
-        """Begin a generation batch. Every process must call it."""
-        self._skipped.clear()
-
-    def skips(self, key: str) -> bool:
-        """Return whether the batch in progress skips a prompt, by its key, as long as there are others."""
-        number = self._numbers.get(key)
-        if number is None or self.selection is None or not self.selection.skips(number, key):
-            return False
-        self._skipped[key] = None
-        return True
-
-    def choose(self, keys: Sequence[str], count: int) -> list[int]:
-        """Return the places of those candidates, by key, that the batch in progress generates."""
-        assert self.selection is not None
-        ranks = [self.selection.rank(self._numbers.get(key), key) for key in keys]
-        chosen = sorted(range(len(keys)), key=ranks.__getitem__)[:count]
-        self._skipped |= dict.fromkeys(key for i, key in enumerate(keys) if i not in chosen)
-        return sorted(chosen)
 
     def record(
         self, outcomes: PromptOutcomes, *, step: int, num_generations: int, metrics: dict[str, list[float]]
@@ -189,7 +168,7 @@ class PromptLog(TrainerCallback):
         numbers, texts = self._numbers, dict(zip(outcomes.keys, outcomes.texts, strict=True))
         new = [pair for pair in texts.items() if pair[0] not in numbers]
         numbers |= {key: len(numbers) + place for place, (key, _) in enumerate(new)}
-        sampled = {*outcomes.keys}
+        left_out = [] if self.selection is None else [key for key in self.selection.left_out if key not in texts]
         batch = Batch(
             step=step,
             rollouts=num_generations,
@@ -200,12 +179,12 @@ class PromptLog(TrainerCallback):
             spread=outcomes.spread,
             new=new,
             dropped=outcomes.dropped,
-            skipped=[numbers[key] for key in self._skipped if key not in sampled and key in numbers],
+            skipped=[numbers[key] for key in left_out if key in numbers],
         )
         if self._writer is not None:
             self._writer.append(batch.line())
-        self._observe(batch)
+        self._observe(batch, outcomes.keys)
         if self.selection is not None:
-            metrics["selection/skipped"].append(float(len(self._skipped.keys() - sampled)))
+            metrics["selection/skipped"].append(float(len(left_out)))
             for name, value in self.selection.metrics().items():
-                metrics[name] = [value]  # not appended: a total has no mean
+                metrics[name].append(value)

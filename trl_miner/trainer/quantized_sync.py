@@ -6,22 +6,13 @@ unmerges, which rounds once more: vLLM refuses them or samples from another poli
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from torch import Tensor
 from trl.generation import vllm_generation
-from trl.trainer import grpo_trainer
 
 from ..rules import vllm_gets_quantized_weights
-from .patching import patched
-
-
-@contextmanager
-def full_weights_for_vllm() -> Iterator[None]:
-    """Have the trainers that are made meanwhile send vLLM full weights of a quantized model."""
-    with patched(grpo_trainer, "VLLMGeneration", FullWeights):
-        yield
 
 
 class FullWeights(vllm_generation.VLLMGeneration):
@@ -36,7 +27,7 @@ class FullWeights(vllm_generation.VLLMGeneration):
             is_sharded=self._dist.is_fsdp or self._dist.is_zero3,
             has_dora=any(getattr(adapter, "use_dora", False) for adapter in adapters),
         )
-        with patched(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
+        with patch.object(vllm_generation, "is_bitsandbytes_available", bool):  # false: else vLLM's are quantized, too
             return super()._init_vllm()
 
     def _iter_named_params(self) -> Iterator[tuple[str, Tensor]]:

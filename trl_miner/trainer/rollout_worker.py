@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,8 +18,6 @@ from trl.experimental.async_grpo.async_rollout_worker import (
     _AsyncRolloutLoop,
     _chain_to_sequences,
 )
-
-from .patching import patched
 
 
 class TextLoop(_AsyncRolloutLoop):
@@ -35,7 +34,7 @@ class TextLoop(_AsyncRolloutLoop):
                 self._unknown = error
                 return tokenizer
 
-        with patched(async_rollout_worker, "add_response_schema", try_to_add):
+        with patch.object(async_rollout_worker, "add_response_schema", try_to_add):
             super().__init__(**kwargs)
 
     def run(self) -> None:
@@ -155,8 +154,8 @@ class LocalWorker(TextWorker):
 
     def __init__(self, **kwargs: Any) -> None:
         with (
-            patched(async_rollout_worker, "is_vllm_available", lambda: True),  # which it does without
-            patched(async_rollout_worker, "is_aiohttp_available", lambda: True),
+            patch.object(async_rollout_worker, "is_vllm_available", lambda: True),  # which it does without
+            patch.object(async_rollout_worker, "is_aiohttp_available", lambda: True),
         ):
             super().__init__(**kwargs)
 

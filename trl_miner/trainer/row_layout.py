@@ -1,35 +1,28 @@
-"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay."""
+"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay: by the
+model, the loss, and the methods of TRL's trainer that somebody else overrides.
+"""
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
-from .hooks import MICRO_BATCH_HOOKS, overridden
+from .micro_batches import ROW_MEAN, SUMMED
 
 logger = logging.getLogger(__name__)
-
-# TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
-SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generation batch: nothing to do
-ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
+# Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL would hand to it.
+LOSS_HOOKS = ("training_step", "_prepare_inputs", "compute_loss", "_compute_loss")
+FORWARD = "_get_per_token_logps_and_entropies"
+_PACKAGES = {"trl_miner", "trl", "transformers"}
 # transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention, rotary positions.
 # tests/test_micro_batches.py looks at each.
-ROW_WISE = {
-    *(
-        "apertus",
-        "arcee",
-        "cohere",
-        "cohere2",
-        "deepseek_v2",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "exaone4",
-        "gemma",
-        "gemma2",
-    ),
-    *("gemma3_text", "glm", "glm4", "glm4_moe", "gpt_neox", "gpt_oss", "granite", "granitemoe", "helium"),
-    *("hunyuan_v1_dense", "llama", "ministral", "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "olmoe"),
-    *("phi", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "stablelm"),
-    "starcoder2",
-}
+ROW_WISE = set(
+    """
+    apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text glm glm4
+    glm4_moe gpt_neox gpt_oss granite granitemoe helium hunyuan_v1_dense llama ministral mistral mixtral
+    nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm
+    starcoder2
+    """.split()
+)
 
 
 def can_sort_rows(trainer: Any) -> bool:
@@ -39,24 +32,17 @@ def can_sort_rows(trainer: Any) -> bool:
     """
     if not trainer.args.compute_less:
         return False
-    if reason := _loss_problem(trainer) or _model_problem(trainer.model.config.get_text_config()):
-        warn_of_trls_micro_batches(trainer, reason)
-        return False
-    return True
-
-
-def warn_of_trls_micro_batches(trainer: Any, reason: str) -> None:
-    """Say on one process that the run cannot have the micro-batches that it asks for."""
-    names = "compute_less"
-    if trainer.args.max_tokens_per_micro_batch is not None:
-        names += ", max_tokens_per_micro_batch"
-    if trainer.is_world_process_zero():
+    reason = _loss_problem(trainer) or _model_problem(trainer.model.config)
+    if reason and trainer.is_world_process_zero():
+        has_budget = trainer.args.max_tokens_per_micro_batch is not None
+        names = "compute_less" + ", max_tokens_per_micro_batch" * has_budget
         logger.warning(f"{names}: micro-batches stay TRL's, because {reason}.")
+    return not reason
 
 
 def _loss_problem(trainer: Any) -> str | None:
     """Return why the gradient is no sum over rows, as far as one can see; None: it is."""
-    if hooks := overridden(trainer, MICRO_BATCH_HOOKS):
+    if hooks := overridden(trainer, (*LOSS_HOOKS, FORWARD)):
         return f"{type(trainer).__name__} overrides {', '.join(hooks)}"
     if trainer.args.policy_loss_method.fixed_micro_batches:
         return str(trainer.args.policy_loss_method.fixed_micro_batches)
@@ -83,3 +69,22 @@ def _model_problem(config: Any) -> str | None:
     if kinds & {"dynamic", "longrope"}:
         return f"the {'/'.join(sorted(kinds))} RoPE of this model depends on the padded length"
     return None
+
+
+def overridden(trainer: Any, names: Collection[str]) -> list[str]:
+    """Return those of the methods that a trainer, or one of its classes that is not of these packages, defines."""
+    own = [cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES]
+    return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
+
+
+def refuse_own_loss(trainer: Any, setting: str) -> None:
+    """Refuse what computes TRL's loss by itself, where somebody changes that loss.
+
+    Raises:
+        ValueError: It is changed.
+    """
+    if names := overridden(trainer, LOSS_HOOKS):
+        raise ValueError(
+            f"{setting} needs the loss that TRL computes from its own micro-batches: got {type(trainer).__name__}, "
+            f"which overrides {', '.join(names)}. Leave {setting} or the override out."
+        )

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils.data import IterableDataset
@@ -23,7 +24,6 @@ from ..runs.run_folder import DiskFull, forget_after, make_room, why_full
 from ..runs.settings import Segment, continued, trainer_settings
 from ..runs.trainer_state import last_step
 from ..runs.training_record import write_run_record
-from .patching import patched
 
 logger = logging.getLogger(__name__)
 REFERENCE = "reference.pt"  # of a checkpoint
@@ -228,7 +228,7 @@ class Checkpointing(TrainerCallback):
         if accelerator.is_local_main_process:
             checkpoints.begin(checkpoint)
         accelerator.wait_for_everyone()
-        with patched(trainer.args, "push_to_hub", False), patched(trainer.args, "save_total_limit", None):
+        with patch.object(trainer.args, "push_to_hub", False), patch.object(trainer.args, "save_total_limit", None):
             write()
         self._save_rollouts(checkpoint)
         self._save_reference(checkpoint)

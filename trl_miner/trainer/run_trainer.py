@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from datasets import Dataset
@@ -26,9 +27,7 @@ from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from .correctness import CorrectnessWatch
-from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
-from .token_credit import CreditRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,6 @@ class RunTrainer(Trainer):
             self.take_form(form_of_rows(self.train_dataset, self.args.chat_template_kwargs))
         self.add_callback(RunState())
         self._checkpoints = Checkpointing(self)
-        self._credit = CreditRecorder(self) if self.args.log_token_credit else None
 
     def _choose_verifier(self) -> None:
         self.verifier = find_verifier(
@@ -144,7 +142,7 @@ class RunTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as transformers does, and beside it the form of its prompts. Every process must call it."""
-        with patched(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
+        with patch.object(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
@@ -162,7 +160,7 @@ class RunTrainer(Trainer):
             rewards_N, advantages_N = gated.rewards_N, gated.advantages_N
             self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
         kinds = group_kinds(rewards_N, self.num_generations, advantages_N=advantages_N, **by)
-        self._watch.look_for_all_right(verifier_rewards_N, kinds)
+        self._watch.end_batch(verifier_rewards_N, kinds)
         return kinds, rewards_N, advantages_N
 
     def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:

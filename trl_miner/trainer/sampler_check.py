@@ -3,7 +3,6 @@
 # N rollouts of the global batch, B of this process, T padded completion tokens
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,6 @@ from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
 from ..launching.server import LOGPROBS_FLAG
-
-logger = logging.getLogger(__name__)
 
 NUM_ROWS = 16  # compared over all processes, if there are as many; every process compares a row
 ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next batches are then added
@@ -28,23 +25,13 @@ _UNCHANGED: dict[str, tuple[Any, ...]] = {  # values with which a sampler draws 
 
 
 def takes_sampler_logps(trainer: Any) -> bool:
-    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's.
-
-    One warning says why not, where that costs a method a forward.
-    """
+    """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand for the policy's."""
     args = trainer.args
     is_aligned = args.gradient_accumulation_steps % (args.steps_per_generation * trainer.num_iterations) == 0
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
-    takers = [method.label for method in args.estimators if method.wants_sampler_logps and not has_trls]
-    if not (takers and args.reuse_sampling_logps and (trainer.use_vllm or trainer.rollout_func is not None)):
-        return False
-    changes = [name for name, values in _UNCHANGED.items() if getattr(args, name) not in values]
-    if changes:
-        logger.warning(
-            f"reuse_sampling_logps: {takers[0]} makes a forward over the rows that it scores, because the sampler's "
-            f"log-probs may be changed by {', '.join(changes)}, the policy's are not."
-        )
-    return not changes
+    is_wanted = any(method.wants_sampler_logps for method in args.estimators) and not has_trls
+    is_unchanged = all(getattr(args, name) in values for name, values in _UNCHANGED.items())
+    return is_wanted and is_unchanged and (trainer.use_vllm or trainer.rollout_func is not None)
 
 
 class SamplerCheck:
@@ -75,18 +62,15 @@ class SamplerCheck:
         differences = (sampled_BT - score(is_row_N))[is_token_BT].abs().to(accumulation_dtype(sampled_BT.device))
         self._sums = world.sum(torch.stack([torch.ones_like(differences), differences]).sum(dim=1)) + self._sums
         count, total = self._sums.tolist()
-        if count >= ENOUGH_TOKENS:
-            self._is_done = True
-            self._judge(total / count)
-
-    def _judge(self, difference: float) -> None:
+        if count < ENOUGH_TOKENS:
+            return
+        self._is_done, difference = True, total / count
         self.log(METRIC, difference)
         if difference > TOO_FAR:
             raise ValueError(
                 f"The sampler's log-probs must be the policy's at temperature {self._temperature:g}: they are "
                 f"{difference:.2g} nats per token away on average; rounding explains less than {TOO_FAR / 2:g}. Look "
                 f"whether the vLLM server was started with {LOGPROBS_FLAG}, as trl-miner launch does, and runs the "
-                f"model that trains. A rollout_func must return log-probs at trainer.temperature. If they are meant "
-                f"to differ, set reuse_sampling_logps: false: each batch then makes a forward over the rollouts that "
-                f"are scored."
+                f"model that trains. A rollout_func must return log-probs at trainer.temperature, or None. If vLLM's "
+                f"are meant to differ, leave out vllm_importance_sampling_correction: false."
             )

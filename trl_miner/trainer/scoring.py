@@ -4,21 +4,26 @@
 # T padded completion tokens
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
-from .micro_batches import fewest_micro_batches, micro_batch_limits, partition
-from .padding import loss_mask, row_lengths
+from .micro_batches import (
+    fewest_micro_batches,
+    loss_mask,
+    micro_batch_limits,
+    partition,
+    row_lengths,
+    select_rows,
+)
+from .row_layout import can_sort_rows
 from .sampler_check import SamplerCheck
 
 SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
@@ -79,9 +84,13 @@ class Forwards:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self.sorts_rows = False  # by length; the trainer decides it before the first batch
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each
+
+    @cached_property
+    def sorts_rows(self) -> bool:
+        """Whether rows are sorted by length, in forwards and in optimizer steps."""
+        return can_sort_rows(self._trainer)
 
     # A forward that TRL makes.
 
@@ -103,9 +112,7 @@ class Forwards:
         is_scoring = batch_size is not None and trainer.model.training and not torch.is_grad_enabled()
         forward: Callable[..., dict[int | str, Any]] = partial(self._forward, wanted, model, **kwargs)
         if is_scoring and self.sorts_rows:
-            images = {name: kwargs[name] for name in MULTIMODAL_KEYS if kwargs.get(name) is not None}
-            if self.can_sort([_masks(attention_mask, logits_to_keep) | images]):
-                forward = partial(self._forward_by_length, forward)
+            forward = partial(self._forward_by_length, forward)
         values = forward(input_ids, attention_mask, logits_to_keep, batch_size)
         self._found.update({name: values[1 if name == "entropies" else name] for name in wanted})
         return tuple(value for name, value in values.items() if isinstance(name, int))
@@ -221,48 +228,7 @@ class Forwards:
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores
 
-    def can_sort(self, batches: Sequence[dict[str, Any]]) -> bool:
-        """Return whether the rows of some of TRL's batches may be sorted by length: no process has images in its own.
-
-        Every process must call it.
-
-        Raises:
-            ValueError: The token budget does not hold the longest rollout. Every process raises.
-        """
-        budget, longest = self._trainer.args.max_tokens_per_micro_batch, [0, 0]
-        if budget is not None:
-            lengths_n2 = np.concatenate([row_lengths(batch) for batch in batches])
-            longest = lengths_n2[lengths_n2.sum(axis=1).argmax()].tolist()
-        own = [*longest, int(any(name in batch for batch in batches for name in MULTIMODAL_KEYS))]
-        of_each_W3 = current_world().gather(torch.tensor([own], device=self._trainer.accelerator.device))
-        if of_each_W3[:, 2].any():
-            return False
-        prompt, completion, _ = of_each_W3[of_each_W3.sum(dim=1).argmax()].tolist()
-        if budget is not None and prompt + completion > budget:
-            raise ValueError(
-                f"max_tokens_per_micro_batch must hold the longest rollout: got {budget}, and one of this generation "
-                f"has {prompt + completion} tokens ({prompt} of the prompt, {completion} of the completion). Set it "
-                f"to at least {prompt + completion}; {prompt + self._trainer.max_completion_length} holds every "
-                f"completion of such a prompt."
-            )
-        return True
-
 
 def _masks(attention_mask: Tensor, num_completion: int) -> dict[str, Any]:
     num_prompt = attention_mask.shape[1] - num_completion
     return {"prompt_mask": attention_mask[:, :num_prompt], "completion_mask": attention_mask[:, num_prompt:]}
-
-
-def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
-    """Return the rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers split
-    them."""
-    batch = split_pixel_values_by_grid(batch)
-    selected: dict[str, Any] = {}
-    for name, value in batch.items():
-        if isinstance(value, list):
-            selected[name] = [value[row] for row in rows_K.tolist()]
-        elif isinstance(value, Tensor) and value.dim() > 0:
-            selected[name] = value[rows_K]
-        else:
-            selected[name] = value
-    return unsplit_pixel_values_by_grid(selected)

@@ -6,7 +6,7 @@ run, makes the same ones. A prompt that is left out is drawn again in the next p
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +15,37 @@ from ..runs.prompt_ledger import Batch
 
 
 class Selection:
-    """The decisions of one run, by the number of a prompt in the ledger and its key."""
+    """The decisions of one run, by the keys of its prompts."""
 
     candidates = 1  # prompts that are drawn for each one that is generated
 
     def __init__(self, seed: int) -> None:
         self._seed = seed  # of the draws
         self._num_batches = 0
+        self.left_out: dict[str, None] = {}  # keys of the prompts that the batch in progress passes over
 
-    def observe(self, batch: Batch) -> None:
-        """Take a line of the ledger into account."""
+    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
+        """Take a line of the ledger into account, with the keys of its prompts; the next batch begins."""
         self._num_batches += 1
+        self.left_out.clear()
 
-    def skips(self, number: int, key: str) -> bool:
-        """Return whether the next batch skips a prompt, as long as there are others."""
+    def skips(self, key: str) -> bool:
+        """Return whether the batch in progress skips a prompt, as long as there are others."""
         return False
 
-    def rank(self, number: int | None, key: str) -> float:
-        """Return the rank of a candidate, the smallest first; it has no number before it was first generated."""
-        return 0.0
+    def choose(self, keys: Sequence[str], count: int) -> list[int]:
+        """Return the places of those candidates that the batch in progress generates: of the smallest ranks."""
+        ranks = [self._rank(key) for key in keys]
+        chosen = sorted(range(len(keys)), key=ranks.__getitem__)[:count]
+        self.left_out |= dict.fromkeys(key for place, key in enumerate(keys) if place not in chosen)
+        return sorted(chosen)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return what is logged of the run so far."""
+        """Return what is logged with a batch."""
         return {}
+
+    def _rank(self, key: str) -> float:
+        return 0.0
 
     def _digest(self, key: str) -> int:
         """Return 64 bits that depend on the seed, the prompt and the batch."""
@@ -64,18 +72,15 @@ class Greso(Selection):
         # Probability to generate a prompt again after it was sampled once without an advantage.
         self.p = dict.fromkeys(self.TARGETS, self.P_START)
         # By prompt, "easy" or "hard" if it had no advantage when it was last sampled, and how often in a row.
-        self.pasts: dict[int, tuple[str, int]] = {}
-        self._num_saved = 0  # rollouts of all prompts skipped so far
+        self.pasts: dict[str, tuple[str, int]] = {}
 
-    def observe(self, batch: Batch) -> None:
-        super().observe(batch)
-        self._num_saved += len(batch.skipped) * batch.rollouts
+    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
+        super().observe(batch, keys)
         kinds: list[str] = []
-        outcomes = zip(batch.prompts, batch.correct, batch.scored, batch.spread, strict=True)
-        for number, correct, scored, spread in outcomes:
+        for key, correct, scored, spread in zip(keys, batch.correct, batch.scored, batch.spread, strict=True):
             kind = self._kind(batch.rollouts, correct, scored, spread)
-            before, streak = self.pasts.get(number, ("", 0))
-            self.pasts[number] = kind, (streak if kind == before else 0) + bool(kind)
+            before, streak = self.pasts.get(key, ("", 0))
+            self.pasts[key] = kind, (streak if kind == before else 0) + bool(kind)
             kinds.append(kind)
         if kinds and not batch.new:  # behind the first pass over the data, in which nothing is skipped
             for kind, target in self.TARGETS.items():
@@ -89,14 +94,15 @@ class Greso(Selection):
             return "easy"
         return "hard" if correct == 0 and scored == rollouts else ""
 
-    def skips(self, number: int, key: str) -> bool:
-        kind, streak = self.pasts.get(number, ("", 0))
-        return bool(kind) and self._digest(key) / 2**64 >= max(self.p[kind] ** streak, self.LEAST_KEPT)
+    def skips(self, key: str) -> bool:
+        kind, streak = self.pasts.get(key, ("", 0))
+        if not kind or self._digest(key) / 2**64 < max(self.p[kind] ** streak, self.LEAST_KEPT):
+            return False
+        self.left_out[key] = None
+        return True
 
     def metrics(self) -> Mapping[str, float]:
-        num_retired = sum(bool(kind) for kind, _ in self.pasts.values())
-        found = {"selection/retired": float(num_retired), "selection/saved_rollouts": float(self._num_saved)}
-        return {**found, **{f"selection/p_{kind}": p for kind, p in self.p.items()}}
+        return {f"selection/p_{kind}": p for kind, p in self.p.items()}
 
 
 class Thompson(Selection):
@@ -112,24 +118,18 @@ class Thompson(Selection):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._correct: Counter[int] = Counter()
-        self._wrong: Counter[int] = Counter()
+        self._correct: Counter[str] = Counter()
+        self._wrong: Counter[str] = Counter()
 
-    def observe(self, batch: Batch) -> None:
-        super().observe(batch)
-        for number, correct, scored in zip(batch.prompts, batch.correct, batch.scored, strict=True):
-            self._correct[number] += correct
-            self._wrong[number] += scored - correct
+    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
+        super().observe(batch, keys)
+        for key, correct, scored in zip(keys, batch.correct, batch.scored, strict=True):
+            self._correct[key] += correct
+            self._wrong[key] += scored - correct
 
-    def rank(self, number: int | None, key: str) -> float:
-        correct, wrong = (0, 0) if number is None else (self._correct[number], self._wrong[number])
-        rate = np.random.default_rng(self._digest(key)).beta(1 + correct, 1 + wrong)
+    def _rank(self, key: str) -> float:
+        rate = np.random.default_rng(self._digest(key)).beta(1 + self._correct[key], 1 + self._wrong[key])
         return float(abs(rate - self.TARGET))
-
-    def metrics(self) -> Mapping[str, float]:
-        """Return the mean of the posteriors' means over the prompts seen so far."""
-        seen = [(1 + right) / (2 + right + self._wrong[n]) for n, right in self._correct.items()]
-        return {"selection/pass_rate": float(np.mean(seen))} if seen else {}
 
 
 def make_selection(args: Any) -> Selection | None:

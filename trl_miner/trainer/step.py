@@ -1,20 +1,19 @@
 """The optimizer step under way: the gradient of TRL's, up to rounding, with fewer tokens through the model."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
-from ..distributed import current_world
+from ..distributed import accumulation_dtype, current_world
 from ..heartbeat import beat
-from .micro_batches import MicroBatchPlan, plan_micro_batches
-from .patching import patched
-from .row_layout import warn_of_trls_micro_batches
-from .token_means import TokenMeans
+from .micro_batches import MicroBatchPlan, loss_mask, padded_tokens, plan_micro_batches
 
 
 class OptimizerStep:
@@ -26,7 +25,6 @@ class OptimizerStep:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._has_warned = False
         self.reset()
 
     def reset(self) -> None:
@@ -44,7 +42,9 @@ class OptimizerStep:
 
         Every process must call it.
         """
-        if self._trainer.forwards.sorts_rows and not self._first <= self._trainer._step < self._end:
+        trainer = self._trainer
+        has_rows = trainer._buffered_inputs is not None  # else the loss was called by hand
+        if has_rows and trainer.forwards.sorts_rows and not self._first <= trainer._step < self._end:
             self._make_plan()
         return self._plan
 
@@ -53,13 +53,8 @@ class OptimizerStep:
         start = trainer._step % args.steps_per_generation
         size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
         size = max(size, 1)
-        self._first, self._end, self._plan = trainer._step, trainer._step + size, None
+        self._first, self._end = trainer._step, trainer._step + size
         batches = trainer._buffered_inputs[start : start + size]
-        if not trainer.forwards.can_sort(batches):
-            if not self._has_warned:
-                warn_of_trls_micro_batches(trainer, "these have images")
-            self._has_warned = True
-            return
         self._plan = plan_micro_batches(
             batches,
             has_kl=trainer.beta != 0.0,
@@ -98,7 +93,8 @@ class OptimizerStep:
         trainer, (inputs, weight) = self._trainer, plan.build(number)
         logged = defaultdict[str, list[float]](list)
         # TRL gathers a number for each row, and the processes may have unlike numbers of rows: `TokenMeans` does it.
-        with patched(trainer, "_metrics", {"train": logged}), patched(trainer.accelerator, "gather", _return_own):
+        own_metrics = patch.object(trainer, "_metrics", {"train": logged})
+        with own_metrics, patch.object(trainer.accelerator, "gather", lambda rows: rows):
             loss: Tensor = trainer.micro_batch_loss(model, inputs, weight)
         self._means.add(logged, inputs)
         return loss
@@ -121,12 +117,13 @@ class OptimizerStep:
     def _log(self, plan: MicroBatchPlan) -> None:
         """Log TRL's metrics, and which shares of its rows and padded tokens went through forward and backward."""
         trainer = self._trainer
-        metrics = self._means.over(plan.trl_batches)
-        sizes = torch.tensor([*plan.row_counts(), plan.num_tokens, plan.padded_tokens()])
-        used, rows, tokens, padded = current_world().sum(sizes.to(trainer.accelerator.device)).tolist()
+        metrics = self._means.over(plan.batch)
+        sizes = [plan.is_used_n.sum(), len(plan.is_used_n), plan.num_tokens, padded_tokens(plan.batch)]
+        totals = current_world().sum(torch.tensor(sizes, device=trainer.accelerator.device))
+        used, rows, tokens, padded = totals.tolist()
         metrics |= {"micro_batches/rows": used / rows, "micro_batches/tokens": tokens / padded}
         for name, value in metrics.items():
-            for _ in plan.trl_batches:  # one for each micro-step, as TRL: a log averages over those since the last
+            for _ in range(plan.num_steps):  # as TRL for each micro-step: a log averages over those since the last
                 trainer.log_train_metric(name, value)
 
     @property
@@ -134,5 +131,39 @@ class OptimizerStep:
         return bool(self._trainer.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
 
-def _return_own(rows: Tensor) -> Tensor:
-    return rows
+class TokenMeans:
+    """What TRL logs of each micro-batch, averaged by its tokens; `*_min` and `*_max` are the least and the greatest.
+
+    A clip ratio counts the tokens of rows left out as well: without an advantage they are never clipped.
+    """
+
+    def __init__(self) -> None:
+        # of each metric, TRL's values and over how many tokens of this process they are
+        self._found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def add(self, logged: Mapping[str, Sequence[float]], inputs: dict[str, Any]) -> None:
+        """Add what TRL has logged of a micro-batch."""
+        num_tokens = float(loss_mask(inputs).sum())
+        for name, values in logged.items():
+            self._found[name] += [(value, num_tokens) for value in values if not math.isnan(value)]
+
+    def over(self, batch: dict[str, Any]) -> dict[str, float]:
+        """Return each metric over all rows, with those left out. Every process must call it."""
+        num_tokens = float(loss_mask(batch).sum())
+        # F metrics of W processes: total, tokens, least, greatest
+        own_F4 = []
+        for name, found in self._found.items():
+            values = [value for value, _ in found]
+            counted = num_tokens if "clip_ratio" in name else sum(weight for _, weight in found)
+            total = sum(value * weight for value, weight in found)
+            own_F4.append((total, counted, min(values, default=math.inf), max(values, default=-math.inf)))
+        device = batch["advantages"].device
+        own_1F4 = torch.tensor([own_F4], dtype=accumulation_dtype(device), device=device)
+        summaries_WF4 = current_world().gather(own_1F4).cpu()
+        totals_F, counts_F, *_ = summaries_WF4.sum(dim=0).T
+        extremes = {"_min": summaries_WF4[..., 2].amin(dim=0), "_max": summaries_WF4[..., 3].amax(dim=0)}
+        means = {}
+        for i, name in enumerate(self._found):
+            value = float(extremes.get(name[-4:], totals_F / counts_F)[i])
+            means[name] = value if math.isfinite(value) else math.nan
+        return means

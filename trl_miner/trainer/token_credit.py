@@ -20,58 +20,54 @@ from ..runs.token_credit import KINDS, TokenTexts, schema, write_credit
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 
 
-class CreditRecorder:
-    """Records some rollouts of a generation batch every `log_token_credit` optimizer steps.
+def record_credit(
+    trainer: Any, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
+) -> None:
+    """Record some rollouts of a generation batch, TRL's `batch`, if it is due. Every process must call it.
 
     It takes the trainer for its settings, its place in the run, and its tokenizer.
     """
+    step = _due_step(trainer)
+    if step is None:
+        return
+    # With dropout a forward draws numbers, and recording must not change what is trained.
+    with trainer.undoing_draws():
+        own = _own_rows(batch, rollouts, estimate.advantages_BT, choose_rollouts(rollouts))
+    chosen = gather_object(own)
+    if trainer.is_world_process_zero():
+        write_record(trainer, chosen, step, rollouts, verifier_rewards_N, estimate)
 
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
 
-    def record(
-        self, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
-    ) -> None:
-        """Record this generation batch, TRL's `batch`, if it is due. Every process must call it."""
-        step = self._due_step()
-        if step is None:
-            return
-        # With dropout a forward draws numbers, and recording must not change what is trained.
-        with self._trainer.undoing_draws():
-            own = _own_rows(batch, rollouts, estimate.advantages_BT, choose_rollouts(rollouts))
-        chosen = gather_object(own)
-        if self._trainer.is_world_process_zero():
-            self.write(chosen, step, rollouts, verifier_rewards_N, estimate)
+def write_record(
+    trainer: Any,
+    chosen: Sequence[Mapping[str, Any]],
+    step: int,
+    rollouts: Rollouts,
+    verifier_rewards_N: Tensor,
+    estimate: Estimate,
+) -> None:
+    """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
+    args = trainer.args
+    knobs = args.knobs(MINER.name) if MINER in args.estimators else None
+    table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class)
+    about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
+    about |= {name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}
+    about |= {name: estimate.metrics.get(f"miner/{name}") for name in ("scale", "tau_ref", "tau_pos")}
+    about |= {"num_generations": rollouts.num_generations}
+    about |= {"rollouts_in_batch": len(rollouts.rewards_N), "rollouts_logged": len(chosen)}
+    write_credit(args.output_dir, table, about)
 
-    def write(
-        self,
-        chosen: Sequence[Mapping[str, Any]],
-        step: int,
-        rollouts: Rollouts,
-        verifier_rewards_N: Tensor,
-        estimate: Estimate,
-    ) -> None:
-        """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
-        args = self._trainer.args
-        knobs = args.knobs(MINER.name) if MINER in args.estimators else None
-        table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, self._trainer.processing_class)
-        about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
-        about |= {name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}
-        about |= {name: estimate.metrics.get(f"miner/{name}") for name in ("scale", "tau_ref", "tau_pos")}
-        about |= {"num_generations": rollouts.num_generations}
-        about |= {"rollouts_in_batch": len(rollouts.rewards_N), "rollouts_logged": len(chosen)}
-        write_credit(args.output_dir, table, about)
 
-    def _due_step(self) -> int | None:
-        """Return the step to record this generation batch under: one that it trains and that records are wanted of."""
-        trainer, args = self._trainer, self._trainer.args
-        cycle = args.steps_per_generation * trainer.num_iterations
-        if trainer._step % max(cycle, args.gradient_accumulation_steps):  # not the first of several for one step
-            return None
-        every, done = args.log_token_credit, trainer.state.global_step
-        step = (done // every + 1) * every
-        last = min(done + max(1, cycle // args.gradient_accumulation_steps), trainer.state.max_steps)
-        return step if step <= last else None
+def _due_step(trainer: Any) -> int | None:
+    """Return the step to record this generation batch under: one that it trains and that records are wanted of."""
+    every, done = trainer.args.log_token_credit, trainer.state.global_step
+    accumulation = trainer.args.gradient_accumulation_steps
+    cycle = trainer.args.steps_per_generation * trainer.num_iterations
+    if not every or trainer._step % max(cycle, accumulation):  # not the first of several for one step
+        return None
+    step = (done // every + 1) * every
+    last = min(done + max(1, cycle // accumulation), trainer.state.max_steps)
+    return step if step <= last else None
 
 
 def choose_rollouts(rollouts: Rollouts) -> Tensor:

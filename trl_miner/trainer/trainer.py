@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from ..config import MinerGRPOConfig
 from ..data.base_model import find_model
@@ -27,8 +28,6 @@ from ..methods.compose import estimate
 from ..precision import warn_of_slow_bf16
 from ..reward_functions import check_rewards
 from ..rules import draws_prompts, prompts_can_be_drawn
-from .adaptive_sampling import AdaptiveSampling
-from .dynamic_sampling import DynamicSampling, RoundSampling
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -41,20 +40,19 @@ from .generation_batch import (
     total_rewards,
 )
 from .gradient_share import GradientShare, with_parts
-from .hooks import FORWARD, overridden
-from .padding import loss_mask
-from .patching import patched
+from .micro_batches import loss_mask
 from .policy_loss import PolicyLoss
 from .prompt_log import PromptLog
-from .prompts import PromptRows, PromptSource
-from .quantized_sync import full_weights_for_vllm
-from .row_layout import can_sort_rows
+from .prompts import PromptSource
+from .quantized_sync import FullWeights
+from .round_sampling import sample_adaptively, sample_dynamically
+from .row_layout import FORWARD, overridden
 from .run import RunState
 from .run_trainer import RunTrainer
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
-from .tool_turns import ToolTurns
+from .token_credit import record_credit
 
 logger = logging.getLogger(__name__)
 Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
@@ -85,14 +83,13 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         args = _own_config(model, args)
         _set_group_port(args)
         model = find_model(model) if isinstance(model, str) else model  # an embedded world's
-        with full_weights_for_vllm():
+        with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         if self.accelerator.is_main_process:
             autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
             warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
         self._add_run()
         self._add_prompts()
-        self._add_scoring()
         self._add_steps()
 
     def _add_prompts(self) -> None:
@@ -101,36 +98,25 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._batch: GenerationBatch | None = None  # the one under way
         self._sampler: Sampler | None = None  # in `sample_held_out`
         self._is_sampling_alone = False  # there, too
-        self._turns = ToolTurns(self)
+        self._is_looping = False  # in TRL's loop of tool calls, where processes generate together
         self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = draws_prompts(args)
-        if self._draws_prompts:
-            has_tools = bool(self.tools or self.environment_factories)
-            prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
-            if overridden(self, ("get_train_dataloader",)):
-                raise ValueError(
-                    f"dynamic_sampling, adaptive_sampling_rounds and prompt_selection draw prompts in the place of "
-                    f"the dataloader: got {type(self).__name__}, which overrides get_train_dataloader. Change the "
-                    f"training set instead, or leave them out."
-                )
-        self._sampling: RoundSampling | None = None
-        if args.dynamic_sampling:
-            self._sampling = DynamicSampling(self)
-        elif args.adaptive_sampling_rounds > 1:
-            self._sampling = AdaptiveSampling(self)
+        has_tools = bool(self.tools or self.environment_factories)
+        prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
+        if self._draws_prompts and (own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))):
+            raise ValueError(
+                f"{self._draws_prompts} draws prompts in the place of TRL's dataloader: got {type(self).__name__}, "
+                f"which overrides {', '.join(own)}. Order the training set beforehand, or leave it out."
+            )
 
-    def _add_scoring(self) -> None:
-        """Add the forwards that score tokens, and the check of the sampler's log-probs."""
+    def _add_steps(self) -> None:
+        """Add what scores tokens, and what an optimizer step does besides TRL's."""
         self.forwards = Forwards(self)
         self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
         if takes_sampler_logps(self):
             self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
-
-    def _add_steps(self) -> None:
-        """Add what an optimizer step does besides TRL's."""
-        self.has_stepped = False  # whether `training_step` has been called
         self._optimizer_step = OptimizerStep(self)
         self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         self._gradient_share: GradientShare | None = None
@@ -142,25 +128,13 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         self._optimizer_step.reset()
+        self._prompts = None
         return super().train(*args, **kwargs)
 
-    def get_train_dataloader(self) -> Any:
-        rows = self.train_dataset
-        # A worker process would have to send the whole data set with each batch.
-        if isinstance(rows, Dataset) and not self.args.dataloader_num_workers:
-            rows = PromptRows(rows)
-        with patched(self, "train_dataset", rows):
-            dataloader = super().get_train_dataloader()
-        self._prompt_rows, self._prompts = dataloader.dataset, None
-        return dataloader
-
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        if not self.has_stepped:
-            self.forwards.sorts_rows = can_sort_rows(self)
         self._checkpoints.restore_rollouts()
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
-        self.has_stepped = True
         self._optimizer_step.end_micro_step()
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             RunState.of(self).cycle_start = RunState.of(self).prompts
@@ -188,7 +162,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 self._batch = None
 
     def _make_batch(self, inputs: Any, batch: GenerationBatch) -> dict[str, Any]:
-        self.ledger.begin_batch()
         if self._draws_prompts:
             inputs = self._draw_prompts(batch, len(inputs))
         if self.prompt_form is None:
@@ -200,20 +173,23 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
         if self._prompts is None:
-            sampler = self._get_train_sampler(self._prompt_rows)
-            self._prompts = PromptSource(self._prompt_rows, sampler, self.num_generations, self.ledger)
+            self._prompts = PromptSource(self.train_dataset, self.args, self.ledger.selection)
             if (stream := RunState.of(self).prompts["stream"]) is not None:
                 self._prompts.stream.load_state(stream)
-        if self._sampling is not None:
-            return self._sampling.fill(self._prompts, batch, num_rows)
-        return self._prompts.draw_rows(num_rows)
+        if self._draws_prompts == "prompt_selection":
+            return self._prompts.draw_rows(num_rows)
+        sample = sample_dynamically if self.args.dynamic_sampling else sample_adaptively
+        for name, value in sample(self, self._prompts, batch, num_rows).items():
+            self.log_train_metric(name, float(value))
+        assert batch.prepared is not None, "it has been sampled"
+        return batch.prepared.rows
 
     def _roll_out(self, inputs: Any) -> tuple[dict[str, Any], Scores]:
         """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
         # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         with self.forwards.collecting(wanted) as found:
-            output = super()._generate_and_score_completions(list(inputs))  # of rows that are read now
+            output = super()._generate_and_score_completions(inputs)
         known = {}
         if "old_per_token_logps" in output:  # else what was found is of the reference model
             known = {**found, "old_logps": output["old_per_token_logps"]}
@@ -228,15 +204,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
         state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
-        self._watch.end_batch()
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
         """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
         generate, score = self._generate, self._calculate_rewards
         with (
-            patched(self, "_generate", partial(self._observe_rollouts, generate)),
-            patched(self, "_calculate_rewards", partial(self._observe_rewards, score)),
+            patch.object(self, "_generate", partial(self._observe_rollouts, generate)),
+            patch.object(self, "_calculate_rewards", partial(self._observe_rewards, score)),
         ):
             yield
 
@@ -253,13 +228,26 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return generated
 
     def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
-        loop = partial(super()._tool_call_loop, prompts, prompt_ids, *args)
-        return self._turns.run(loop, partial(self._generate_single_turn, [prompt_ids[0]], None, {}, 1))
+        """Return what TRL's loop returns, after a part in each generation that other processes make after its end.
+
+        TRL's loop ends on each process once none of its own rollouts calls a tool. A vLLM server, its tensor
+        parallelism, ZeRO-3 and FSDP generate on all processes at once, so that the others would wait forever.
+        """
+        self._is_looping = self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled
+        result = super()._tool_call_loop(prompts, prompt_ids, *args)
+        must_agree, self._is_looping = self._is_looping, False
+        while must_agree and self._anyone_generates(False):
+            self._generate_single_turn([prompt_ids[0]], None, {}, 1)
+        return result
+
+    def _anyone_generates(self, does_this: bool) -> bool:
+        return not current_world().all(not does_this, self.accelerator.device)
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if self._sampler is not None and args[1] is None:  # without images
             return self._sampler(args[0]), None
-        self._turns.announce()
+        if self._is_looping:
+            self._anyone_generates(True)  # for those that are done
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(*args, **kwargs)
         with self.casting_once():
@@ -317,8 +305,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._gradient_share is not None:
             result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        if self._credit is not None:
-            self._credit.record(output, replace(rollouts, **ungated), verifier_rewards_N, result)
+        record_credit(self, output, replace(rollouts, **ungated), verifier_rewards_N, result)
         self._replace_logged_advantages(result.advantages_N)
         return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
 
@@ -352,13 +339,11 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
                 self._policy_loss.rewrite(inputs, result[0])
             return result
 
-        bounds = self.epsilon_low, self.epsilon_high
-        try:
-            with patched(self, FORWARD, forward):
-                loss: Tensor = super()._compute_loss(model, inputs)
-            return loss
-        finally:
-            self.epsilon_low, self.epsilon_high = bounds
+        # `rewrite` may change the bounds.
+        own: dict[str, Any] = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high, FORWARD: forward}
+        with patch.multiple(self, **own):
+            loss: Tensor = super()._compute_loss(model, inputs)
+        return loss
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return self.forwards.run(model, *args, **kwargs)

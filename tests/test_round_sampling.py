@@ -1,18 +1,97 @@
-"""`adaptive_sampling_rounds`: rollouts in rounds, of which a group is chosen for each prompt."""
+"""Sampling in rounds: the exact prompts that dynamic sampling draws, keeps and drops; the exact rollouts that adaptive
+sampling makes and chooses."""
 
+import json
 import random
 
 import pytest
 import torch
-from harness import Recording, crc, trained
+from harness import GOLDEN, Recording, crc, trained
 from hypothesis import given
 from hypothesis import strategies as st
+from trl.trainer.utils import RepeatSampler
 
 from trl_miner import MinerGRPOConfig
+from trl_miner.methods.groups import differs_in_correctness
 from trl_miner.runs.prompt_ledger import read_ledger
-from trl_miner.trainer.adaptive_sampling import PromptStatistics, choose_rollouts, is_balanced
+from trl_miner.trainer.prompts import PromptStream
+from trl_miner.trainer.round_sampling import PromptStatistics, Rounds, choose_rollouts, fill_batch, is_balanced
 
 NAN = float("nan")
+
+# Dynamic sampling
+
+
+def helper_cases(kind):
+    cases = json.loads((GOLDEN / "dapo_helpers.json").read_text())["cases"]
+    return [pytest.param(case, id=case["name"]) for case in cases if case["kind"] == kind]
+
+
+@pytest.mark.parametrize("case", [c for c in helper_cases("filter") if c.values[0]["num_prompt_in_batch"] in (3, 4)])
+def test_the_same_groups_are_kept_as_by_the_published_code(case):
+    rewards = torch.tensor(case.get("acc", case["rewards"]))[:-1]  # the last prompt has a single rollout: not ours
+    kept = differs_in_correctness(rewards, 4)
+    assert [f"p{i}" for i in kept.nonzero().flatten().tolist()] == [
+        uid for uid in case["kept_uids"] if uid != "single"
+    ]
+
+
+def shuffled(num_prompts, seed=7):
+    return PromptStream(RepeatSampler(range(num_prompts), mini_repeat_count=1, shuffle=True, seed=seed), num_prompts)
+
+
+def fill_batches(prompts, is_mixed, count, num_groups, **settings):
+    """The batches' prompts, and those of each of their rounds, when `is_mixed` says what the rollouts of each are."""
+    batches, rounds = [], []
+    for _ in range(count):
+        rounds.append([])
+
+        def generate(indices):
+            rounds[-1].append(indices)
+            return [is_mixed(i) for i in indices]
+
+        generated, _, kept = fill_batch(prompts, num_groups, generate, **settings)
+        batches.append([generated[place] for place in kept])
+    return batches, rounds
+
+
+def test_no_prompt_is_lost_or_repeated_within_an_epoch():
+    batches, rounds = fill_batches(shuffled(23), lambda i: i % 3 == 0, 12, 5)
+    settled = []  # trained on or dropped; a mixed prompt too many goes back, to be drawn again
+    for batch, each_round in zip(batches, rounds, strict=True):
+        drawn = [i for indices in each_round for i in indices]
+        assert len(drawn) == len(set(drawn))
+        settled += [i for i in drawn if i in batch or i % 3]
+    assert len(settled) > 3 * 23
+    times = torch.bincount(torch.tensor(settled), minlength=23)
+    assert times.max() - times.min() <= 1
+
+
+def test_after_the_last_round_the_batch_is_filled_with_what_came_first():
+    stream = PromptStream(range(100), 100)
+    generated, _, kept = fill_batch(stream, 4, lambda indices: [i == 5 for i in indices], max_rounds=2)
+    assert (generated, kept) == ([*range(8)], [0, 1, 2, 5])
+
+
+def test_every_round_can_be_shared_out_evenly():
+    # 3 processes and groups of 4: every round must hold a multiple of 3 prompts
+    _, rounds = fill_batches(PromptStream(range(60), 60), lambda i: i % 2 == 0, 3, 6, multiple=3)
+    assert all(len(indices) % 3 == 0 for batch in rounds for indices in batch)
+    assert any(len(batch) > 1 for batch in rounds)
+
+
+@pytest.mark.parametrize("after", range(0, 8, 3))
+def test_a_resumed_stream_goes_on_where_the_other_stopped(after):
+    settings = dict(is_mixed=lambda i: i % 2 == 0, num_groups=3)
+    first = shuffled(9)
+    fill_batches(first, count=after, **settings)
+    resumed = shuffled(9)
+    resumed.load_state(json.loads(json.dumps(first.state())))
+    assert resumed.epoch == first.epoch
+    assert fill_batches(resumed, count=6, **settings) == fill_batches(first, count=6, **settings)
+
+
+# Adaptive sampling
 
 
 @given(st.integers(2, 6), st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=6, max_size=30))
@@ -41,22 +120,6 @@ def test_advantages_are_by_all_rollouts_of_a_prompt():
     assert statistics.advantages(rewards, "batch", std_eps=0.0)[0].item() == pytest.approx(0.25 / 0.57735, rel=1e-4)
 
 
-class Rounds(Recording):
-    """Keeps the prompts and the rewards of every round."""
-
-    def __init__(self, *args, **kwargs):
-        self.rounds = []
-        super().__init__(*args, **kwargs)
-        generate_round = self._sampling._generate_round
-
-        def generate(rows):
-            found = generate_round(rows)
-            self.rounds.append(([row["prompt"] for row in rows], found.rewards_NF[:, 0].tolist()))
-            return found
-
-        self._sampling._generate_round = generate
-
-
 def by_luck(prompts, completions, **kwargs):
     """By prompt, always right, never, or by the completion: one in four or three in four."""
     shares = [1.0, 0.0, 0.25, 0.75]
@@ -64,11 +127,19 @@ def by_luck(prompts, completions, **kwargs):
     return [float(draw < shares[crc(p) % 4]) for p, draw in zip(prompts, draws, strict=True)]
 
 
-def test_a_prompt_is_sampled_until_half_of_a_group_can_be_right_and_half_wrong(policy, tmp_path):
+def test_a_prompt_is_sampled_until_half_of_a_group_can_be_right_and_half_wrong(policy, tmp_path, monkeypatch):
     """Against the rule written down as a loop over what came out."""
+    made, generate_round = [], Rounds.generate
+
+    def generate(self, prompts):
+        found = generate_round(self, prompts)
+        made.append(([row["prompt"] for row in found.rows], found.rewards_NF[:, 0].tolist()))
+        return found
+
+    monkeypatch.setattr(Rounds, "generate", generate)
     settings = dict(max_steps=6, adaptive_sampling_rounds=3, scale_rewards="none", advantage_estimator="grpo")
-    trainer = trained(policy, tmp_path, cls=Rounds, reward=by_luck, num_problems=12, **settings)
-    rounds, num_generated, num_more = iter(trainer.rounds), 0, 0
+    trainer = trained(policy, tmp_path, reward=by_luck, num_problems=12, **settings)
+    rounds, num_generated, num_more = iter(made), 0, 0
     for batch in trainer.batches:
         texts = trainer.processing_class.batch_decode(batch["prompt_ids"], skip_special_tokens=True)[::4]
         pools = {text: [] for text in texts}
@@ -87,10 +158,8 @@ def test_a_prompt_is_sampled_until_half_of_a_group_can_be_right_and_half_wrong(p
         for pool in pools.values():
             mean = sum(pool) / len(pool)
             expected.append(sorted(pool[place] - mean for place in choose_rollouts(pool, 4)))
-        found = batch["advantages"].amax(dim=1) + batch["advantages"].amin(
-            dim=1
-        )  # one of them is 0 at padding, or both
-        found = torch.where(batch["completion_mask"].all(dim=1), found / 2, found).view(3, 4)
+        advantages, counts = batch["advantages"], batch["completion_mask"]
+        found = ((advantages * counts).sum(dim=1) / counts.sum(dim=1)).view(3, 4)
         assert [sorted(own) for own in found.tolist()] == [pytest.approx(own, abs=1e-6) for own in expected]
     assert next(rounds, None) is None and num_more > 3
     log = trainer.state.log_history[-2]
@@ -100,7 +169,7 @@ def test_a_prompt_is_sampled_until_half_of_a_group_can_be_right_and_half_wrong(p
 
 def test_miner_sees_whole_groups_of_prompts_that_stayed_all_right(policy, tmp_path):
     settings = dict(max_steps=4, adaptive_sampling_rounds=2, log_token_credit=1)
-    trainer = trained(policy, tmp_path, cls=Rounds, reward=by_luck, num_problems=12, **settings)
+    trainer = trained(policy, tmp_path, cls=Recording, reward=by_luck, num_problems=12, **settings)
     logs = [log for log in trainer.state.log_history if "groups/ph" in log]
     assert any(log["groups/ph"] > 0 and log["miner/tau_pos"] > 0 for log in logs if "miner/tau_pos" in log)
     # The ledger has each sampling of a prompt; what follows the first three is marked as further samples.
