@@ -151,11 +151,9 @@ def test_a_training_that_fails_ends_the_server_and_shows_its_last_lines(launched
     assert reported[-1] == "99"
 
 
-@pytest.mark.parametrize("victim", ["training", "guard"])
-def test_a_training_that_is_killed_is_said_to_be(launched, victim):
+def test_a_training_that_is_killed_is_said_to_be(launched):
     run = launched(server=False)
-    training = psutil.Process(run.pids("training.pids")[0])
-    (training if victim == "training" else training.parent()).kill()
+    psutil.Process(run.pids("training.pids")[0]).kill()
     code, _, err = run.end()
     assert code == 128 + 9 and "the training ended by SIGKILL, which the system sends when memory runs out." in err
     assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
@@ -221,36 +219,6 @@ def test_launch_that_is_killed_leaves_nothing(launched):
     assert len(pids) == 3
     run.process.kill()
     until(lambda: gone(pids))
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """A guard of this test's own: nobody above it collects what it leaves."""
-    started = []
-
-    def start(training):
-        command = [sys.executable, "-c", TRAINING, str(tmp_path / "pids"), training]
-        guard = [sys.executable, "-m", "trl_miner.launching.guard", str(os.getpid()), "0.5"]
-        started.append(subprocess.Popen([*guard, *command]))
-        until((tmp_path / "pids").is_file)
-        return started[0], [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-
-    yield start
-    started[0].kill()
-    started[0].wait()
-
-
-def test_the_guard_ends_as_the_command_does_and_leaves_no_child(guarded):
-    guard, pids = guarded("sys.exit(7)")
-    assert guard.wait(60) == 7
-    assert gone(pids)
-
-
-def test_the_command_does_not_outlive_its_guard(guarded):
-    guard, pids = guarded("time.sleep(300)")
-    guard.kill()
-    until(lambda: gone(pids[:1]))
-    psutil.Process(pids[1]).kill()  # launch collects it: test_a_training_that_is_killed_is_said_to_be
 
 
 @pytest.fixture
