@@ -4,6 +4,7 @@ It is no list of rules: the training's own configuration, reward functions, data
 """
 
 import tempfile
+import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -11,51 +12,42 @@ from pathlib import Path
 from typing import Any
 
 from ..data.base_model import find_model
-from ..data.own import GRADERS, check_first_golds
 from ..data.reasoning_gym import is_task
 from ..data.worlds import WORLDS
-from ..recipe import load_reward_funcs, reward_names
-from ..reward_functions import required_columns
+from ..recipe import load_reward_funcs
 from .context import Context, Finding, failed, listening, not_checked, ok, parse, said, warning
-from .memory import DENSE, find_config, is_local
+from .memory import find_config
 
 ROWS = 200  # of the data set are looked at
 _TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-_TINY |= {"num_key_value_heads": 2, "head_dim": 4}
+_TINY |= {"num_key_value_heads": 2, "head_dim": 4, "layer_types": None, "max_window_layers": 1}
 
 
 def check_trainer(context: Context) -> Iterator[Finding]:
     """Load the data and build the trainer as the training does, with a small model of the same kind."""
-    if context.shape.model_type not in DENSE:
-        yield not_checked(f"it is built with a small {', '.join(sorted(DENSE))}: got a {context.shape.model_type}.")
-        return
     (args, config, model_args, mixture), _ = parse(context.settings, context.processes)
+    data = yield from _load_data(context, args, config, mixture, model_args)
+    if data is None:
+        return
     with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder, "model")
         try:
-            has_tokenizer = _write_stand_in(context, Path(folder, "model"))
+            _write_stand_in(context, model)
         except Exception as error:  # a tokenizer may be damaged in any way
             yield failed(f"the tokenizer must be readable: got {said(error)}. Download the model again.")
             return
-        model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
-        if not has_tokenizer and (args.tools or args.environment_factory):
-            yield not_checked("tools, without the model's tokenizer, whose chat template must show them.")
-            return
+        model_args.model_name_or_path, model_args.model_revision = str(model), "main"
         _take_out_of_the_way(config, model_args, Path(folder, "run"))
-        functions = load_reward_funcs(args, config)
-        data = yield from _load_data(context, args, config, mixture, model_args)
         try:
-            trainer = _build(args, config, model_args, functions, data or _made_up_data(args, config, functions))
+            trainer = _build(args, config, model_args, load_reward_funcs(args, config), data)
         except Exception as error:  # of TRL, transformers, PEFT
             is_unknown = isinstance(error, ImportError) and not context.machine.is_here
             yield (not_checked if is_unknown else failed)(said(error))
             return
         yield ok("the settings fit together: it can be built.")
         yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
-        if data:
-            rows = list(islice(data[args.dataset_train_split], ROWS))
-            if has_tokenizer:
-                yield _check_prompts(context, rows, model_args.model_name_or_path)
-            yield from _check_golds(args, rows)
+        yield _check_prompts(context, list(islice(data[args.dataset_train_split], ROWS)), model)
+        yield from _check_golds(args, data)
 
 
 def _load_data(
@@ -93,16 +85,6 @@ def _first_rows(data: Any, args: Any, number: int) -> dict[str, Any]:
     return {split: Dataset.from_list(list(islice(data[split], number))) for split in splits}
 
 
-def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
-    """Return rows with the columns that the reward functions need, in the place of data that are not here."""
-    from datasets import Dataset
-
-    columns = {"prompt", *(column for function in functions for column in required_columns(function))}
-    rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * int(config.generation_batch_size)))
-    data = rows.to_iterable_dataset() if args.dataset_streaming else rows
-    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
-
-
 def _build(args: Any, config: Any, model_args: Any, functions: list[Any], data: Any) -> Any:
     """Return the trainer, once it has an optimizer."""
     from ..train import build
@@ -125,39 +107,19 @@ def _take_out_of_the_way(config: Any, model_args: Any, output: Path) -> None:
         config.optim = "adamw_torch"
 
 
-def _write_stand_in(context: Context, folder: Path) -> bool:
-    """Write a model of the recipe's kind, with its vocabulary and one small layer.
-
-    Return whether it has the recipe's tokenizer, rather than one in its place.
-    """
+def _write_stand_in(context: Context, folder: Path) -> None:
+    """Write a model of the recipe's kind, with its vocabulary, its tokenizer and one small layer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     settings = context.settings
+    name, code = find_model(str(settings.model_name_or_path)), bool(settings.trust_remote_code)
     config = find_config(settings)
-    tiny = type(config)(**{**config.to_dict(), **_TINY, "layer_types": None, "max_window_layers": 1})
-    AutoModelForCausalLM.from_config(tiny).save_pretrained(folder)
-    name = find_model(str(settings.model_name_or_path))
-    try:
-        code = bool(settings.trust_remote_code)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
-    except Exception:
-        if is_local(name):
-            raise
-        _any_tokenizer().save_pretrained(folder)  # the recipe's own is on the Hub, which is not asked
-        return False
+    AutoModelForCausalLM.from_config(type(config)(**{**config.to_dict(), **_TINY})).save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
     tokenizer.save_pretrained(folder)
-    return True
 
 
-def _any_tokenizer() -> Any:
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>"))
-    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
-
-
-def _check_prompts(context: Context, rows: list[dict[str, Any]], model: str) -> Finding:
+def _check_prompts(context: Context, rows: list[dict[str, Any]], model: Path) -> Finding:
     """Check the first prompts: messages against the chat template, and the longest against the server's limit."""
     from transformers import AutoTokenizer
 
@@ -181,13 +143,16 @@ def _check_prompts(context: Context, rows: list[dict[str, Any]], model: str) -> 
     )
 
 
-def _check_golds(args: Any, rows: list[dict[str, Any]]) -> Iterator[Finding]:
+def _check_golds(args: Any, data: Any) -> Iterator[Finding]:
     """Check that the reward functions with a known form of answer accept the first golds as answers."""
-    names = reward_names(args)
-    for name in [name for name in names if name in GRADERS]:
+    from ..training_data import check_golds
+
+    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as rejected:
         try:
-            rejected = check_first_golds(name, rows, names)
+            check_golds(args, data)
         except ValueError as error:
             yield failed(str(error), "verifier")
-        else:
-            yield warning(rejected, "verifier") if rejected else ok(f"{name} accepts the first golds.", "verifier")
+            return
+    yield from (warning(str(one.message), "verifier") for one in rejected)
+    if not rejected:
+        yield ok("the first golds are accepted as answers.", "verifier")
