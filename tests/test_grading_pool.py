@@ -127,8 +127,6 @@ def test_a_stopped_worker_is_replaced():
     pool.run([job("x")])
     os.kill(pool.pids()[0], signal.SIGSTOP)
     assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
-    os.kill(pool.pids()[0], signal.SIGSTOP)  # it reads nothing: a large job does not fit into the socket
-    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["died", 0.0]
     pool.close()
 
 
