@@ -196,7 +196,8 @@ def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
 def hub(hub_models, monkeypatch):
     """Models and problems as the Hub would give them."""
     rows = [{"prompt": "1 + 1", "solution": "2", "options": ["2", "3"]}] * 300
-    monkeypatch.setattr("trl_miner.training_data.load_data", lambda *_: {"train": Dataset.from_list(rows)})
+    data = dict.fromkeys(("train", "test"), Dataset.from_list(rows))
+    monkeypatch.setattr("trl_miner.training_data.load_data", lambda *_: data)
 
 
 @pytest.mark.parametrize(("model", "folder"), [*((model, "") for model in PAPER), ("Qwen3-14B-Base", "lora")])
@@ -216,7 +217,7 @@ def passes(path, where):
     findings, context = examination.examine(path, [], described_machine(where))
     assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
-    assert about["memory"] == about["vLLM memory"] == about["batch"] == about["trainer"] == "ok"
+    assert about["memory"] == about["vLLM memory"] == about["trainer"] == "ok"
     return context.plan
 
 

@@ -16,7 +16,6 @@ from . import memory
 from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB
 
-TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
 LESS = (
     "See in the table below what needs most. Lower max_tokens_per_micro_batch, per_device_train_batch_size or "
     "vllm_gpu_memory_utilization; set gradient_checkpointing or vllm_enable_sleep_mode; or train with "
@@ -75,17 +74,6 @@ def check_gpus(context: Context) -> Finding:
     )
 
 
-def check_batch(context: Context) -> Finding:
-    """Say how many rollouts make up a batch, and how far off-policy the training is."""
-    config = context.parsed[0][1]
-    generation, steps = config.generation_batch_size, config.optimizer_steps_per_generation
-    return ok(
-        f"{generation} rollouts ({generation // config.num_generations} prompts x {config.num_generations}) for each "
-        f"generation, {steps:g} optimizer step(s) on them: {'off' if steps > 1 else 'on'}-policy; micro-batches of "
-        f"{config.per_device_train_batch_size} on {context.processes} process(es)."
-    )
-
-
 def check_training_memory(context: Context) -> Finding:
     """Check that a training process fits into the memory of its GPU."""
     need = sum(memory.estimate_training(context.shape, context.run).values())
@@ -97,8 +85,6 @@ def check_training_memory(context: Context) -> Finding:
     text = f"{need / GIB:.1f} of {have / GIB:.1f} GiB {where}"
     if need > have:
         return failed(f"the training must fit: got {text}. {LESS}")
-    if need > TIGHT * have:
-        return warning(f"{text}: tight for an estimate. {LESS}")
     return ok(f"{text}; activations are a bound.")
 
 

@@ -49,7 +49,7 @@ def _run_checks(context: Context) -> Iterator[Finding]:
     yield from findings
     if _failed(findings):
         return
-    findings = _run(context, {"GPUs": checks.check_gpus, "batch": checks.check_batch} | START)
+    findings = _run(context, {"GPUs": checks.check_gpus} | START)
     yield from findings
     if any(finding.about == "model" and finding.status == OK for finding in findings):
         yield from _run(context, MEMORY)
