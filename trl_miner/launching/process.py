@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from ..redaction import HIDDEN, learn, redact
-from .signals import how_it_ended
+from .guard import how_it_ended
 
 GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from ..errors import INTERRUPTED
 from ..progress import duration, is_quiet
+from .guard import collect_signals, shell_code
 from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
 from .server import ANSWER_SECONDS, GONE_SECONDS, ask, check_port
-from .signals import collect_signals, shell_code
 
 SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
 
