@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from datasets import Dataset
 
 from trl_miner.config import accumulation_steps
 from trl_miner.doctor import checks, examination
@@ -192,16 +191,8 @@ def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
     assert 2048 // processes % config.num_generations == 0  # no group is split over processes
 
 
-@pytest.fixture
-def hub(hub_models, monkeypatch):
-    """Models and problems as the Hub would give them."""
-    rows = [{"prompt": "1 + 1", "solution": "2", "options": ["2", "3"]}] * 300
-    data = dict.fromkeys(("train", "test"), Dataset.from_list(rows))
-    monkeypatch.setattr("trl_miner.training_data.load_data", lambda *_: data)
-
-
 @pytest.mark.parametrize(("model", "folder"), [*((model, "") for model in PAPER), ("Qwen3-14B-Base", "lora")])
-def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, hub, monkeypatch):
+def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, hub_models, monkeypatch):
     """One of each folder: the others differ in the method alone, and their batches are looked at above."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = RECIPES / model / folder / "miner.yaml"
@@ -222,7 +213,7 @@ def passes(path, where):
 
 
 @pytest.mark.parametrize("path", sorted(ONE_GPU.glob("*.yaml")), ids=lambda path: path.stem)
-def test_doctor_passes_the_recipes_for_one_gpu(path, hub, monkeypatch):
+def test_doctor_passes_the_recipes_for_one_gpu(path, hub_models, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     title, where = path.read_text().splitlines()[:2]
     gb = re.match(r"# 1 x (\d+) GB: vLLM and training share it", where)[1]
@@ -236,7 +227,7 @@ def test_doctor_passes_the_recipes_for_one_gpu(path, hub, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["qwen3_4b", "qwen3_4b_lora", "qwen3_4b_colocated"])
-def test_doctor_passes_the_recipes_for_one_node_of_eight(name, hub, monkeypatch):
+def test_doctor_passes_the_recipes_for_one_node_of_eight(name, hub_models, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     plan = passes(RECIPES / "asynchronous" / f"{name}.yaml", "8x80GB")
     if name == "qwen3_4b_colocated":

@@ -1,7 +1,6 @@
 """Checks of what a recipe needs: settings, packages, GPUs, memory, model, folder, disk and reward functions."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,10 +101,8 @@ def check_server_memory(context: Context) -> Iterator[Finding]:
     advice = f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
     if sequences < 1:
         yield failed(f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length.")
-    elif context.shape.heads % parallel:
-        yield failed(
-            f"vllm_tensor_parallel_size must divide the model's {context.shape.heads} attention heads: got {parallel}."
-        )
+    elif (heads := context.shape.config.num_attention_heads) % parallel:
+        yield failed(f"vllm_tensor_parallel_size must divide the model's {heads} attention heads: got {parallel}.")
     else:
         few = f": few, so generation is slow. {advice}" if sequences < FEW_SEQUENCES else ""
         yield (warning if few else ok)(f"{text}{few}.")
@@ -134,7 +131,7 @@ def check_model(context: Context) -> Finding:
         is_elsewhere = memory.is_local(name) and not context.machine.is_here
         return not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
     trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
-    return ok(f"{name} is a {shape.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
+    return ok(f"{name} is a {shape.config.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
 
 
 def check_output(context: Context) -> Finding:
@@ -142,7 +139,7 @@ def check_output(context: Context) -> Finding:
     settings, folder = context.settings, context.settings.output_dir
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
-    parent = _existing(context)
+    parent = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
@@ -153,25 +150,6 @@ def check_output(context: Context) -> Finding:
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
-
-
-def _existing(context: Context) -> Path:
-    """Return `output_dir`, or the folder above it that is there."""
-    folder = Path(context.settings.output_dir).absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def check_disk(context: Context) -> Finding:
-    """Check the space for the checkpoints that are kept, and one more while it is written."""
-    settings, size = context.settings, memory.checkpoint_bytes(context.shape, context.run)
-    number = (settings.save_total_limit or 1) + 1
-    text = f"{number * size / GIB:.1f} GiB for {number} checkpoints"
-    if not context.machine.is_here:
-        return not_checked(f"{text}; the free space is not known.")
-    free = shutil.disk_usage(_existing(context)).free
-    if number * size > free:
-        return failed(f"{text} must be free: got {free / GIB:.1f}. Lower save_total_limit, or change output_dir.")
-    return ok(f"{text}; {free / GIB:.1f} GiB free.")
 
 
 def check_rewards(context: Context) -> Iterator[Finding]:

@@ -27,7 +27,6 @@ START: dict[str, Check] = {
 MEMORY: dict[str, Check] = {
     "memory": checks.check_training_memory,
     "vLLM memory": checks.check_server_memory,
-    "disk": checks.check_disk,
 }
 
 

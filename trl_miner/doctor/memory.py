@@ -33,18 +33,16 @@ DENSE = {"qwen3", "qwen2", "llama", "mistral"}
 class Shape:
     """The sizes of a decoder."""
 
-    model_type: str
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
+    config: Any  # of transformers, for the text
     parameters: int  # all of the base model
     adapter: int  # those of a LoRA adapter; 0 without one
     head: int  # those of the output projection
     linear: int  # those of linear layers other than the head, which quantization makes smaller
+
+    @property
+    def head_dim(self) -> int:
+        """The size of an attention head."""
+        return getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
 
     @property
     def trainable(self) -> int:
@@ -93,16 +91,8 @@ def measure(config: Any, settings: argparse.Namespace) -> Shape:
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=bool(settings.trust_remote_code))
     head = model.get_output_embeddings().weight
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
-    heads = text.num_attention_heads
     return Shape(
-        model_type=text.model_type,
-        hidden=text.hidden_size,
-        layers=text.num_hidden_layers,
-        intermediate=text.intermediate_size,
-        heads=heads,
-        kv_heads=text.num_key_value_heads,
-        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
-        vocabulary=text.vocab_size,
+        config=text,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         head=head.numel(),
         linear=sum(layer.weight.numel() for layer in layers if layer.weight is not head),
@@ -207,23 +197,24 @@ def activation_bytes(shape: Shape, run: Run) -> int:
     With checkpointing one layer at a time has them, and the others their input. The head holds tiles of logits, hidden
     states, and its gradient summed in float32.
     """
-    tokens, width = run.rows * run.tokens, shape.heads * shape.head_dim
+    tokens, hidden, intermediate = run.rows * run.tokens, shape.config.hidden_size, shape.config.intermediate_size
+    layers, width = shape.config.num_hidden_layers, shape.config.num_attention_heads * shape.head_dim
     number = 2 if run.is_mixed or run.weight_bytes == 2 else 4  # bytes of an activation
-    per_token = 36 * shape.hidden + 44 * width + 7 * number * shape.intermediate
+    per_token = 36 * hidden + 44 * width + 7 * number * intermediate
     if shape.adapter:  # LoRA's own copy of each input
-        per_token += 4 * (5 * shape.hidden + width + shape.intermediate)
+        per_token += 4 * (5 * hidden + width + intermediate)
     masks = 2 * number * run.rows * run.tokens**2  # of the attention: a number for every pair of tokens
     layer = tokens * per_token + masks
     # autocast's copies in 16 bits of float32 weights, which checkpointing frees layer by layer
     copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
     is_half = run.is_zero or run.weight_bytes == 2  # the residual stream, which autocast leaves in float32
-    inputs = (2 if is_half else 4) * tokens * shape.hidden * shape.layers
+    inputs = (2 if is_half else 4) * tokens * hidden * layers
     rows = min(tokens, TILE_TOKENS)
     head = number * rows * TILE_VOCABULARY  # a whole tile, however small the vocabulary
-    head += 16 * tokens * shape.hidden + (0 if shape.adapter else 6 * shape.head)
+    head += 16 * tokens * hidden + (0 if shape.adapter else 6 * shape.head)
     if not run.is_gpu:
-        head += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
-    return copies + inputs + (max(layer, head) if run.is_checkpointed else shape.layers * layer + head)
+        head += 4 * TILES_WITHOUT_TRITON * rows * min(shape.config.vocab_size, TILE_VOCABULARY)
+    return copies + inputs + (max(layer, head) if run.is_checkpointed else layers * layer + head)
 
 
 def estimate_server(
@@ -234,13 +225,6 @@ def estimate_server(
     weights = 2 * shape.parameters // tensor_parallel
     cache = max(int(gpu * utilization) - weights - SERVER_BYTES, 0)
     # a key and a value of each layer, in 16 bits
-    per_token = 4 * shape.layers * max(shape.kv_heads / tensor_parallel, 1) * shape.head_dim
+    heads = max(shape.config.num_key_value_heads / tensor_parallel, 1)
+    per_token = 4 * shape.config.num_hidden_layers * heads * shape.head_dim
     return weights, cache, cache / (per_token * length)
-
-
-def checkpoint_bytes(shape: Shape, run: Run) -> int:
-    """Return the size of a checkpoint: weights, and the optimizer's states with its float32 weights, if any."""
-    weights = shape.adapter or shape.parameters
-    if run.is_zero:
-        return 2 * weights + (2 * shape.parameters if shape.adapter else 0) + (4 + ADAM) * shape.trainable
-    return 4 * weights + ADAM * shape.trainable

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..data.base_model import find_model
 from ..recipe import load_reward_funcs
+from ..reward_functions import required_columns
 from .context import Context, Finding, failed, listening, not_checked, ok, parse, said, warning
 from .memory import find_config
 
-_TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+_TINY: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 _TINY |= {"num_key_value_heads": 2, "head_dim": 4, "layer_types": None, "max_window_layers": 1}
 
 
@@ -27,22 +28,37 @@ def check_trainer(context: Context) -> Iterator[Finding]:
     try:
         with listening():
             data = load_data(args, mixture, model_args)
+        found = ok("the training set can be read.", "data")
     except Exception as error:  # of whatever reads it
-        yield (failed if is_here else not_checked)(said(error), "data")
+        data, found = None, (failed if is_here else not_checked)(said(error), "data")
+    yield found
+    if data is None and is_here:
         return
-    yield ok("the training set can be read.", "data")
     with tempfile.TemporaryDirectory() as folder:
         try:
             _write_stand_in(context, Path(folder, "model"))
             model_args.model_name_or_path, model_args.model_revision = str(Path(folder, "model")), "main"
             _take_out_of_the_way(config, model_args, Path(folder, "run"))
-            trainer = _build(args, config, model_args, load_reward_funcs(args, config), data)
+            functions = load_reward_funcs(args, config)
+            rows = data or _made_up_data(args, config, functions)
+            trainer = _build(args, config, model_args, functions, rows)
         except Exception as error:  # of TRL, transformers, PEFT
             yield (failed if is_here or not isinstance(error, ImportError) else not_checked)(said(error))
             return
         yield ok("the settings fit together: it can be built.")
         yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
-        yield from _check_golds(args, data)
+        if data:
+            yield from _check_golds(args, data)
+
+
+def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
+    """Return rows with the columns that the reward functions need, in the place of data that are not here."""
+    from datasets import Dataset
+
+    columns = {"prompt", *(column for function in functions for column in required_columns(function))}
+    rows = Dataset.from_dict(dict.fromkeys(columns, ["?"] * 2 * int(config.generation_batch_size)))
+    data = rows.to_iterable_dataset() if args.dataset_streaming else rows
+    return dict.fromkeys((args.dataset_train_split, args.dataset_test_split), data)
 
 
 def _build(args: Any, config: Any, model_args: Any, functions: list[Any], data: Any) -> Any:

@@ -38,10 +38,6 @@ class Pool:
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be at least 1: got {workers}. Leave it out to use all available CPUs.")
-        if not seconds > 0:
-            raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
         self.workers = [Worker(seconds) for _ in range(workers or default_workers())]
         self._idle: LifoQueue[Worker] = LifoQueue()  # the last one first: it has started
         for worker in self.workers:
