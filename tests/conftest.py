@@ -42,6 +42,25 @@ def policy(tmp_path_factory):
 
 
 @pytest.fixture
+def hub_models(tmp_path, policy, monkeypatch):
+    """Gives doctor the sizes of the recipes' models, with the tokenizer of `policy`, as the Hub would."""
+    from harness import hub_config
+
+    from trl_miner.data.base_model import find_model
+
+    def find(name):
+        config, folder = hub_config(name), tmp_path / "hub" / name
+        if config is None:
+            return find_model(name)
+        shutil.copytree(policy, folder, dirs_exist_ok=True)
+        config.save_pretrained(folder)
+        return str(folder)
+
+    for module in ("memory", "rehearsal"):
+        monkeypatch.setattr(f"trl_miner.doctor.{module}.find_model", find)
+
+
+@pytest.fixture
 def unchecked_sampler(monkeypatch):
     """Lets a `rollout_func` return log-probs that a test can reckon with, and that no policy has."""
     monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)

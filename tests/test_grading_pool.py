@@ -127,8 +127,6 @@ def test_a_stopped_worker_is_replaced():
     pool.run([job("x")])
     os.kill(pool.pids()[0], signal.SIGSTOP)
     assert scores(pool.run([job("17.0"), job("18.0")])) == ["limit", 0.0]
-    os.kill(pool.pids()[0], signal.SIGSTOP)  # it reads nothing: a large job does not fit into the socket
-    assert scores(pool.run([job("7" * 2**20), job("18.0")])) == ["died", 0.0]
     pool.close()
 
 
@@ -312,12 +310,6 @@ def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="must start within 120 seconds: this one ended with status 1"):
         Pool(workers=1).run([job("x")])
-
-
-@pytest.mark.parametrize("settings", [{"workers": 0}, {"seconds": 0}])
-def test_a_pool_without_workers_or_time_is_refused(settings):
-    with pytest.raises(ValueError, match="got 0"):
-        Pool(**settings)
 
 
 def test_the_ranks_of_one_machine_share_its_cpus(monkeypatch):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from harness import in_a_fork
+from harness import hub_config, in_a_fork
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from trl_miner.doctor import memory
@@ -78,18 +78,15 @@ def test_the_estimate_is_never_below_what_the_tensors_hold(tmp_path):
         tokens, checkpointed, is_lora = case[7:]
         shape = memory.measure(configuration(case), settings(is_lora))
         run = memory.Run(tokens=tokens, is_checkpointed=checkpointed)
-        assert counted[name] <= memory.estimate_training(shape, run).total / 2**20 <= 1.6 * counted[name], name
+        assert counted[name] <= together(shape, run) / 2**20 <= 1.6 * counted[name], name
+
+
+def together(shape, run):
+    return sum(memory.estimate_training(shape, run).values())
 
 
 def known_shape(name):
-    fields = dict(memory.KNOWN[name])
-    return memory.measure(AutoConfig.for_model(fields.pop("model_type"), **fields), settings(False))
-
-
-def test_the_table_of_known_models_has_their_sizes():
-    """As their model cards have them, in billions."""
-    sizes = [round(known_shape(name).parameters / 1e9, 2) for name in memory.KNOWN]
-    assert sizes == [0.60, 1.72, 4.02, 8.19, 14.77, 8.03, 8.03]
+    return memory.measure(hub_config(name), settings(False))
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -116,7 +113,7 @@ def test_zero_3_shares_everything_and_zero_2_all_but_weights_and_reference():
     # weights 2, gradients 2, float32 weights and two moments 12, reference 2 bytes each
     for stage, shares in (("zero3", (4, 4, 4, 4)), ("zero2", (1, 4, 4, 1)), ("zero1", (1, 1, 4, 1))):
         run = memory.Run(sharding=stage, processes=4, has_reference=True, is_mixed=True, is_gpu=True)
-        found = list(memory.estimate_training(shape, run).held.values())[:4]
+        found = list(memory.estimate_training(shape, run).values())[:4]
         assert found == [
             bytes_each * billions // share for bytes_each, share in zip((2, 2, 12, 2), shares, strict=True)
         ]
@@ -124,14 +121,23 @@ def test_zero_3_shares_everything_and_zero_2_all_but_weights_and_reference():
 
 def test_an_offloaded_optimizer_is_not_on_the_gpu():
     run = memory.Run(sharding="zero3", processes=4, offloads_optimizer=True)
-    assert "optimizer" not in memory.estimate_training(known_shape("Qwen/Qwen3-14B-Base"), run).held
+    assert "optimizer" not in memory.estimate_training(known_shape("Qwen/Qwen3-14B-Base"), run)
 
 
 def test_ddp_holds_weights_gradients_adam_and_buckets_in_float32():
     shape = known_shape("Qwen/Qwen3-4B-Base")
-    held = memory.estimate_training(shape, memory.Run(sharding="ddp", processes=2)).held
+    held = memory.estimate_training(shape, memory.Run(sharding="ddp", processes=2))
     sizes = [held[name] for name in ("weights", "gradients", "optimizer", "buckets and gathered weights")]
     assert sizes == [4 * shape.parameters, 4 * shape.parameters, 8 * shape.parameters, 4 * shape.parameters]
+
+
+def test_a_sleeping_vllm_is_counted_while_it_generates_or_while_the_training_computes():
+    """Awake 40 GiB, with weights and optimizer, 12 bytes a parameter; asleep 1 GiB, with gradients and activations."""
+    shape = known_shape("Qwen/Qwen3-0.6B-Base")
+    run = memory.Run(is_gpu=True, colocated=40 * GIB, is_sleeping=True)
+    assert together(shape, run) == 12 * shape.parameters + 42 * GIB  # CUDA has 2
+    run = memory.Run(is_gpu=True, colocated=GIB, is_sleeping=True)
+    assert together(shape, run) > 16 * shape.parameters + 3 * GIB
 
 
 def test_a_server_s_cache_is_what_its_weights_leave():

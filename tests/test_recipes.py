@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from trl_miner.config import accumulation_steps
-from trl_miner.doctor import checks, examination, memory
+from trl_miner.doctor import checks, examination
 from trl_miner.doctor.context import FAILED, Context, described_machine
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import load_reward_funcs, make_parser
@@ -192,7 +192,7 @@ def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
 
 
 @pytest.mark.parametrize(("model", "folder"), [*((model, "") for model in PAPER), ("Qwen3-14B-Base", "lora")])
-def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, monkeypatch):
+def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, hub_models, monkeypatch):
     """One of each folder: the others differ in the method alone, and their batches are looked at above."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = RECIPES / model / folder / "miner.yaml"
@@ -208,19 +208,12 @@ def passes(path, where):
     findings, context = examination.examine(path, [], described_machine(where))
     assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
     about = {finding.about: finding.status for finding in findings}
-    assert about["memory"] == about["vLLM memory"] == about["batch"] == about["trainer"] == "ok"
+    assert about["memory"] == about["vLLM memory"] == about["trainer"] == "ok"
     return context.plan
 
 
-def on_one_gpu(path, gb, *overrides):
-    """What doctor says of the memory, and the estimates of the training and of vLLM."""
-    context = Context(make_plan(path, overrides, num_gpus=1), described_machine(f"1x{gb}GB"))
-    finding = checks.check_training_memory(context)
-    return finding, memory.estimate_training(context.shape, context.run), context.server_estimate()
-
-
 @pytest.mark.parametrize("path", sorted(ONE_GPU.glob("*.yaml")), ids=lambda path: path.stem)
-def test_doctor_passes_the_recipes_for_one_gpu(path, monkeypatch):
+def test_doctor_passes_the_recipes_for_one_gpu(path, hub_models, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     title, where = path.read_text().splitlines()[:2]
     gb = re.match(r"# 1 x (\d+) GB: vLLM and training share it", where)[1]
@@ -228,13 +221,13 @@ def test_doctor_passes_the_recipes_for_one_gpu(path, monkeypatch):
     plan = make_plan(path, num_gpus=1)
     assert (plan.train_gpus, plan.server, plan.settings.output_dir) == ((0,), None, f"runs/one-gpu/{path.stem}")
     if path.stem == "reasoning_gym":  # whose scorers take 16 seconds to start; tests/test_reasoning_gym.py has them
-        assert on_one_gpu(path, gb)[0].status == "ok"
+        assert checks.check_training_memory(Context(plan, described_machine(f"1x{gb}GB"))).status == "ok"
     else:
         passes(path, f"1x{gb}GB")
 
 
 @pytest.mark.parametrize("name", ["qwen3_4b", "qwen3_4b_lora", "qwen3_4b_colocated"])
-def test_doctor_passes_the_recipes_for_one_node_of_eight(name, monkeypatch):
+def test_doctor_passes_the_recipes_for_one_node_of_eight(name, hub_models, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     plan = passes(RECIPES / "asynchronous" / f"{name}.yaml", "8x80GB")
     if name == "qwen3_4b_colocated":

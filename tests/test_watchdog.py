@@ -95,9 +95,7 @@ def test_a_server_that_is_gone_ends_the_process(monkeypatch):
     with answering(lambda *_: (200 if time.monotonic() < end else 503, "")) as url:
         code, said = watched(get_on, heartbeat.GENERATION, url, seconds=None)
     assert code == EXIT_CODE
-    assert (
-        f"The vLLM server at {url} does not answer: process 0 is in phase 'generation', after step 6, without" in said
-    )
+    assert f"The vLLM server at {url} does not answer: process 0 is in phase 'generation', after step 6." in said
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 3), (307, 0), (503, 0)])

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .launching.guard import collect_signals, how_it_ended
 from .launching.local import STARTER, parse_launch
 from .launching.process import GuardedProcess
-from .launching.signals import collect_signals, how_it_ended
 from .progress import duration, finish
 from .recipe_files import find_recipe
 from .redaction import learn, redact

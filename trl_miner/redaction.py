@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "***"
@@ -68,17 +68,6 @@ def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
     if _hide(text, "", found) == text:
         return None
     return f"a secret under {found[0][0]}" if found else "a secret"
-
-
-def split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words of a command line without the options that hold a secret, and these options."""
-    public: list[str] = []
-    private: list[str] = []
-    starts = [0, *(place for place, word in enumerate(words) if place and word.startswith("--")), len(words)]
-    for start, end in zip(starts, starts[1:], strict=False):
-        option = list(words[start:end])
-        (public if redact(option) == option else private).extend(option)
-    return public, private
 
 
 def hide_in_tracebacks() -> None:

@@ -40,12 +40,11 @@ from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
-from .launching.process import take_options
 from .launching.watchdog import TrainingWatchdog
 from .progress import finish, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
 from .recipe_files import with_recipe_file
-from .redaction import hide_in_tracebacks, learn
+from .redaction import hide_in_tracebacks, learn, redact
 from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
 from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, why_full
@@ -65,10 +64,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train the recipe of a command line (default: the process's own)."""
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    learn(arguments)
     if argv is None:
         hide_in_tracebacks()
-    arguments = [*sys.argv[1:], *take_options()] if argv is None else list(argv)
-    learn(arguments)
+        sys.argv[1:] = redact(arguments)  # which trackers record
     output = ""
     try:
         arguments = with_recipe_file(arguments)

@@ -28,7 +28,7 @@ from transformers import TrainerCallback, trainer
 from trl_miner import compare
 from trl_miner.data.worlds import WORLDS
 from trl_miner.launching import local
-from trl_miner.launching.signals import end_as
+from trl_miner.launching.guard import end_as
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import NAME, read_runs
 

@@ -1,7 +1,6 @@
 """Checks of what a recipe needs: settings, packages, GPUs, memory, model, folder, disk and reward functions."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,11 +15,10 @@ from . import memory
 from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB
 
-TIGHT = 0.92  # warn above this share of the memory: the sum was never measured on a GPU
 LESS = (
-    "See in the table below when it needs most. Lower max_tokens_per_micro_batch or per_device_train_batch_size, "
-    "vllm_gpu_memory_utilization, or score_batch_size; set gradient_checkpointing or vllm_enable_sleep_mode; or train "
-    "with recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
+    "See in the table below what needs most. Lower max_tokens_per_micro_batch, per_device_train_batch_size or "
+    "vllm_gpu_memory_utilization; set gradient_checkpointing or vllm_enable_sleep_mode; or train with "
+    "recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
 )
 FEW_SEQUENCES = 8  # a server that holds fewer is slow with long completions
 
@@ -75,26 +73,10 @@ def check_gpus(context: Context) -> Finding:
     )
 
 
-def check_batch(context: Context) -> Finding:
-    """Say how many rollouts make up a batch, and how far off-policy the training is."""
-    config = context.parsed[0][1]
-    generation, steps = config.generation_batch_size, config.optimizer_steps_per_generation
-    return ok(
-        f"{generation} rollouts ({generation // config.num_generations} prompts x {config.num_generations}) for each "
-        f"generation, {steps:g} optimizer step(s) on them: {'off' if steps > 1 else 'on'}-policy; micro-batches of "
-        f"{config.per_device_train_batch_size} on {context.processes} process(es)."
-    )
-
-
 def check_training_memory(context: Context) -> Finding:
     """Check that a training process fits into the memory of its GPU."""
-    shape = context.shape
-    if shape.model_type not in memory.DENSE:
-        known = ", ".join(sorted(memory.DENSE))
-        return not_checked(f"the estimate covers {known}: got a {shape.model_type}.")
-    estimate = memory.estimate_training(shape, context.run)
-    gpus = context.free(context.plan.train_gpus)
-    need, have, where = estimate.total, min(gpus, default=None), "on each training GPU"
+    need = sum(memory.estimate_training(context.shape, context.run).values())
+    have, where = min(context.free(context.plan.train_gpus), default=None), "on each training GPU"
     if have is None:
         need, have, where = need * context.processes, context.machine.cpu_memory, "in all processes"
     if have is None:
@@ -102,19 +84,7 @@ def check_training_memory(context: Context) -> Finding:
     text = f"{need / GIB:.1f} of {have / GIB:.1f} GiB {where}"
     if need > have:
         return failed(f"the training must fit: got {text}. {LESS}")
-    if need > TIGHT * have:
-        return warning(f"{text}: tight for an estimate. {LESS}")
     return ok(f"{text}; activations are a bound.")
-
-
-def check_token_budget(context: Context) -> Iterator[Finding]:
-    """Check that `max_tokens_per_micro_batch` holds the longest rollout."""
-    budget, longest = context.settings.max_tokens_per_micro_batch, context.run.tokens
-    if budget is not None and budget < longest:
-        yield warning(
-            f"max_tokens_per_micro_batch should hold the longest rollout: got {budget}, but prompt and completion may "
-            f"have {longest} tokens, and a longer rollout needs memory beyond it. Set it to {longest}."
-        )
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
@@ -131,10 +101,8 @@ def check_server_memory(context: Context) -> Iterator[Finding]:
     advice = f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
     if sequences < 1:
         yield failed(f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length.")
-    elif context.shape.heads % parallel:
-        yield failed(
-            f"vllm_tensor_parallel_size must divide the model's {context.shape.heads} attention heads: got {parallel}."
-        )
+    elif (heads := context.shape.config.num_attention_heads) % parallel:
+        yield failed(f"vllm_tensor_parallel_size must divide the model's {heads} attention heads: got {parallel}.")
     else:
         few = f": few, so generation is slow. {advice}" if sequences < FEW_SEQUENCES else ""
         yield (warning if few else ok)(f"{text}{few}.")
@@ -157,13 +125,13 @@ def check_model(context: Context) -> Finding:
         return failed("model_name_or_path must be given: got none. Name a model's folder, or one on the Hub.")
     try:
         shape = context.shape
-    except (memory.UnknownModel, AttributeError) as error:  # models without attention lack its sizes
+    except OSError as error:
         return not_checked(str(error))
     except ValueError as error:
         is_elsewhere = memory.is_local(name) and not context.machine.is_here
         return not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
     trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
-    return ok(f"{name} is a {shape.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
+    return ok(f"{name} is a {shape.config.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
 
 
 def check_output(context: Context) -> Finding:
@@ -171,7 +139,7 @@ def check_output(context: Context) -> Finding:
     settings, folder = context.settings, context.settings.output_dir
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
-    parent = _existing(context)
+    parent = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
@@ -182,25 +150,6 @@ def check_output(context: Context) -> Finding:
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))
-
-
-def _existing(context: Context) -> Path:
-    """Return `output_dir`, or the folder above it that is there."""
-    folder = Path(context.settings.output_dir).absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def check_disk(context: Context) -> Finding:
-    """Check the space for the checkpoints that are kept, and one more while it is written."""
-    settings, size = context.settings, memory.checkpoint_bytes(context.shape, context.run)
-    number = (settings.save_total_limit or 1) + 1
-    text = f"{number * size / GIB:.1f} GiB for {number} checkpoints"
-    if not context.machine.is_here:
-        return not_checked(f"{text}; the free space is not known.")
-    free = shutil.disk_usage(_existing(context)).free
-    if number * size > free:
-        return failed(f"{text} must be free: got {free / GIB:.1f}. Lower save_total_limit, or change output_dir.")
-    return ok(f"{text}; {free / GIB:.1f} GiB free.")
 
 
 def check_rewards(context: Context) -> Iterator[Finding]:

@@ -100,16 +100,14 @@ class Context:
 
     @cached_property
     def shape(self) -> memory.Shape:
-        """The model's sizes. Raises `UnknownModel` if it is not here, ValueError if it cannot train like this."""
+        """The model's sizes. Raises OSError if they cannot be known here, ValueError if it cannot train like this."""
         return memory.measure(memory.find_config(self.settings), self.settings)
 
     @cached_property
     def run(self) -> memory.Run:
         """The settings that decide about memory."""
-        settings = self.settings
-        tokens = settings.max_completion_length + self.longest_prompt
-        budget = settings.max_tokens_per_micro_batch
-        is_gpu = bool(self.plan.train_gpus)
+        settings, is_gpu = self.settings, bool(self.plan.train_gpus)
+        tokens, budget = settings.max_completion_length + self.longest_prompt, settings.max_tokens_per_micro_batch
         share = settings.vllm_gpu_memory_utilization if self.is_colocated else 0
         return memory.Run(
             sharding=self.sharding,
@@ -126,7 +124,6 @@ class Context:
             offloads_optimizer=str(self._zero.get("offload_optimizer_device", "none")) != "none",
             colocated=int(min(self.free(self.plan.train_gpus), default=0) * share),
             is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
-            scored=settings.score_batch_size if settings.held_out else 0,
         )
 
     @property

@@ -26,9 +26,7 @@ START: dict[str, Check] = {
 # These need the model's sizes.
 MEMORY: dict[str, Check] = {
     "memory": checks.check_training_memory,
-    "token budget": checks.check_token_budget,
     "vLLM memory": checks.check_server_memory,
-    "disk": checks.check_disk,
 }
 
 
@@ -50,7 +48,7 @@ def _run_checks(context: Context) -> Iterator[Finding]:
     yield from findings
     if _failed(findings):
         return
-    findings = _run(context, {"GPUs": checks.check_gpus, "batch": checks.check_batch} | START)
+    findings = _run(context, {"GPUs": checks.check_gpus} | START)
     yield from findings
     if any(finding.about == "model" and finding.status == OK for finding in findings):
         yield from _run(context, MEMORY)
@@ -96,13 +94,10 @@ def table(findings: Sequence[Finding]) -> list[str]:
 
 def memory_table(context: Context) -> list[str]:
     """Return the estimate of the training by component, in GiB."""
-    if context.shape.model_type not in memory.DENSE:
-        return []
     run = context.run
-    estimate = memory.estimate_training(context.shape, run)
-    sizes = {**estimate.held, "together": estimate.training, **estimate.phases}
+    sizes = memory.estimate_training(context.shape, run)
     return [
         f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es), {run.rows} rollouts of "
         f"{run.tokens} tokens):",
-        *(f"  {name:<42} {size / GIB:>9.3f}" for name, size in sizes.items()),
+        *(f"  {name:<42} {size / GIB:>9.3f}" for name, size in (sizes | {"together": sum(sizes.values())}).items()),
     ]

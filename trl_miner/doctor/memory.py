@@ -1,8 +1,8 @@
 """What a model's training and a vLLM server need of memory, component by component.
 
 A model's parameters are counted on one without weights that is built from its configuration. States are exact: the
-weights, gradients, optimizer, reference model, KV cache. Activations are a bound. What ZeRO, NCCL and CUDA take comes
-from their documentation, or is a rule of thumb.
+weights, gradients, optimizer, reference model, KV cache. Activations are a bound. What ZeRO, FSDP, NCCL and CUDA take
+beside comes from their documentation, or is a rule of thumb.
 """
 
 import argparse
@@ -20,53 +20,29 @@ TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768  # trl.kernels.chunked_logprob, trl.
 TILES_WITHOUT_TRITON = 8  # float32 tiles as wide as the vocabulary that its backward holds in plain torch
 CUDA_BYTES = 2 * GIB  # context, cuBLAS, NCCL: a rule of thumb
 FRAGMENTS = 1.1  # fragmentation: what each micro-batch allocates, over the sum of its tensors
-ZERO_BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size and allgather_bucket_size, in elements
-ZERO3_LIVE = 1_000_000_000  # its stage3_max_live_parameters; also sub_group_size, the parameters stepped at once
+BUCKET = 500_000_000  # elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size; two are in use
+GATHERED = 1_000_000_000  # parameters that ZeRO-3 holds at most (stage3_max_live_parameters); for FSDP a bound
 NF4, INT8 = 4.5 / 8, 1.0  # bytes per weight in 4 bits, with a float32 scale for each 64; and in 8
 SERVER_BYTES = 4 * GIB  # vLLM without weights and KV cache: CUDA, graphs, activations, logits; a rule of thumb
-SAMPLING_BYTES = 4 * 4 + 4 * 8  # to draw a token, for each of the vocabulary: logits in float32, noise in 64 bits
 ASLEEP_BYTES = 1 * GIB  # what a vLLM in the same process keeps while it sleeps: graphs, buffers; a rule of thumb
-STEPPING, GENERATING, SCORING = "in the optimizer step", "while vLLM generates", "while held-out problems are scored"
-
-# From config.json of the Hub repositories, for machines that have neither the model nor a network:
-# hidden size, layers, MLP, heads, whether the head is the embedding.
-_QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
-_LLAMA = _QWEN3 | {"model_type": "llama", "vocab_size": 128256}
-_SIZES: dict[str, tuple[dict[str, Any], int, int, int, int, bool]] = {
-    "Qwen/Qwen3-0.6B-Base": (_QWEN3, 1024, 28, 3072, 16, True),
-    "Qwen/Qwen3-1.7B-Base": (_QWEN3, 2048, 28, 6144, 16, True),
-    "Qwen/Qwen3-4B-Base": (_QWEN3, 2560, 36, 9728, 32, True),
-    "Qwen/Qwen3-8B-Base": (_QWEN3, 4096, 36, 12288, 32, False),
-    "Qwen/Qwen3-14B-Base": (_QWEN3, 5120, 40, 17408, 40, False),
-    "OctoThinker/OctoThinker-8B-Hybrid-Base": (_LLAMA, 4096, 32, 14336, 32, False),
-    "meta-llama/Llama-3.1-8B-Instruct": (_LLAMA, 4096, 32, 14336, 32, False),
-}
-_FIELDS = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "tie_word_embeddings")
-KNOWN = {name: kind | dict(zip(_FIELDS, sizes, strict=True)) for name, (kind, *sizes) in _SIZES.items()}
 # The bound of the activations covers these. Others have experts, states or towers.
 DENSE = {"qwen3", "qwen2", "llama", "mistral"}
-
-
-class UnknownModel(OSError):  # noqa: N818
-    """The configuration or the size of a model cannot be found."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a decoder."""
 
-    model_type: str
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
+    config: Any  # of transformers, for the text
     parameters: int  # all of the base model
     adapter: int  # those of a LoRA adapter; 0 without one
     head: int  # those of the output projection
     linear: int  # those of linear layers other than the head, which quantization makes smaller
+
+    @property
+    def head_dim(self) -> int:
+        """The size of an attention head."""
+        return getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
 
     @property
     def trainable(self) -> int:
@@ -78,7 +54,7 @@ def find_config(settings: argparse.Namespace) -> Any:
     """Return the model's configuration.
 
     Raises:
-        UnknownModel: It is not here, and the Hub cannot be asked.
+        OSError: It is not here, and the Hub cannot be asked.
         ValueError: It is nowhere: not in the folder that is named, or the Hub does not give it.
     """
     from huggingface_hub import constants
@@ -89,18 +65,11 @@ def find_config(settings: argparse.Namespace) -> Any:
         code = bool(settings.trust_remote_code)
         return AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
     except Exception as error:  # a damaged file may raise anything
-        if is_local(name) or not constants.HF_HUB_OFFLINE:
-            raise ValueError(
-                f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "
-                f"{settings.model_revision} ({first_line(error)}). Check both, run `hf auth login`, or run `trl-miner "
-                f"sft`, if the recipe says so."
-            ) from error
-        if name in KNOWN:
-            fields = dict(KNOWN[name])
-            return AutoConfig.for_model(fields.pop("model_type"), **fields)
-        raise UnknownModel(
-            f"the configuration of {name} is not here ({type(error).__name__}). Download the model, name its folder, "
-            f"or run `trl-miner sft`, if the recipe says so."
+        is_unknown = constants.HF_HUB_OFFLINE and not is_local(name)
+        raise (OSError if is_unknown else ValueError)(
+            f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "
+            f"{settings.model_revision} ({first_line(error)}). Check both, run `hf auth login`, or run `trl-miner "
+            f"sft`, if the recipe says so."
         ) from error
 
 
@@ -110,28 +79,20 @@ def is_local(name: str) -> bool:
 
 
 def measure(config: Any, settings: argparse.Namespace) -> Shape:
-    """Count a model's parameters. Raises `UnknownModel`, and ValueError for an adapter that does not fit."""
+    """Count a model's parameters. Raises OSError for a model that is not dense, ValueError for an adapter that does
+    not fit."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=bool(settings.trust_remote_code))
-    except ValueError as error:  # of another kind
-        raise UnknownModel(f"the size of a {config.model_type} is not known.") from error
+    text = config.get_text_config()
+    if text.model_type not in DENSE:
+        raise OSError(f"the estimate covers {', '.join(sorted(DENSE))}: got a {text.model_type}.")
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=bool(settings.trust_remote_code))
     head = model.get_output_embeddings().weight
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
-    text = config.get_text_config()
-    heads = text.num_attention_heads
     return Shape(
-        model_type=text.model_type,
-        hidden=text.hidden_size,
-        layers=text.num_hidden_layers,
-        intermediate=getattr(text, "intermediate_size", 0) or 0,
-        heads=heads,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
-        vocabulary=text.vocab_size,
+        config=text,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         head=head.numel(),
         linear=sum(layer.weight.numel() for layer in layers if layer.weight is not head),
@@ -167,101 +128,66 @@ class Run:
     quantized_bytes: float | None = None  # of each weight of a frozen linear layer in 4 or 8 bits; None: not quantized
     is_mixed: bool = False  # computes in 16 bits
     is_gpu: bool = False  # uses Triton's kernels, and CUDA takes memory of its own
-    offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
     optimizer_bytes: int = ADAM  # of state per trained parameter
+    offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
     colocated: int = 0  # bytes that a vLLM in the same process holds while it generates
     is_sleeping: bool = False  # and gives back while the training computes
-    scored: int = 0  # held-out samples that are drawn at once
 
     @property
     def is_zero(self) -> bool:
         return self.sharding.startswith("zero")
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """The bytes of one training process: by component in the backward pass (`held`), and the sums at other times."""
-
-    held: dict[str, int]
-    phases: dict[str, int]
-
-    @property
-    def training(self) -> int:
-        """The peak of forward and backward pass."""
-        return sum(self.held.values())
-
-    @property
-    def total(self) -> int:
-        return max([self.training, *self.phases.values()])
-
-
-def estimate_training(shape: Shape, run: Run) -> Estimate:
-    """Estimate the peak of one training process, from the second optimizer step on."""
-    states = _zero_states(shape, run) if run.is_zero else _torch_states(shape, run)
-    beside = {
+def estimate_training(shape: Shape, run: Run) -> dict[str, int]:
+    """Return the bytes of one training process by component, when it needs most: in the backward pass, or while a vLLM
+    generates that sleeps meanwhile."""
+    states = _states(shape, run)
+    rest = {
+        "buckets and gathered weights": _buffer_bytes(shape, run),
+        "activations (a bound)": int(FRAGMENTS * activation_bytes(shape, run)),
         "CUDA and NCCL (rule of thumb)": CUDA_BYTES if run.is_gpu else 0,
-        "vLLM asleep (rule of thumb)": ASLEEP_BYTES if run.is_sleeping else 0,
-        "vLLM in the same process": 0 if run.is_sleeping else run.colocated,
+        "vLLM in the same process": ASLEEP_BYTES if run.is_sleeping else run.colocated,
     }
-    held = states | {"activations (a bound)": int(FRAGMENTS * activation_bytes(shape, run))} | beside
-    between = sum(states.values()) - states["gradients"]  # of two steps
-    phases = {}
-    if run.is_zero:  # DeepSpeed copies the gradients to float32
-        share = shape.trainable // run.processes
-        copied = 4 * (min(share, ZERO3_LIVE) if run.sharding == "zero3" else share)
-        phases[STEPPING] = sum(states.values()) + sum(beside.values()) + copied
+    at_most = states | rest
     if run.is_sleeping:
-        phases[GENERATING] = between + CUDA_BYTES + run.colocated
-    if run.scored:
-        drawn = cache_bytes(shape, shape.kv_heads, run.weight_bytes) * run.tokens + SAMPLING_BYTES * shape.vocabulary
-        phases[SCORING] = between + sum(beside.values()) + int(FRAGMENTS * run.scored * drawn)
-    return Estimate({name: size for name, size in held.items() if size}, phases)
+        awake = states | {"gradients": 0, "CUDA and NCCL (rule of thumb)": CUDA_BYTES, "vLLM, awake": run.colocated}
+        at_most = max(at_most, awake, key=lambda sizes: sum(sizes.values()))
+    return {name: size for name, size in at_most.items() if size}
 
 
-def cache_bytes(shape: Shape, kv_heads: float, number: int = 2) -> float:
-    """Return what the KV cache holds of a token: a key and a value of each layer, in numbers of so many bytes."""
-    return 2 * number * shape.layers * kv_heads * shape.head_dim
-
-
-def _zero_states(shape: Shape, run: Run) -> dict[str, int]:
-    """Return the states of one process of DeepSpeed's ZeRO: all in 16 bits, and a float32 copy with the optimizer."""
-    trained, stage = shape.trainable, int(run.sharding[-1])
-    share = {level: run.processes if stage >= level else 1 for level in (1, 2, 3)}
-    gathered = min(ZERO3_LIVE, shape.parameters) if stage == 3 else min(ZERO_BUCKET, trained)
-    return {
-        "weights": 2 * (shape.parameters + shape.adapter) // share[3],
-        "gradients": 2 * trained // share[2],
-        "optimizer": 0 if run.offloads_optimizer else (4 + run.optimizer_bytes) * trained // share[1],
-        "reference model": 2 * shape.parameters // share[3] if run.has_reference else 0,
-        # two buckets: the second is filled while the first is being sent
-        "buckets and gathered weights": 2 * 2 * min(ZERO_BUCKET, trained) + 2 * gathered,
-    }
-
-
-def _torch_states(shape: Shape, run: Run) -> dict[str, int]:
-    """Return the states of one process with DDP, FSDP, or alone."""
-    share = run.processes if run.sharding == "fsdp" else 1
-    # accelerate (FSDP) and PEFT cast trained weights to float32; TRL casts the adapter of a quantized model back
-    is_wide = run.sharding == "fsdp" or (shape.adapter and run.quantized_bytes is None)
-    own = 4 if is_wide else 2 if shape.adapter else run.weight_bytes
+def _states(shape: Shape, run: Run) -> dict[str, int]:
+    """Return the bytes of the states of one process: exact, in its share of those that ZeRO or FSDP divides."""
+    stage = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}.get(run.sharding, 0)
+    shares = [run.processes if stage >= level else 1 for level in (3, 2, 1)]
+    loaded, own = run.weight_bytes, run.weight_bytes
+    optimizer = run.optimizer_bytes
+    if run.is_zero:  # all in 16 bits, and a float32 copy with the optimizer
+        loaded, own, optimizer = 2, 2, 4 + optimizer
+    else:
+        # accelerate (FSDP) and PEFT cast trained weights to float32; TRL casts the adapter of a quantized model back
+        if run.sharding == "fsdp" or (shape.adapter and run.quantized_bytes is None):
+            own = 4
+        elif shape.adapter:
+            own = 2
+        optimizer = optimizer * own // 4
     frozen = 0
     if shape.adapter:  # embeddings, head and norms are never quantized
         quantized = 0 if run.quantized_bytes is None else shape.linear
-        frozen = run.weight_bytes * (shape.parameters - quantized) + int((run.quantized_bytes or 0) * quantized)
-    # autocast's copies in 16 bits of float32 weights, which checkpointing frees layer by layer
-    copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
-    if run.sharding == "ddp":
-        copies += own * shape.trainable
-    elif run.sharding == "fsdp":  # two layers, and the head
-        layer = (shape.parameters - shape.head) // shape.layers
-        copies = (2 if run.is_mixed else 4) * (2 * layer + shape.head)
+        frozen = loaded * (shape.parameters - quantized) + int((run.quantized_bytes or 0) * quantized)
     return {
-        "weights": (frozen + own * shape.trainable) // share,
-        "gradients": own * shape.trainable // share,
-        "optimizer": run.optimizer_bytes * own // 4 * shape.trainable // share,
-        "reference model": run.weight_bytes * shape.parameters // share if run.has_reference else 0,
-        "buckets and gathered weights": copies,
+        "weights": (frozen + own * shape.trainable) // shares[0],
+        "gradients": own * shape.trainable // shares[1],
+        "optimizer": 0 if run.offloads_optimizer else optimizer * shape.trainable // shares[2],
+        "reference model": loaded * shape.parameters // shares[0] if run.has_reference else 0,
     }
+
+
+def _buffer_bytes(shape: Shape, run: Run) -> int:
+    """Return what is gathered and sent: DDP's buckets hold every gradient, those of ZeRO and FSDP a part."""
+    if run.sharding == "ddp":
+        return _states(shape, run)["gradients"]
+    gathered = min(GATHERED, shape.parameters) if run.sharding in ("zero3", "fsdp") else 0
+    return 2 * gathered + (2 * 2 * min(BUCKET, shape.trainable) if run.is_zero else 0)
 
 
 def activation_bytes(shape: Shape, run: Run) -> int:
@@ -271,21 +197,24 @@ def activation_bytes(shape: Shape, run: Run) -> int:
     With checkpointing one layer at a time has them, and the others their input. The head holds tiles of logits, hidden
     states, and its gradient summed in float32.
     """
-    tokens, width = run.rows * run.tokens, shape.heads * shape.head_dim
+    tokens, hidden, intermediate = run.rows * run.tokens, shape.config.hidden_size, shape.config.intermediate_size
+    layers, width = shape.config.num_hidden_layers, shape.config.num_attention_heads * shape.head_dim
     number = 2 if run.is_mixed or run.weight_bytes == 2 else 4  # bytes of an activation
-    per_token = 36 * shape.hidden + 44 * width + 7 * number * shape.intermediate
+    per_token = 36 * hidden + 44 * width + 7 * number * intermediate
     if shape.adapter:  # LoRA's own copy of each input
-        per_token += 4 * (5 * shape.hidden + width + shape.intermediate)
+        per_token += 4 * (5 * hidden + width + intermediate)
     masks = 2 * number * run.rows * run.tokens**2  # of the attention: a number for every pair of tokens
     layer = tokens * per_token + masks
+    # autocast's copies in 16 bits of float32 weights, which checkpointing frees layer by layer
+    copies = 2 * shape.parameters if run.is_mixed and run.weight_bytes == 4 and not run.is_checkpointed else 0
     is_half = run.is_zero or run.weight_bytes == 2  # the residual stream, which autocast leaves in float32
-    inputs = (2 if is_half else 4) * tokens * shape.hidden * shape.layers
+    inputs = (2 if is_half else 4) * tokens * hidden * layers
     rows = min(tokens, TILE_TOKENS)
     head = number * rows * TILE_VOCABULARY  # a whole tile, however small the vocabulary
-    head += 16 * tokens * shape.hidden + (0 if shape.adapter else 6 * shape.head)
+    head += 16 * tokens * hidden + (0 if shape.adapter else 6 * shape.head)
     if not run.is_gpu:
-        head += 4 * TILES_WITHOUT_TRITON * rows * min(shape.vocabulary, TILE_VOCABULARY)
-    return inputs + (max(layer, head) if run.is_checkpointed else shape.layers * layer + head)
+        head += 4 * TILES_WITHOUT_TRITON * rows * min(shape.config.vocab_size, TILE_VOCABULARY)
+    return copies + inputs + (max(layer, head) if run.is_checkpointed else layers * layer + head)
 
 
 def estimate_server(
@@ -295,13 +224,7 @@ def estimate_server(
     sequences of `length` tokens the cache holds."""
     weights = 2 * shape.parameters // tensor_parallel
     cache = max(int(gpu * utilization) - weights - SERVER_BYTES, 0)
-    per_token = cache_bytes(shape, max(shape.kv_heads / tensor_parallel, 1))
+    # a key and a value of each layer, in 16 bits
+    heads = max(shape.config.num_key_value_heads / tensor_parallel, 1)
+    per_token = 4 * shape.config.num_hidden_layers * heads * shape.head_dim
     return weights, cache, cache / (per_token * length)
-
-
-def checkpoint_bytes(shape: Shape, run: Run) -> int:
-    """Return the size of a checkpoint: weights, and the optimizer's states with its float32 weights, if any."""
-    weights = shape.adapter or shape.parameters
-    if run.is_zero:
-        return 2 * weights + (2 * shape.parameters if shape.adapter else 0) + (4 + ADAM) * shape.trainable
-    return 4 * weights + ADAM * shape.trainable

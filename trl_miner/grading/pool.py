@@ -8,17 +8,14 @@ pebble, import the user's script again, and train twice if that script lacks `if
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import Empty, LifoQueue, SimpleQueue
-from threading import Lock, Thread
+from queue import LifoQueue
+from threading import Lock
 from typing import Any
 
 from ..heartbeat import beat
@@ -41,14 +38,11 @@ class Pool:
     """
 
     def __init__(self, workers: int | None = None, seconds: float = CPU_SECONDS) -> None:
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be at least 1: got {workers}. Leave it out to use all available CPUs.")
-        if not seconds > 0:
-            raise ValueError(f"seconds must be positive: got {seconds}. The default is {CPU_SECONDS}.")
         self.workers = [Worker(seconds) for _ in range(workers or default_workers())]
         self._idle: LifoQueue[Worker] = LifoQueue()  # the last one first: it has started
         for worker in self.workers:
             self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(len(self.workers))
 
     def run(
         self,
@@ -61,41 +55,24 @@ class Pool:
         `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs that are not done by
         then have the reason "budget". `on_done` is called with the index of each done job.
         """
-        end = inf if budget is None else time.monotonic() + budget
         results = [Verdict(None, reason="budget")] * len(jobs)
-        todo, done = deque(enumerate(jobs)), SimpleQueue[tuple[int, Verdict] | Exception]()
-        for _ in range(min(len(self.workers), len(jobs))):
-            Thread(target=self._grade, args=(todo, done), daemon=True).start()
-        missing = len(jobs)
+        places = {self._threads.submit(self._grade, job): index for index, job in enumerate(jobs)}
         try:
-            while missing and (left := end - time.monotonic()) > 0:
+            for future in as_completed(places, timeout=budget):
                 beat()  # a batch may take as long as its budget, which is longer than the watchdog's patience may be
-                try:
-                    found = done.get(timeout=min(left, 1.0))
-                except Empty:
-                    continue
-                if isinstance(found, Exception):
-                    raise found
-                results[found[0]] = found[1]
-                on_done(found[0])
-                missing -= 1
+                results[places[future]] = future.result()
+                on_done(places[future])
+        except TimeoutError:
+            pass
         finally:
-            todo.clear()  # after the budget, or Ctrl-C; answers that are being graded end at their own limit
+            for future in places:  # after the budget, or Ctrl-C; answers that are being graded end at their own limit
+                future.cancel()
         return results
 
-    def _grade(
-        self, todo: deque[tuple[int, Job | TaskJob]], done: "SimpleQueue[tuple[int, Verdict] | Exception]"
-    ) -> None:
-        """Grade jobs with one worker until none is left."""
+    def _grade(self, job: Job | TaskJob) -> Verdict:
         worker = self._idle.get()
         try:
-            while True:
-                index, job = todo.popleft()
-                done.put((index, worker.grade(job)))
-        except IndexError:
-            pass
-        except Exception as error:
-            done.put(error)
+            return worker.grade(job)
         finally:
             self._idle.put(worker)
 
@@ -181,8 +158,6 @@ def _spawn(seconds: float) -> tuple["subprocess.Popen[bytes]", Connection]:
             # Without a fixed seed sympy would iterate over its sets in another order in each process.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
         )
-    # A stopped process does not read; sending it a job must not wait for that.
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(GRACE_SECONDS), 0))
     return process, Connection(ours.detach())
 
 

@@ -26,7 +26,7 @@ from ..recipe_files import shipped
 from ..redaction import hide_in_tracebacks, learn
 from ..runs.files import read_yaml
 from ..threads import NOT_ASKED
-from .signals import end_as, how_it_ended
+from .guard import end_as, how_it_ended
 
 STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
 CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"

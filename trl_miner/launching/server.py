@@ -80,14 +80,9 @@ def wrong_logprobs(url: str, mode: str, temperature: float) -> str | None:
 def server_command(
     settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, flags: str
 ) -> list[str]:
-    """Return the command of vLLM's own server with the flags that TRL imposes, and those of the user."""
-    try:
-        from trl.scripts.vllm_serve import ScriptArguments, build_command
-    except ImportError as error:
-        raise ValueError(
-            f"vllm_mode: server must have a TRL that uses vLLM's own server, 1.16 or later: got an older one "
-            f"({error}). Run pip install 'trl_miner[vllm]'."
-        ) from error
+    """Return the command of vLLM's own server with the flags that TRL 1.16 imposes, and those of the user."""
+    from trl.scripts.vllm_serve import ScriptArguments, build_command
+
     arguments = ScriptArguments(
         model=model,
         revision=None if settings.model_revision == "main" else settings.model_revision,

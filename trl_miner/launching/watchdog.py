@@ -117,10 +117,7 @@ class TrainingWatchdog(TrainerCallback):
         place = f"in phase '{heartbeat.phases[-1]}'" if heartbeat.phases else "between two phases"
         place = f"{place}, {heartbeat.place(self._trainer.state.global_step)}"
         if self._url is not None:
-            is_answered = ask(self._url, "health", self._patience) is not None
-            self._note(SERVER, now if is_answered else None, now)
-            if not is_answered:  # the other processes, which do not ask the server, say it too
-                place += ", without an answer of the vLLM server"
+            self._note(SERVER, now if ask(self._url, "health", self._patience) is not None else None, now)
         if heartbeat.CHECKPOINT in heartbeat.phases:  # which may take long, and beats nowhere
             heartbeat.beat()
         self._states[self._rank] = [now, heartbeat.beats, place]
