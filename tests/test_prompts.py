@@ -7,7 +7,7 @@ from trl_miner.runs.history import read_run
 from trl_miner.runs.prompt_ledger import ALL_RIGHT, ALL_WRONG, MIXED, Batch, line_of, outcomes_of, read_ledger
 from trl_miner.viewing.prompts import prompts_table, read_prompts
 
-# Four rollouts each; prompts 0 to 3, of five. Prompt 0 is forgotten, 1 never solved, 2 learned, 3 unscorable.
+# Four rollouts each; prompts 0 to 3, of five. Prompt 0 is solved and lost, 1 never solved, 2 learned, 3 unscorable.
 VISITS = [
     {"prompts": [0, 1], "correct": [4, 0], "scored": [4, 4]},
     {"prompts": [2, 3], "correct": [1, 2], "scored": [4, 2]},
@@ -43,16 +43,13 @@ def test_a_prompt_counts_with_its_last_visit(run):
     assert outcomes.counts_BK.tolist() == [[1, 0, 1], [1, 1, 1], [0, 2, 1], [0, 2, 1], [1, 1, 1]]
 
 
-def test_prompts_that_were_never_solved_or_forgotten_are_counted_and_known(run):
+def test_prompts_that_were_never_solved_are_counted_and_known(run):
     histories = [read_run(run)]
     prompts = read_prompts(histories)[0]
-    # 8 visits of 4 prompts; one was passed over once
-    row = ["run", "5", "2.0", "4", "1", "1", "1", "1", "1", "1"]
+    row = ["run", "5", "2.0", "4", "1", "1", "1", "1"]  # 8 visits of 4 prompts
     assert prompts_table(histories, prompts).rows == [row]
     own = prompts[str(run)].by_prompt
     assert own[own["never_solved"]][["text", "visits", "step"]].values.tolist() == [["1+1", 2, 5]]
-    columns = ["text", "solved", "step", "correct", "rollouts"]
-    assert own[own["forgotten"]][columns].values.tolist() == [["What is 1+1?", 1, 5, 1, 4]]
 
 
 @pytest.mark.parametrize("content", [None, "", "{}\n", "no JSON\n"])

@@ -83,11 +83,11 @@ def measure(run, rounds):
             page.goto("about:blank")
             start = time.perf_counter()
             page.goto(path.resolve().as_uri())
-            page.evaluate(f"() => trlMinerInspect.ready.then(() => {DRAWN})")
+            page.evaluate(f"() => ready.then(() => {DRAWN})")
             opening.append(time.perf_counter() - start)
             for jump in (1, 60, 120):  # prompts that are not unpacked yet
                 start = time.perf_counter()
-                page.evaluate(f"() => choose(listed[Math.min({jump}, listed.length - 1)]).then(() => {DRAWN})")
+                page.evaluate(f"() => choose(prompts[Math.min({jump}, prompts.length - 1)]).then(() => {DRAWN})")
                 showing.append(time.perf_counter() - start)
             start = time.perf_counter()
             page.evaluate("() => search('no such text')")
@@ -134,7 +134,7 @@ def main():
         f"# The page of `trl-miner inspect`: rollouts of {args.tokens:,} tokens\n\n"
         f"Medians of {args.rounds} rounds, in headless Chromium. Open: until the first prompt is drawn. Another "
         f"prompt: one that is not unpacked yet, {GENERATIONS} rollouts. Targets: under 40 MB, open in under 3 s.\n"
-        f"A page shows at most {MOST_TOKENS:,} tokens unless asked for more.\n\n"
+        f"A page shows at most {MOST_TOKENS:,} tokens.\n\n"
         f"{machine()}. `python tests/bench/inspect_page.py --write`\n\n{table(header, rows)}",
     )
 

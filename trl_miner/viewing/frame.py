@@ -2,7 +2,7 @@
 
 A row is the value of a metric of a run at a step:
 
-    metric  a key of the log; "eval:pass@1", a score on held-out problems; "overhead"; or "l1_share"
+    metric  a key of the log; "eval:pass@1", a score on held-out problems; or "l1_share"
     method  the label of the method
     run     the name of the run, unique among those given
     seed    the seed, NaN where it was not recorded
@@ -74,8 +74,6 @@ def as_rows(
 
 def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
-    if metric == "overhead":
-        return _overhead(run)
     if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
         return np.array(l1_shares(run)).reshape(-1, 2)
     if metric.startswith("eval:"):
@@ -83,12 +81,3 @@ def _points(run: RunHistory, metric: str) -> np.ndarray:
         pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
         return np.array(pairs).reshape(-1, 2)
     return run.points(metric)
-
-
-def _overhead(run: RunHistory) -> np.ndarray:
-    """Return the share of a step's time that MINER's advantages took."""
-    seconds, totals = run.points("miner/seconds"), run.points("step_time")
-    totals = totals[np.nan_to_num(totals[:, 1]) != 0]
-    steps, at, to = np.intersect1d(seconds[:, 0], totals[:, 0], return_indices=True)
-    # the first is of a generation batch, the second of an optimizer step
-    return np.stack([steps, seconds[at, 1] / totals[to, 1] / (run.per_step or 1.0)], axis=1)

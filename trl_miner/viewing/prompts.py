@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..runs.history import RunHistory
-from ..runs.prompt_ledger import ALL_RIGHT, KINDS, Ledger, Outcomes, outcomes_of, read_ledger
+from ..runs.prompt_ledger import KINDS, Ledger, Outcomes, outcomes_of, read_ledger
 from ..tables import Table
 
 if TYPE_CHECKING:
@@ -23,32 +23,19 @@ class Prompts:
     outcomes: Outcomes
 
     @functools.cached_property
-    def batches(self) -> "DataFrame":
-        """A row for each generation batch: the first optimizer "step" that trains on it, and how many prompts were
-        "visited" and "skipped" (by `prompt_selection`)."""
-        import pandas as pd
-
-        rows = [(batch.step, len(batch.prompts), len(batch.skipped)) for batch in self.ledger.batches]
-        return pd.DataFrame(rows, columns=["step", "visited", "skipped"])
-
-    @functools.cached_property
     def by_prompt(self) -> "DataFrame":
         """A row for each prompt with visits that could be judged, by its number.
 
-        Columns: "text"; "visits"; "right", rollouts of all visits; "correct", "rollouts" and "step" of the last visit;
-        "solved", the step of the last visit at which all were right, or NaN; "never_solved", whether none was right in
-        at least `VISITS` visits; "forgotten", whether all were right once, and at most half at the last visit.
+        Columns: "text"; "visits"; "right", rollouts of all visits; "correct", "rollouts" and "step" (of the optimizer)
+        of the last visit; "never_solved", whether none was right in at least `VISITS` visits.
         """
-        visits = self.outcomes.visits
-        visits = visits.assign(step=self.batches["step"].to_numpy()[visits["batch"]])
-        visits["solved"] = visits["step"].where(visits["kind"] == ALL_RIGHT)
-        last = visits.groupby("prompt").agg({"correct": "last", "rollouts": "last", "step": "last", "solved": "max"})
-        last = last.assign(**visits.groupby("prompt")["correct"].agg(visits="size", right="sum"))
-        return last.assign(
-            text=[self.ledger.texts[prompt] for prompt in last.index],
-            never_solved=(last["right"] == 0) & (last["visits"] >= VISITS),
-            forgotten=last["solved"].notna() & (last["correct"] <= last["rollouts"] / 2),
-        )
+        steps = [batch.step for batch in self.ledger.batches]
+        visits = self.outcomes.visits.assign(step=[steps[batch] for batch in self.outcomes.visits["batch"]])
+        by_prompt = visits.groupby("prompt")
+        last = by_prompt[["correct", "rollouts", "step"]].last()
+        last = last.assign(**by_prompt["correct"].agg(visits="size", right="sum"))
+        texts = [self.ledger.texts[prompt] for prompt in last.index]
+        return last.assign(text=texts, never_solved=(last["right"] == 0) & (last["visits"] >= VISITS))
 
 
 def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[str]]:
@@ -64,19 +51,18 @@ def read_prompts(runs: Sequence[RunHistory]) -> tuple[dict[str, Prompts], list[s
 
 def prompts_table(runs: Sequence[RunHistory], prompts: Mapping[str, Prompts]) -> Table | None:
     """Return how the prompts of each run came out; None: no run has a ledger."""
-    header = ["Run", "Prompts", "Visits of each", "Seen", *(kind.capitalize() for kind in KINDS)]
-    header += ["Never solved", "Forgotten", "Passed over"]
+    kinds = [kind.capitalize() for kind in KINDS]
     rows = []
     for run in [run for run in runs if str(run.folder) in prompts]:
         own = prompts[str(run.folder)]
-        seen, total, visited = len(own.ledger.keys), own.ledger.header["rows"], own.batches["visited"].sum()
-        flags = own.by_prompt[["never_solved", "forgotten"]].sum()
-        counts = [seen, *own.outcomes.counts_BK[-1], *flags, own.batches["skipped"].sum()]
-        cells = ["a stream" if total is None else f"{total:,}", f"{visited / max(1, seen):.1f}"]
-        rows.append([run.name, *cells, *(f"{count:,}" for count in counts)])
+        seen, total = len(own.ledger.keys), own.ledger.header["rows"]
+        visits = sum(len(batch.prompts) for batch in own.ledger.batches) / max(1, seen)
+        counts = [seen, *own.outcomes.counts_BK[-1], own.by_prompt["never_solved"].sum()]
+        of_all = "a stream" if total is None else f"{total:,}"
+        rows.append([run.name, of_all, f"{visits:.1f}", *(f"{count:,}" for count in counts)])
     notes = [
         f"All right, mixed, all wrong: at a prompt's last visit. Never solved: no right rollout in {VISITS} visits or "
-        "more. Forgotten: all right at a visit, and at most half right at the last one. Passed over: how often "
-        "prompt_selection left a prompt out."
+        "more."
     ]
+    header = ["Run", "Prompts", "Visits of each", "Seen", *kinds, "Never solved"]
     return Table("Prompts by run", header, rows, notes) if rows else None
