@@ -1,8 +1,7 @@
 """Measure Pass@1, Pass@K and Maj@K on benchmarks, with vLLM, a running server or transformers.
 
 The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples. The same
-command again resumes an interrupted evaluation. More --samples draw only the new ones, and more
---max-tokens draw again only the samples that were cut off.
+command again resumes an interrupted evaluation. More --samples draw only the new ones.
 """
 
 import argparse
@@ -69,9 +68,6 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     one_of("--base-url", metavar="URL", help="ask a server with OpenAI's API instead: http://localhost:8000/v1")
     option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
     option("--api-key-env", metavar="NAME", help="variable with the server's key: OPENAI_API_KEY (default: none)")
-    option(
-        "--concurrency", type=positive, default=64, metavar="N", help="requests in flight to a server (default: 64)"
-    )
     option(
         "--batch-size",
         type=positive,

@@ -11,28 +11,24 @@ from .graded import Graded, read_graded
 from .metrics import effect_text, paired_difference
 
 
-def compare_folders(
-    folders: Sequence[str | Path], *, k: int | None = None, graded: Sequence[Sequence[Graded]] | None = None
-) -> list[str]:
+def compare_folders(folders: Sequence[str | Path], *, graded: Sequence[Sequence[Graded]] | None = None) -> list[str]:
     """Compare the second and later models with the first, problem by problem. Writes nothing.
 
     Args:
         folders: At least two result folders.
-        k: The K of Pass@K; None: the largest that all have, for each benchmark.
         graded: The results of `read_graded` for these folders; None: grade now.
 
     Returns:
-        A sentence for each later folder, benchmark and metric, with the two means, their difference, its interval over
-        problems, and p of a sign-flip test, not adjusted for their number; then warnings.
+        A sentence for each later folder, benchmark and metric, Pass@1 and Pass@K of the largest K that all have: the
+        two means, their difference, its interval over problems, and p of a sign-flip test, not adjusted for their
+        number. Then warnings.
     """
     paths = [Path(folder) for folder in folders]
-    if graded is None:
-        graded = [read_graded(path) for path in paths]
-    of_folder = [{one.name: one for one in several if one.problems} for several in graded]
+    of_folder = [{one.name: one for one in several if one.problems} for several in graded or map(read_graded, paths)]
     shared = [name for name in of_folder[0] if all(name in own for own in of_folder)]
     if not shared:
         raise ValueError(f"{', '.join(map(str, paths))} share no benchmark with judged samples.")
-    sentences = []
+    sentences, warnings = [], []
     for path, own in zip(paths[1:], of_folder[1:], strict=True):
         for name in shared:
             first, second = of_folder[0][name], own[name]
@@ -42,25 +38,20 @@ def compare_folders(
                     f"{second.about['fingerprint']} and {first.about['fingerprint']}. Sample one of them again with "
                     f"the other's version of the benchmark."
                 )
-            largest = min(several[name].num_samples for several in of_folder) if k is None else k
-            for size in sorted({1, largest}):
-                sentences.append(f"{path} against {paths[0]}, {_difference(first, second, size)}")
-    for path, several in zip(paths, graded, strict=True):
-        sentences += [f"Warning: {path}, {one.name}: {text}" for one in several for text in one.warnings]
-    for path in paths[1:]:
+            largest = min(several[name].num_samples for several in of_folder)
+            for k in sorted({1, largest}):
+                sentences.append(f"{path} against {paths[0]}, {_difference(first, second, k)}")
         if differing := sampling_differences(read_settings(paths[0]), read_settings(path)):
-            sentences.append(f"Warning: {paths[0]} and {path} were not sampled alike: {'; '.join(differing)}.")
+            warnings.append(f"Warning: {paths[0]} and {path} were not sampled alike: {'; '.join(differing)}.")
     if alone := sorted({name for own in of_folder for name in own} - {*shared}):
-        sentences.append(f"Warning: Only some folders have {', '.join(alone)}: not compared.")
-    return sentences
+        warnings.append(f"Warning: Only some folders have {', '.join(alone)}: not compared.")
+    return sentences + warnings
 
 
 def _difference(first: Graded, second: Graded, k: int) -> str:
     """Compare Pass@K of two models on the problems that both have."""
-    scores = [
-        dict(zip((problem["id"] for problem in one.problems), one.pass_at(k).tolist(), strict=True))
-        for one in (first, second)
-    ]
+    ids = [[problem["id"] for problem in one.problems] for one in (first, second)]
+    scores = [dict(zip(own, one.pass_at(k), strict=True)) for own, one in zip(ids, (first, second), strict=True)]
     common = [name for name in scores[0] if name in scores[1]]
     a_P, b_P = (np.array([score[name] for name in common]) for score in scores)
     found = paired_difference(a_P, b_P)
