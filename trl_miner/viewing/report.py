@@ -15,7 +15,6 @@ from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, pass_tables, scored_alike, verdicts
 from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs_of
 from .pages import Picture, Section, html_page, markdown_page
-from .prompts import prompts_table, read_prompts
 from .tables import counted, methods_table, settings_table
 
 _OF_SCORES = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
@@ -63,7 +62,6 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
 def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     """Return the parts of the report that hold something."""
     runs, results, methods = inputs.runs, inputs.results, metrics.methods
-    prompts, prompt_notes = read_prompts(runs)
     scored = scored_alike(methods)
     compared = comparisons(scored)
     held_out = [*against_tables(scored, compared), *pass_tables(scored)] if scored else []
@@ -75,9 +73,8 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
         Section("Held-out problems", held_out),
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
-        Section("Prompts", [prompts_table(runs, prompts)]),
         Section("Tables", [of_methods, settings_table(methods)]),
-        Section("Notes", [[*inputs.notes, *prompt_notes, *reading_notes(runs)]]),
+        Section("Notes", [[*inputs.notes, *reading_notes(runs)]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
