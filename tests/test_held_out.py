@@ -104,20 +104,6 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(undrawn, tmp_pat
 # Against GRPO
 
 
-def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
-    write_study(tmp_path, seeds=5)  # 15 points between miner and grpo, 0 between miner_wo_ac and grpo
-    inside, outside = against(tmp_path)
-    for table in (inside, outside):
-        difference, low, _, high = cells(table, "miner")[2].replace("(", "").replace(")", "").split()
-        assert float(difference) == pytest.approx(15, abs=3) and float(low) > 0 and float(high) > 15
-        assert cells(table, "miner")[4] == "under 0.001"
-        assert float(cells(table, "miner_wo_ac")[3]) > 0.05
-    assert inside.title == "Against grpo, trained levels (1 to 6)"
-    assert outside.title == "Against grpo, levels beyond training (7, 8)"
-    assert "60 problems" in inside.notes[0] and "20 problems" in outside.notes[0]
-    assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
-
-
 # What is not there
 
 

@@ -1,14 +1,17 @@
 """Several models on the same problems, problem by problem."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..runs.eval_folder import read_settings
-from .alike import sampling_differences
 from .graded import Graded, read_graded
 from .metrics import effect_text, paired_difference
+
+# Settings of a result folder in which two models may differ and still be sampled alike.
+_NOT_SAMPLING = {"model", "revision", "adapter", "fingerprint", "dtype", "seed", "backend", "versions"}
 
 
 def compare_folders(folders: Sequence[str | Path], *, graded: Sequence[Sequence[Graded]] | None = None) -> list[str]:
@@ -59,3 +62,15 @@ def _difference(first: Graded, second: Graded, k: int) -> str:
         f"{first.about['title']}, Pass@{k} {100 * b_P.mean():.2f} % against {100 * a_P.mean():.2f} %, {len(common)} "
         f"problems: {effect_text(found.difference, found.low, found.high, found.p_value)} (p {found.p_value:.4f})."
     )
+
+
+def sampling_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """Name the settings in which two results differ, such as "temperature 0.7 and 1.0"; empty: alike."""
+    names = sorted({*first, *second} - _NOT_SAMPLING)
+    pairs = [(name, first.get(name), second.get(name)) for name in names]
+    return [f"{name} {_short(one)} and {_short(other)}" for name, one, other in pairs if one != other]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 48 else f"{text[:24]}…{text[-20:]}"  # both ends: paths and prompts differ at either

@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..runs.history import RunHistory, read_run
 from ..text import for_picture
 from .charts import MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
 from .figures import add_legend, finish_axes, new_figure, save, scale_by_two, style
-from .frame import SAMPLES, Metrics, as_rows, read_metrics
+from .frame import SAMPLES, Metrics, read_metrics
 from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, runs_of, tell_apart
 from .pages import Picture
 
@@ -52,7 +50,7 @@ def draw_chart(chart: str, runs: Runs, path: str | Path | None = None) -> Any:
     """Draw one chart, which Jupyter shows.
 
     Args:
-        chart: reward, prompt_kinds, rollouts, calibration, dose, policy or held_out.
+        chart: reward, prompt_kinds, rollouts, calibration, dose or held_out.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
         path: A .png, .svg or .pdf file to write; None: write nothing.
 
@@ -127,20 +125,20 @@ def _named(name: str, charts: Mapping[str, Chart]) -> Chart:
 
 def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metrics]:
     """Return a chart with a panel for each benchmark, and tidy rows of the results, with the edges of their bands."""
+    import pandas as pd
+
     names = [result.name for result in results]
     panels: dict[str, Panel] = {}
-    keys, points, methods = [], [], []
+    rows, methods = [], []
     for place, result in enumerate(results):
         label = result.name if names.count(result.name) == 1 else f"{result.name} ({result.folder})"
         methods.append(Method(label, [], place))
         for name, one in result.benchmarks.items():
             title = f"{chart.title.partition(' ')[0]}, {for_picture(one['title'])}"
             panels.setdefault(name, Panel(name, title, "share of problems"))
-            keys.append((name, label, label, None))
-            points.append(np.array(sorted(_points(chart, one)), dtype=float).reshape(-1, 4))
-    rows = as_rows(keys, points, ("step", "value", "low", "high"))
-    shown = tuple(panels.values()) or (Panel("", chart.title, ""),)
-    return replace(chart, panels=shown), Metrics(methods, rows, SAMPLES)
+            rows += [(name, label, *point) for point in _points(chart, one)]
+    frame = pd.DataFrame(rows, columns=["metric", "method", "step", "value", "low", "high"])
+    return replace(chart, panels=tuple(panels.values())), Metrics(methods, frame, SAMPLES)
 
 
 def _points(chart: Chart, one: Mapping[str, Any]) -> list[tuple[float, ...]]:

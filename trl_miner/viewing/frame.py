@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
-_KEYS = ("metric", "method", "run", "seed")
 
 
 @dataclass(frozen=True)
@@ -49,27 +48,19 @@ class Metrics:
 
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys: see this module's description."""
-    runs, keys, points = runs_of(methods), [], []
+    import pandas as pd
+
+    runs = runs_of(methods)
     axis = BATCHES if runs and all(run.per_step for _, run in runs) else STEPS
+    keys, points = [], [np.empty((0, 2))]
     for metric in dict.fromkeys(metrics):
         for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
             points.append(_points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0])
-    return Metrics(methods, as_rows(keys, points), axis)
-
-
-def as_rows(
-    keys: Sequence[tuple[str, str, str, int | None]],
-    points: Sequence[np.ndarray],
-    columns: Sequence[str] = ("step", "value"),
-) -> "DataFrame":
-    """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
-    import pandas as pd
-
-    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float}).astype("category")
-    rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
-    values = np.concatenate([np.empty((0, len(columns))), *points])
-    return rows.assign(**dict(zip(columns, values.T, strict=True)))
+    table = pd.DataFrame(keys, columns=["metric", "method", "run", "seed"]).astype({"seed": float}).astype("category")
+    rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points[1:]])).reset_index(drop=True)
+    steps, values = np.concatenate(points).T
+    return Metrics(methods, rows.assign(step=steps, value=values), axis)
 
 
 def _points(run: RunHistory, metric: str) -> np.ndarray:

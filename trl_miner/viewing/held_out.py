@@ -37,7 +37,7 @@ class ComparableRuns:
 class Comparison:
     """One method against the baseline, in a range of levels, by one Pass@K, with p adjusted for all methods there."""
 
-    method: Method
+    method: str
     problems: str
     k: int
     effect: Effect
@@ -48,7 +48,7 @@ class Comparison:
         interval = self.effect.difference, self.effect.low, self.effect.high
         if self.effect.num_seeds == 1:
             return f"{interval_text(*interval)} of problems: no verdict from one seed"
-        return effect_text(*interval, self.adjusted)
+        return f"{effect_text(*interval, self.adjusted)} ({self.effect.num_seeds} seeds)"
 
 
 def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
@@ -82,19 +82,19 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
         method.label: {run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None}
         for method in scored.methods
     }
-    pairs, base = [], by_seed[scored.baseline]
-    for method in scored.methods:
-        own = by_seed[method.label]
-        seeds = sorted(own.keys() & base.keys())
-        if method.label != scored.baseline and seeds:
-            pairs.append((method, [own[seed] for seed in seeds], [base[seed] for seed in seeds]))
+    base = by_seed.pop(scored.baseline)
+    seeds_of = {label: sorted(own.keys() & base.keys()) for label, own in by_seed.items()}
+    labels = [label for label, seeds in seeds_of.items() if seeds]
     found = []
     for name, places in scored.ranges.items():
         for k in sorted({1, scored.largest_k}):
-            effects = [crossed_difference(_scores(own, k, places), _scores(one, k, places)) for _, own, one in pairs]
+            effects = []
+            for label in labels:
+                own, other = ([one[seed] for seed in seeds_of[label]] for one in (by_seed[label], base))
+                effects.append(crossed_difference(_scores(own, k, places), _scores(other, k, places)))
             adjusted = holm([effect.p_value for effect in effects])
-            for (method, *_), effect, p in zip(pairs, effects, adjusted, strict=True):
-                found.append(Comparison(method, name, k, effect, p))
+            for label, effect, p in zip(labels, effects, adjusted, strict=True):
+                found.append(Comparison(label, name, k, effect, p))
     return found
 
 
@@ -113,16 +113,15 @@ def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, compared:
 
 
 def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
-    labels = list(dict.fromkeys(one.method.label for one in compared))
+    labels = list(dict.fromkeys(one.method for one in compared))
     chosen = ["miner"] if "miner" in labels else labels[:_MOST]
-    sentences = []
-    for one in compared:
-        if one.method.label in chosen:
-            seeds = f" ({one.effect.num_seeds} seeds)" if one.effect.num_seeds > 1 else ""
-            of = f"{one.method.label} against {baseline}, Pass@{one.k} on {one.problems}"
-            sentences.append(f"{of}: {one.in_words()}{seeds}.")
-    if others := [label for label in labels if label not in chosen]:
-        sentences.append(f"{counted(len(others), 'other method')} against {baseline}: in the tables below.")
+    sentences = [
+        f"{one.method} against {baseline}, Pass@{one.k} on {one.problems}: {one.in_words()}."
+        for one in compared
+        if one.method in chosen
+    ]
+    if others := len(labels) - len(chosen):
+        sentences.append(f"{counted(others, 'other method')} against {baseline}: in the tables below.")
     return sentences
 
 
@@ -150,11 +149,10 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
         own = [one for one in compared if one.problems == name]
         for one in own:
             effect = one.effect
-            points = "{:+.2f} ({:+.2f} to {:+.2f})".format(
-                *(100 * x for x in (effect.difference, effect.low, effect.high))
-            )
+            middle, low, high = (100 * x for x in (effect.difference, effect.low, effect.high))
+            points = f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
             ps = ["under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted)]
-            rows.setdefault(one.method.label, [one.method.label, str(effect.num_seeds)]).extend([points, *ps])
+            rows.setdefault(one.method, [one.method, str(effect.num_seeds)]).extend([points, *ps])
         notes = _against_notes(scored, [one.effect for one in own if one.k == ks[0]])
         tables.append(Table(f"Against {scored.baseline}, {name}", header, [*rows.values()], notes))
     return tables

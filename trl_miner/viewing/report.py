@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..evaluation.alike import sampling_differences
+from ..evaluation.paired import sampling_differences
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
@@ -74,7 +74,7 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
         Section("Tables", [of_methods, settings_table(methods)]),
-        Section("Notes", [[*inputs.notes, *reading_notes(runs)]]),
+        Section("Notes", [[*inputs.notes, *(f"{run.name}: {note}" for run in runs for note in run.notes)]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
@@ -87,7 +87,7 @@ def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
     if inputs.results:
         counts.append(f"{counted(len(inputs.results), 'result')} of trl-miner eval")
     names = [method.label for method in methods] or [result.name for result in inputs.results]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
     return f"Report: {shown}", f"{', '.join(counts)}. Written by trl-miner report from the files in their folders."
 
 
@@ -114,15 +114,6 @@ def unfinished_notes(methods: Sequence[Method]) -> list[str]:
         for _, run in runs_of(methods)
         if not run.finished
     ]
-
-
-def reading_notes(runs: Sequence[RunHistory]) -> list[str]:
-    """Say what could not be read of the runs, or was read in another way than a reader may think."""
-    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
-    unknown = [run.name for run in runs if not run.settings]
-    if unknown:
-        notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")
-    return notes
 
 
 def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]:
