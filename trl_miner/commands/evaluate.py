@@ -25,7 +25,6 @@ def add(commands: Any) -> None:
         "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
         "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
-    option("--skip-bad-golds", action="store_true", help="only warn about golds that the verifier rejects")
     option = parser.add_argument_group("sampling").add_argument
     option("--samples", type=positive, metavar="N", help="samples of each problem (default: as in the paper)")
     option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
@@ -101,7 +100,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             file=sys.stderr,
         )
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = load_problem_sets(args.benchmarks, args.samples, strict=not args.skip_bad_golds)
+    problem_sets = load_problem_sets(args.benchmarks, args.samples)
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, options_of(args), problem_sets, sampling)
     return score.score_and_print([output], args)

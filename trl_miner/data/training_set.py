@@ -43,19 +43,11 @@ class Options:
     max_prompt_tokens: int = 1000  # longer prompts are dropped
 
 
-@dataclass(frozen=True)
-class Written:
-    """A training set on disk."""
-
-    folder: Path
-    rows: int
-    dropped: Mapping[str, int]  # rows by reason
-
-
-def build_deepscaler(folder: str | Path, options: Options, source: str | Path | None = None) -> Written:
+def build_deepscaler(folder: str | Path, options: Options, source: str | Path | None = None) -> dict[str, int]:
     """Write DeepScaleR, with the columns `prompt`, `question`, `solution`, `id` and `source`.
 
-    `source` is a local file or folder; without one, the Hub is read.
+    `source` is a local file or folder; without one, the Hub is read. Returns the rows "written", and those dropped by
+    reason.
     """
     dropped: Counter[str] = Counter()
     problems, about = _read(DEEPSCALER, source, dropped)
@@ -74,7 +66,7 @@ def build_medical(
     samples_folder: str | Path,
     medqa_source: str | Path | None = None,
     medmcqa_source: str | Path | None = None,
-) -> Written:
+) -> dict[str, int]:
     """Write the medical set, as `build_deepscaler` does, with a letter as `solution` and the column `options`.
 
     `samples_folder` is a result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
@@ -132,7 +124,7 @@ def _write(
     facts: Sequence[str],
     options: Options,
     dropped: Counter[str],
-) -> Written:
+) -> dict[str, int]:
     """Write a training set of problems by source, and its card with `facts` and counts.
 
     Dropped are, in this order: repeated questions (the first stays), golds that the grader does not accept as their
@@ -165,12 +157,17 @@ def _write(
     file = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), file)
     write_whole(folder / TRAIN, [file.getvalue()])
-    counts = [f"dropped: {reason}: {count}" for reason, count in dropped.items()]
+    counts = {"written": len(rows), **{f"dropped: {reason}": count for reason, count in dropped.items()}}
     # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
     # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
-    lines = [f"# {title} for trl_miner", "", *(f"- {line}" for line in [*facts, *counts, f"written: {len(rows)}"])]
+    lines = [
+        f"# {title} for trl_miner",
+        "",
+        *(f"- {fact}" for fact in facts),
+        *(f"- {name}: {count}" for name, count in counts.items()),
+    ]
     write_whole(folder / CARD, "\n".join(lines) + "\n")
-    return Written(folder, len(rows), dict(dropped))
+    return counts
 
 
 def _row(source: str, problem: Problem, style: Style, is_choice: bool) -> dict[str, Any]:

@@ -181,12 +181,8 @@ class ServerBackend:
         self.url = f"{str(options.base_url).rstrip('/').removesuffix('/v1')}/v1"
         self.session = requests.Session()
         self.session.auth = functools.partial(_authorize, api_key)  # else a .netrc may have a key
-        served = {}
-        try:  # the first contact is not repeated: usually the address is wrong
-            served = self._ask("GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
-        except ConnectionError:
-            if options.served_model is None:  # not every server lists its models
-                raise
+        # the first contact is not repeated: usually the address is wrong
+        served = self._ask("GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
         if options.served_model is None and len(served) != 1:
             raise ValueError(f"Name the model with --served-model: {self.url} serves {', '.join(served) or 'none'}.")
         busy = (408, 409, 429, 500, 502, 503, 504)
