@@ -153,17 +153,21 @@ def test_a_model_is_asked_for_the_tokens_that_its_recipe_trained(
     assert asked_for(model) == {*trained_on}
 
 
-@pytest.mark.parametrize(("words", "is_known"), [("{question}", True), ("Solve {question} now.", False)])
-def test_a_model_is_asked_as_its_data_brought_its_prompts_or_it_is_said(
-    base, tmp_path, trained_on, asked_for, capsys, words, is_known
+@pytest.mark.parametrize(
+    ("style", "system", "words", "kwargs", "stream"),
+    [
+        ("chat", MATH_INSTRUCTION, "Task: {question}", NO_THOUGHT, IterableDataset),
+        ("plain", None, "Q: {question}\nA:", None, Dataset),
+        ("chat", None, "{question} Answer in \\boxed{}.", THINKS, Dataset),
+    ],
+)
+def test_a_model_is_asked_for_the_tokens_that_its_data_brought(
+    base, tmp_path, trained_on, asked_for, style, system, words, kwargs, stream
 ):
-    """Prompts in the paper's words are known, those in others are not."""
-    style, system, stream = ("chat", MATH_INSTRUCTION, IterableDataset) if is_known else ("plain", None, Dataset)
     rows = [{"prompt": own_prompt(style, system, words, row["problem"]), **row} for row in PROBLEMS]
-    model = train_in_python(tmp_path, base, rows, stream, chat_template_kwargs=NO_THOUGHT if is_known else None)
+    model = train_in_python(tmp_path, base, rows, stream, chat_template_kwargs=kwargs)
     assert len({*trained_on}) == len(PROBLEMS)
-    assert (asked_for(model) == {*trained_on}) == is_known
-    assert ("whose words are not known" in capsys.readouterr().err) != is_known
+    assert asked_for(model) == {*trained_on}
 
 
 def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
@@ -186,6 +190,23 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
 def new(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
+    rows = [
+        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row for row in PROBLEMS
+    ]
+    held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
+    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    data = write(new(tmp_path / "data"), [{**row, "solution": row["answer"]} for row in rows])
+    options = ["--held_out", f"held={tmp_path}/held.jsonl", "--dataset_name", data]
+    model = train_by_recipe(tmp_path, base, *options, "--dataset_prompt_column", "prompt")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    expected = {
+        tuple(tokenizer.apply_chat_template(own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"]),
+              add_generation_prompt=True)["input_ids"]) for row in held
+    }  # fmt: skip
+    assert expected <= {*trained_on} and len({*trained_on}) == len(rows) + len(held)
 
 
 def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
@@ -236,7 +257,7 @@ def test_an_adapters_own_chat_template_is_that_of_its_training(base, tmp_path, t
 
 @pytest.mark.parametrize(
     "content",
-    ["{", '{"style": "prose"}',
+    ["", "{", "[]", '{"style": "prose"}', '{"style": "chat", "chat_template_kwargs": [], "is_known": true}',
      '{"style": "plain", "prompt_template": "no place", "chat_template_kwargs": {}, "is_known": true}'],
 )  # fmt: skip
 def test_a_damaged_file_is_an_error_and_no_guess(base, tmp_path, capsys, content):
@@ -258,10 +279,12 @@ def test_a_finished_run_on_a_stream_that_is_started_again_keeps_its_form(base, t
         assert (read_form(folder).style, read_form(folder).system) == ("chat", "Be brief.")
 
 
-def test_the_words_of_prompts_are_known_or_said_not_to_be():
+def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)
     assert (form.template, form.is_known) == ("{question}", False)
+    form = form_of_rows({"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True))
+    assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
     for style in ("plain", "chat"):
         for kind, options in (("math", ()), ("choice", ("red", "blue")), ("task", ())):
             prompts = [build_prompt(kind, row["problem"], options, form=PromptForm(style)) for row in PROBLEMS]
@@ -269,7 +292,7 @@ def test_the_words_of_prompts_are_known_or_said_not_to_be():
     several = [{"role": role, "content": "1 + 1"} for role in ("user", "assistant", "user")]
     assert not form_of_rows([{"prompt": several}] * 3).is_known
     assert form_of_rows([{"question": "1 + 1"}]) is None
-    # 200 prompts in the paper's form, then 40 in another, as of two data sets one after the other
-    rows = [{"prompt": build_prompt("math", f"{n} + {n}") if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
+    # 200 prompts in one form, then 40 in another, as of two data sets one after the other
+    rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
     assert form_of_rows(Dataset.from_list(rows[:200])).is_known
     assert not form_of_rows(Dataset.from_list(rows)).is_known

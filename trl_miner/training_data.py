@@ -16,7 +16,7 @@ from .config import MinerGRPOConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
 from .data.own import GRADERS, arrange, check_answers, check_first_golds
-from .data.prompt_form import QUESTION, describe, form_of_rows, style_of
+from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
@@ -187,12 +187,6 @@ def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple
     form = trainer.prompt_form or PromptForm(
         style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
     )
-    if not form.is_known and PartialState().is_main_process:
-        warnings.warn(
-            f"held_out: the words of the data set's own prompts are unknown. {args.held_out_benchmark} is asked with "
-            f"{describe(form)}. Set dataset_prompt_column and prompt_template to have one form.",
-            stacklevel=2,
-        )
     rows = [
         {
             "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),

@@ -4,8 +4,7 @@
  "chat_template_kwargs": {"enable_thinking": false}, "is_known": true}
 
 Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating follows it: asked
-in another form, a model would score less. Other words than those of `build_prompt` in a data set's own prompts are not
-known: evaluating says so.
+in another form, a model would score less. The template of a data set's own prompts is found in its rows.
 """
 
 import json
@@ -13,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -98,10 +97,11 @@ def describe(form: PromptForm) -> str:
 
 
 def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None = None) -> PromptForm | None:
-    """Return the form of a data set's own prompts, by some rows; None: they have no column `prompt`.
+    """Return the form of a data set's own prompts, found in some rows; None: they have no column `prompt`.
 
-    Only prompts in the words of `build_prompt` have a form that is known. The rows should be all of a data set, since
-    it may have several parts; of a stream the first are read.
+    Prompts in the words of `build_prompt` have its form. Else the template is what stands around the text of another
+    column, if that is the same in all rows; else it is not known. The rows should be all of a data set, since it may
+    have several parts; of a stream the first are read.
     """
     seen = [row for row in _some(rows) if row.get("prompt") is not None]
     if not seen:
@@ -109,11 +109,15 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     is_text = isinstance(seen[0]["prompt"], str)
     style, kwargs = STYLES[0 if is_text else 1], {} if is_text else dict(template_kwargs or {})
     parts = [_split(row["prompt"]) for row in seen]
-    if any(_are_ours(kind, style, parts) for kind in get_args(Kind) if kind != "verbatim"):
+    systems = {part[0] for part in parts if part is not None}
+    if None in parts or len(systems) != 1:  # several turns, pictures, or a system prompt for each question
+        return PromptForm(style, None, QUESTION, kwargs, is_known=False)
+    (system,) = systems
+    texts = [part[1] for part in parts if part is not None]
+    template = _template_of_column(seen, texts)
+    if any(_is_ours(kind, style, system, texts, template) for kind in ("math", "choice", "task")):
         return PromptForm(style, template_kwargs=kwargs)
-    systems = {part and part[0] for part in parts}
-    system = systems.pop() if len(systems) == 1 else None
-    return PromptForm(style, system, QUESTION, kwargs, is_known=False)
+    return PromptForm(style, system, template or QUESTION, kwargs, is_known=template is not None)
 
 
 def _some(rows: Iterable[Row]) -> Iterable[Row]:
@@ -135,15 +139,26 @@ def _split(prompt: Any) -> tuple[str | None, str] | None:
     return contents.get("system"), contents["user"]
 
 
-def _are_ours(kind: Kind, style: Style, parts: Sequence[tuple[str | None, str] | None]) -> bool:
-    """Return whether all prompts have the words of `build_prompt` around their questions."""
+def _is_ours(kind: Kind, style: Style, system: str | None, texts: Sequence[str], template: str | None) -> bool:
+    """Return whether all prompts have the words of `build_prompt` around their questions, and no others."""
     ours = _split(build_prompt(kind, _GAP, [_GAP, _GAP] if kind == "choice" else (), form=PromptForm(style)))
     assert ours is not None, "build_prompt gives one question"
     before, *_, after = ours[1].split(_GAP)
-    return all(
-        part is not None
-        and part[0] == ours[0]
-        and part[1].startswith(before)
-        and part[1][len(before) :].endswith(after)
-        for part in parts
-    )
+    has_words = all(text.startswith(before) and text[len(before) :].endswith(after) for text in texts)
+    own_template = None if kind == "choice" else template  # whose options a template would repeat
+    return system == ours[0] and has_words and own_template in (None, before + QUESTION + after)
+
+
+def _template_of_column(rows: Sequence[Row], texts: Sequence[str]) -> str | None:
+    """Return the template that gives the texts of all rows from one of their columns; None: there is none."""
+    templates = []
+    for name, value in rows[0].items():
+        if name == "prompt" or not isinstance(value, str) or not value or value not in texts[0]:
+            continue
+        template = texts[0].replace(value, QUESTION)
+        others = [str(row.get(name)) for row in rows]
+        if len({*others}) > 1 and all(
+            template.replace(QUESTION, other) == text for other, text in zip(others, texts, strict=True)
+        ):
+            templates.append(template)
+    return min(templates, key=len, default=None)  # of a question and a part of it, the question
