@@ -92,7 +92,21 @@ DOSE = Chart(
     "|advantage|, which MINER's cap limits; in the gradient, where dose_share holds it; and, with log_gradient_share, "
     "how much of the gradient comes from PH prompts, and how it lies to that of the others.",
 )
-CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE)
+POLICY = Chart(
+    "policy",
+    "Policy and completions",
+    (
+        Panel("entropy", "Entropy", "nats per token", rare=True),
+        Panel("kl", "KL to the reference model", "nats per token", rare=True),
+        Panel("grad_norm", "Gradient norm", "L2 norm before clipping", log=True, rare=True),
+        Panel("completions/mean_length", "Mean length", "tokens", rare=True),
+        Panel("completions/clipped_ratio", "Cut off at the limit", _OF_ROLLOUTS, share=True, rare=True),
+    ),
+    "Entropy: mean over the completion tokens of the forward that trains, with compute_less over the rollouts with a "
+    "gradient only; near 0 the policy hardly explores any more. KL: TRL's estimate of the divergence from the model "
+    "before training. Many rollouts that max_completion_length cuts off: the limit decides, not the model.",
+)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, POLICY)
 
 
 PASS_AT_K = Chart(

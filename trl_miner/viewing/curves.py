@@ -50,7 +50,7 @@ def draw_chart(chart: str, runs: Runs, path: str | Path | None = None) -> Any:
     """Draw one chart, which Jupyter shows.
 
     Args:
-        chart: reward, prompt_kinds, rollouts, calibration, dose or held_out.
+        chart: reward, prompt_kinds, rollouts, calibration, dose, policy or held_out.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
         path: A .png, .svg or .pdf file to write; None: write nothing.
 
