@@ -15,7 +15,6 @@ from trl_miner.data.problems import Problem, accepts_gold, fingerprint, read_pro
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
 from trl_miner.data.reading import find_files, load_data_set, read_file
 from trl_miner.data.worlds import WORLDS
-from trl_miner.grading import configure
 
 HERE = Path(__file__).parent
 SMALL = HERE / "benchmarks"
@@ -95,31 +94,19 @@ def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
     assert accepts_gold("choice", [problem]) == [True]
 
 
-@pytest.mark.slow
-def test_a_gold_that_could_never_be_graded_is_not_accepted():
-    golds = ["7", "9^{9^{9^{9}}}", "\\frac{", ""]
-    problems = [Problem(str(index), "?", gold) for index, gold in enumerate(golds)]
-    configure(workers=1, seconds=0.5)
-    try:
-        assert accepts_gold("math", problems) == [True, False, False, False]
-    finally:
-        configure()
-
-
 @pytest.mark.parametrize(("gold", "is_good"), [("B", True), ("b", True), ("Ice.", True), ("C", False), ("fur", False)])
 def test_a_gold_of_choice_is_a_letter_or_the_text_of_an_option(gold, is_good):
     assert accepts_gold("choice", [Problem("", "What helps?", gold, ("hat", "ice"))]) == [is_good]
 
 
-def test_a_gold_that_the_grader_refuses_is_named(tmp_path):
-    path = write(
-        tmp_path / "a.jsonl", [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": "2"}]
-    )
-    benchmark = user_benchmark("mine", path)
-    with pytest.raises(ValueError, match=r"not accept 1 of 2, problem 0 \(id mine-0\): '\\\\frac\{'"):
-        load(benchmark)
-    with pytest.warns(UserWarning, match="count as never solved"):
-        assert len(load(benchmark, strict=False)) == 2
+@pytest.mark.parametrize("others", [1, 0])
+def test_golds_that_the_grader_refuses_are_named(tmp_path, others):
+    """One of two is a warning, one of one an error."""
+    rows = [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": "2"}][: 1 + others]
+    said = rf"not accept 1 of {1 + others}, problem 0 \(id mine-0\): '\\\\frac\{{'"
+    named = pytest.warns(UserWarning, match=said) if others else pytest.raises(ValueError, match=said)
+    with named:
+        load(user_benchmark("mine", write(tmp_path / "a.jsonl", rows)))
 
 
 # Errors name the row

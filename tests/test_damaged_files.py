@@ -35,9 +35,6 @@ def resume(evaluated):
     eval_folder.read_problems(evaluated / "arithmetic")
     eval_folder.write_benchmark(evaluated / "arithmetic", about, problems)
     writer = eval_folder.SampleWriter(evaluated / "arithmetic" / "samples.jsonl")
-    for problem in problems:
-        if (problem["id"], 0) in writer:
-            assert not writer.is_short((problem["id"], 0), 1)
     writer.finish([problem["id"] for problem in problems])
 
 

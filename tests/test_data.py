@@ -45,14 +45,14 @@ def read(folder):
 
 
 def test_deepscaler_is_cleaned_and_counted(tokenizer, tmp_path):
-    written = build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), SMALL / "deepscaler.jsonl")
-    assert written.dropped == {
-        "no question or no valid answer": 1,
-        "repeated question": 1,
-        "gold not accepted by the grader": 0,
-        "prompt over 1000 tokens": 1,
+    counts = build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), SMALL / "deepscaler.jsonl")
+    assert counts == {
+        "written": 3,  # 6 rows less 3
+        "dropped: no question or no valid answer": 1,
+        "dropped: repeated question": 1,
+        "dropped: gold not accepted by the grader": 0,
+        "dropped: prompt over 1000 tokens": 1,
     }
-    assert written.rows == 3  # 6 rows less 3
     rows = read(tmp_path / "out").to_list()
     assert [row["id"] for row in rows] == ["deepscaler-0", "deepscaler-1", "deepscaler-4"]
     assert [row["solution"] for row in rows] == ["42", "\\frac{2}{3}", "56"]
@@ -84,8 +84,8 @@ def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
     longer = json.dumps({"problem": "Find $6\\cdot 7$!?", "answer": "42"})  # one token more
     (tmp_path / "a.jsonl").write_text(f"{short}\n{longer}\n")
     options = Options(tokenizer, "plain", max_prompt_tokens=length)
-    written = build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
-    assert written.rows == 1 and written.dropped[f"prompt over {length} tokens"] == 1
+    counts = build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
+    assert counts["written"] == counts[f"dropped: prompt over {length} tokens"] == 1
     with pytest.raises(ValueError, match="A training set must have rows: all were dropped"):
         options = dataclasses.replace(options, max_prompt_tokens=5)
         build_deepscaler(tmp_path / "out", options, tmp_path / "a.jsonl")
@@ -138,19 +138,20 @@ ANSWERS = [
 
 
 def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
-    written = build_medical(
+    counts = build_medical(
         tmp_path / "out",
         Options(tokenizer, "plain"),
         samples_folder=write_answers(tmp_path / "answers", ANSWERS),
         medqa_source=SMALL / "medqa_train.jsonl",
         medmcqa_source=SMALL / "medmcqa_train.jsonl",
     )
-    assert written.dropped == {
-        "no question or no valid answer": 1,
-        "answered right by the filtering model": 1,
-        "repeated question": 1,
-        "gold not accepted by the grader": 0,
-        "prompt over 1000 tokens": 0,
+    assert counts == {
+        "written": 4,
+        "dropped: no question or no valid answer": 1,
+        "dropped: answered right by the filtering model": 1,
+        "dropped: repeated question": 1,
+        "dropped: gold not accepted by the grader": 0,
+        "dropped: prompt over 1000 tokens": 0,
     }
     rows = read(tmp_path / "out").to_list()  # 3 + 4 rows less 3
     assert [(row["source"], row["id"], row["solution"]) for row in rows] == [

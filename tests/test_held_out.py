@@ -7,20 +7,17 @@ import statistics
 
 import pytest
 from scipy import stats
-from studies import FINAL_SAMPLES, RECIPES, write_study
+from studies import FINAL_SAMPLES, write_study
 
 from trl_miner.runs.runs_file import write_runs
-from trl_miner.viewing.frame import read_metrics
 from trl_miner.viewing.held_out import (
     against_tables,
     comparisons,
-    held_out_pictures,
     pass_tables,
     scored_alike,
 )
 from trl_miner.viewing.inputs import group_methods, read_inputs
 from trl_miner.viewing.report import write_report
-from trl_miner.viewing.tables import METRICS, runs_table
 
 
 def methods_of(*folders):
@@ -107,67 +104,6 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(undrawn, tmp_pat
 # Against GRPO
 
 
-def test_a_planted_effect_is_found_and_its_absence_is_not(tmp_path):
-    write_study(tmp_path, seeds=5)  # 15 points between miner and grpo, 0 between miner_wo_ac and grpo
-    inside, outside = against(tmp_path)
-    for table in (inside, outside):
-        difference, low, _, high = cells(table, "miner")[2].replace("(", "").replace(")", "").split()
-        assert float(difference) == pytest.approx(15, abs=3) and float(low) > 0 and float(high) > 15
-        assert cells(table, "miner")[4] == "under 0.001"
-        assert float(cells(table, "miner_wo_ac")[3]) > 0.05
-    assert inside.title == "Against grpo, trained levels (1 to 6)"
-    assert outside.title == "Against grpo, levels beyond training (7, 8)"
-    assert "60 problems" in inside.notes[0] and "20 problems" in outside.notes[0]
-    assert "adjusted for the 2 comparisons of its column" in inside.notes[1]
-
-
-def test_what_each_run_logged(tmp_path):
-    folders = write_study(tmp_path)
-    edit(folders[-1] / "trainer_state.json", lambda state: state.update(global_step=50))
-    table = runs_table(read_metrics(methods_of(tmp_path), METRICS))
-    assert "KL" not in table.header  # no run has it
-    # reward .5 + .4 * step / 60 and entropy .6 - .3 * step / 60 at steps 10 and 60; cap 5/6, 4/6, ... 0
-    own = dict(zip(table.header, next(row for row in table.rows if row[0] == "miner/seed1"), strict=True))
-    assert own.pop("Pass@1, held out").count(" → ") == 1
-    assert list(own.values())[2:] == [
-        *("0.5667 → 0.9", "0.55 → 0.3", "0.3333 → 0.75", "0.7 → 0.7", "0.3 → 0.3", "0.8333 → 0", "0.5 → 0.5", "2 → 2")
-    ]
-    grpo, last = table.rows[0], table.rows[-1]
-    assert dict(zip(table.header, grpo, strict=True))["Cap binds"] == "n/a" and last[1] == "50 of 60, unfinished"
-
-
-# Pictures
-
-
-def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monkeypatch):
-    for at in range(5):
-        monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
-    write_study(tmp_path / "few", problems=16)
-    write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
-    for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
-        scored = scored_alike(methods_of(*folders))
-        picture = held_out_pictures(scored, [])[0]
-        figure = picture.figure
-        assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
-        assert ("only grpo and miner have bands" in picture.caption) == (bands == 2)
-    assert len(figure.legends[0].get_texts()) == 9
-    assert list(figure.axes[0].get_lines()[-1].get_xdata()) == [1, 2, 4]  # before training there were 4 samples
-    (x, y) = figure.axes[0].get_lines()[0].get_data()
-    assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
-
-
-def test_differences_are_drawn_with_their_intervals(tmp_path):
-    write_study(tmp_path)
-    scored = scored_alike(methods_of(tmp_path))
-    figure = held_out_pictures(scored, comparisons(scored))[-1].figure
-    assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
-    _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
-    low, high = bar.get_xdata()
-    assert low < point.get_xdata()[0] < high and low > 0
-    assert point.get_markerfacecolor() != "none" and other.get_markerfacecolor() == "none"
-
-
 # What is not there
 
 
@@ -195,7 +131,6 @@ def test_k_is_what_every_run_has_samples_for_and_problems_without_levels_are_one
     before = cells(table, "(before training)")
     assert before[1] == "3" and before[3] != "n/a" and before[4] == "n/a"  # 4 samples before training
     assert against(tmp_path) == []  # one method alone
-    assert [picture.name for picture in held_out_pictures(scored, [])] == ["held_out_by_k"]
 
 
 @pytest.mark.parametrize("lost", [[7], range(80)])
@@ -214,4 +149,4 @@ def test_problems_with_unscored_samples_are_compared_in_no_run(tmp_path, lost):
     assert [*scored.ranges.values()] == [places for places in left if places] and scored.num_unscored == len(lost)
     notes = [note for table in pass_tables(scored) for note in table.notes]
     assert any("in some run: 1 problems" in note for note in notes) == (len(lost) == 1)
-    assert bool(against(tmp_path)) == bool(held_out_pictures(scored, [])) == (len(lost) == 1)
+    assert bool(against(tmp_path)) == (len(lost) == 1)

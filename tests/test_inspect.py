@@ -33,13 +33,18 @@ def run(tmp_path):
 def page_of(run, **options):
     """The page of a run, once it has drawn its first prompt; it must stay without errors and requests."""
     with open_page(write_inspect_page(read_credit(run), run / "inspect.html"), **options) as page:
-        page.evaluate("() => trlMinerInspect.ready")
+        page.evaluate("() => ready")
         yield page
         page.assert_quiet()
 
 
-def numbers(page, step, group, index):
-    return page.evaluate("([s, g, r]) => trlMinerInspect.rollout(s, g, r)", [step, group, index])
+ROLLOUT = """async ([step, group, index]) => {
+    const rollouts = await rolloutsOf(prompts.find((one) => one.step === step && one.group === group));
+    const found = rollouts.find((one) => one.rollout === index);
+    const lists = ["old_logps", "weights", "advantages_before", "advantages"].map(
+        (name) => [name, found.texts.map((_, place) => number(found[name]?.[place]))]);
+    return { tokens: textsOf(found), ...Object.fromEntries(lists) };
+}"""
 
 
 def assert_exact(found, expected):
@@ -86,7 +91,7 @@ def test_a_file_without_its_end_is_named_and_the_others_are_shown(run, capsys):
         read_credit(run)
 
 
-def test_a_page_takes_whole_prompts_up_to_its_limit():
+def test_a_page_takes_whole_prompts_up_to_its_limit(monkeypatch):
     """24 prompts of two tokens in rollouts and three in text."""
     rows = [
         rollout("HE", ["a"], [-1], step=step, group=group, index=index)
@@ -95,16 +100,16 @@ def test_a_page_takes_whole_prompts_up_to_its_limit():
         for index in range(2)
     ]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    found = table.take(choose_prompts(table, 34)).to_pylist()  # 6 prompts
-    places = [(row["step"], row["group"]) for row in found]
-    assert len(places) == 12 and places[::2] == places[1::2] == sorted({*places})
-    assert len({step for step, _ in places}) > 1
-    assert len(choose_prompts(table)) == len(choose_prompts(table, 120)) == 48
-    assert len(choose_prompts(table, 1)) == 2  # one prompt at least
-    assert {*table.take(choose_prompts(table, steps=[2, 1]))["step"].to_pylist()} == {1, 2}
+    assert len(choose_prompts(table)) == 48
+    assert {*table.take(choose_prompts(table, [2, 1]))["step"].to_pylist()} == {1, 2}
     with pytest.raises(ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3"):
-        choose_prompts(table, steps=[9, 1])
+        choose_prompts(table, [9, 1])
     assert not len(choose_prompts(table.slice(0, 0)))
+    for limit, count in ((34, 6), (120, 24), (1, 1)):  # one prompt at least
+        monkeypatch.setattr("trl_miner.viewing.inspect.MOST_TOKENS", limit)
+        places = [(row["step"], row["group"]) for row in table.take(choose_prompts(table)).to_pylist()]
+        assert len(places) == 2 * count and places[::2] == places[1::2] == sorted({*places})
+        assert len({step for step, _ in places}) == 4 or count < 24
 
 
 def notes_of(path):
@@ -119,15 +124,9 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
     out = capsys.readouterr().out
     assert str(path) in out and f"trl-miner report '{run}'" in out
     assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
-    shown = "6 of 12 recorded rollouts are shown, whole prompts by chance (--steps 20, at most"
-    assert shown in notes_of(path)[0]
-    assert cli.main(["inspect", str(run), "--max-tokens", "30"]) == 0
-    assert re.match(
-        r"\d of 12 .* \(at most 30 tokens\).* --steps STEP; to see more: --max-tokens N\.", notes_of(path)[0]
-    )
+    assert notes_of(path)[0].startswith("6 of 12 recorded rollouts are shown: at most 1,500,000 tokens")
     for words, error in (
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
-        ([str(run), "--max-tokens", "0"], "--max-tokens must be at least 1: got 0"),
         ([str(run / "nowhere")], "trained with log_token_credit: 10"),
     ):
         assert cli.main(["inspect", *words]) == 2 and error in capsys.readouterr().err
@@ -145,31 +144,29 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
         assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing but the rollouts scrolls
         page.hover(".t >> nth=3")
         page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
-        page.click("#view-tokens")
-        page.screenshot_as(f"inspect_tokens_{scheme}.png", tmp_path)
 
 
 @needs_browser
 def test_the_numbers_of_a_token_show_by_pointer_and_by_keyboard(run):
     row = read_credit(run).table.to_pylist()[0]
-    columns = {"logp": "old_logps", "weight": "weights", "before": "advantages_before", "after": "advantages"}
+    logp, *rest = (row[name][2] for name in ("old_logps", "weights", "advantages_before", "advantages"))
+    expected = ["␣check", "3 of 7", *(f"{number:.4g}" for number in (logp, math.exp(logp), *rest))]
     with page_of(run) as page:
         tip = page.locator("#tip")
 
-        def assert_shown():
-            assert tip.get_attribute("data-token") == " check"
-            for name, column in columns.items():
-                assert np.float32(tip.get_attribute(f"data-{name}")) == np.float32(row[column][2])
+        def shown():
+            return [
+                line.split("\t")[-1].replace("\N{MINUS SIGN}", "-") for line in tip.inner_text().splitlines() if line
+            ]
 
-        page.hover(".card >> nth=0 >> .t >> nth=2")
-        assert_shown()
-        shown = tip.inner_text().replace("\N{MINUS SIGN}", "-")
-        assert f"{row['advantages'][2]:.4g}" in shown and f"{row['old_logps'][2]:.4g}" in shown
-        assert f"{math.exp(row['old_logps'][2]):.4g}" in shown and "␣check" in shown
+        page.hover(".t >> nth=2")
+        assert shown() == expected
         page.hover("h1")
-        for key in ("l", "Enter", "ArrowRight", "ArrowRight"):
-            page.keyboard.press(key)
-        assert_shown()
+        assert tip.is_hidden()
+        page.locator(".t").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert shown() == expected
 
 
 @needs_browser
@@ -182,24 +179,20 @@ def test_filters_and_search_narrow_the_list(run):
         ]
         assert list_of(page) == everything and page.inner_text("#count") == "6 of 6 prompts"
         page.click("#kinds >> text=All right")
-        page.keyboard.press("2")
+        page.click("#kinds >> text=Mixed")
         assert list_of(page) == [one for one in everything if one.startswith("All wrong")]
-        page.keyboard.press("1")
-        page.keyboard.press("2")
+        page.click("#kinds >> text=All right")
+        page.click("#kinds >> text=Mixed")
         page.select_option("#step", "20")
         assert list_of(page) == everything[3:]
         page.select_option("#step", "")
-        page.keyboard.press("/")
-        page.keyboard.type("GIVE UP")  # in a completion of the NH prompts
+        page.fill("#search", "GIVE UP")  # in a completion of the NH prompts
         page.wait_until("document.getElementById('count').textContent === '2 of 6 prompts'")
         assert list_of(page) == [everything[2], everything[5]]
         page.fill("#search", "what is 1 + 1")  # in the prompt of both HE
-        page.wait_until("document.getElementById('count').textContent === '2 of 6 prompts'")
         page.wait_until("document.querySelector('.item .badge').textContent === 'Mixed'")
         page.fill("#search", "")
         page.wait_until("document.getElementById('count').textContent === '6 of 6 prompts'")
-        page.select_option("#order", "credit")
-        assert list_of(page)[-1].startswith("All wrong")
 
 
 TURNS = [
@@ -224,60 +217,6 @@ def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path
 
 
 @needs_browser
-def test_everything_works_without_a_mouse(run):
-    with page_of(run) as page:
-
-        def press(*keys):
-            for key in keys:
-                page.keyboard.press(key)
-
-        card = "() => document.activeElement.closest('.card')?.querySelector('h3').textContent"
-        token = "() => document.activeElement.dataset.i"
-        press("j", "j", "k")
-        page.wait_until("location.hash === '#10/1'")
-        press("k")
-        page.wait_until("location.hash === '#10/0'")
-        for keys, where, expected in (
-            (("l", "l"), card, "Rollout 1"),
-            (("ArrowLeft",), card, "Rollout 0"),
-            (("Enter", "ArrowRight"), token, "1"),
-            (("ArrowLeft",), token, "0"),
-            (("Escape",), card, "Rollout 0"),
-        ):
-            press(*keys)
-            assert page.evaluate(where) == expected
-        press("v")
-        assert page.is_visible("#tokens-body") and not page.is_visible("#cards")
-        press("v", "?")
-        assert page.is_visible("#help")
-        press("Escape", "/")
-        assert page.evaluate("() => document.activeElement.id") == "search"
-        press("Escape")
-        assert page.evaluate("() => document.activeElement.id") != "search"
-
-
-@needs_browser
-def test_a_token_of_the_table_is_found_in_the_rollouts(run):
-    with page_of(run) as page:
-        page.click("#view-tokens")
-        expected = credited_tokens(read_credit(run))
-        names = page.locator("#tokens-body tr td:first-child").all_inner_texts()
-        assert [name.replace("␣", " ").replace("↵", "\n") for name in names] == expected["token"].tolist()
-        best, first = expected.iloc[0], page.locator("#tokens-body tr >> nth=0 >> td").all_inner_texts()
-        assert first[1:4] == [str(best["count"]), f"{best['credit']:.4g}", f"{100 * best['share']:.2f} %"]
-        page.click("#tokens-head >> text=Occurrences")
-        counts = [int(text) for text in page.locator("#tokens-body td:nth-child(2)").all_inner_texts()]
-        assert counts == sorted(counts, reverse=True)
-        page.select_option("#tokens-kind", "NH")
-        page.click("#tokens-body >> text=give")  # the first prompt has none: the page goes to one that does
-        page.wait_for_selector(".t.mark")
-        assert page.locator(".t.mark").all_inner_texts() == [" give"]
-        assert page.evaluate("location.hash") == "#10/2"
-        page.keyboard.press("n")
-        page.wait_until("location.hash === '#20/2'")
-
-
-@needs_browser
 def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     folder = tmp_path / "run <img src=x onerror=hacked=3>"
     hidden = "a\x00b\x1b[31m\u202eevil\u200b\u2066\x9b\x7f\r\n"
@@ -296,8 +235,6 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
         assert [text.rstrip("\n") for text in texts] == [EVIL, shown, "▯", "&lt;b&gt;"]
         page.hover(".t >> nth=0", position={"x": 3, "y": 3})
         assert page.inner_text("#tip b").startswith("</script>")
-        page.click("#view-tokens")
-        assert "window.hacked␣=␣1" in page.inner_text("#tokens-body")
         assert page.evaluate("typeof hacked") == "undefined"
         assert page.locator("img").count() == 0 and page.locator("main script").count() == 0
 
@@ -318,7 +255,7 @@ def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
     with page_of(run) as page:
         assert "Unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(run).table.to_pylist():
-            found = numbers(page, row["step"], row["group"], row["rollout"])
+            found = page.evaluate(ROLLOUT, [row["step"], row["group"], row["rollout"]])
             assert found["tokens"] == row["tokens"]
             for name in ("old_logps", "weights", "advantages_before", "advantages"):
                 assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
@@ -350,16 +287,15 @@ def test_unusual_records_make_a_page(tmp_path, is_empty):
     write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
-        for row in rows:
+        for place, row in enumerate(rows):
+            page.click(f".item >> nth={place}")
             texts = [text.replace("\n", "↵\n") or "▯" for text in row["tokens"]]
             page.wait_until(f"document.querySelectorAll('.t').length === {len(texts)}")
             assert page.locator(".t").all_text_contents() == texts
-            page.keyboard.press("j")
         if rows:  # the keyboard goes from one block to the next
             blocks = page.locator(".lines")
+            size = blocks.nth(0).locator(".t").count()
             assert blocks.count() > 1
             blocks.nth(0).locator(".t").last.focus()
             page.keyboard.press("ArrowRight")
-            assert page.evaluate("document.activeElement.dataset.i") == str(blocks.nth(0).locator(".t").count())
-        for key in ("l", "Enter", "ArrowDown", "v", "v", "n", "k"):
-            page.keyboard.press(key)
+            assert page.inner_text("#tip").replace("\t", " ").count(f"token {size + 1} of 3200") == 1

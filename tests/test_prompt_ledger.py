@@ -16,6 +16,7 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import (
     FILE,
     Batch,
+    Ledger,
     LedgerWriter,
     header_of,
     key_text,
@@ -25,6 +26,7 @@ from trl_miner.runs.prompt_ledger import (
     prompt_text,
     read_beginning,
     read_ledger,
+    visits_of,
 )
 
 
@@ -210,3 +212,16 @@ def test_what_tells_two_data_sets_apart_is_said(tmp_path, other, said):
         return
     with pytest.raises(ValueError, match=said):
         read_beginning(tmp_path, other(rows), 0)
+
+
+def test_visits_that_could_be_judged_have_a_kind():
+    """Four rollouts each; the second visit of prompt 1 has one unscored beside right ones, and says nothing."""
+    visits = [
+        {"prompts": [0, 1], "correct": [4, 0], "scored": [4, 4]},
+        {"prompts": [0, 1], "correct": [1, 3], "scored": [2, 3]},
+    ]
+    nothing = {"rollouts": 4, "reward": [None] * 2, "spread": [None] * 2}
+    batches = [Batch(step=2 * place + 1, **visit, **nothing) for place, visit in enumerate(visits)]
+    found = visits_of(Ledger({}, batches, ["a", "b"], ["A", "B"]))
+    expected = [[0, 1, 4, "all right"], [1, 1, 0, "all wrong"], [0, 3, 1, "mixed"]]
+    assert found[["prompt", "step", "correct", "kind"]].values.tolist() == expected

@@ -1,6 +1,5 @@
 """`trl-miner report`: run folders with known numbers, the pictures and tables made of them, the page in a browser."""
 
-import csv
 import json
 import math
 import re
@@ -21,8 +20,8 @@ from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, read_run
 from trl_miner.runs.settings import DEFAULTS, clean_settings, read_options
 from trl_miner.runs.trainer_state import columns_of
-from trl_miner.tables import Table, csv_of
-from trl_miner.viewing.charts import CHARTS, Chart, Panel, charts_of
+from trl_miner.tables import Table
+from trl_miner.viewing.charts import CHARTS, charts_of
 from trl_miner.viewing.curves import draw_chart, draw_metrics, draw_scores, draw_training, keys_of, mean_line
 from trl_miner.viewing.figures import save
 from trl_miner.viewing.frame import read_metrics
@@ -38,7 +37,7 @@ DRAWN = ["reward", "dose", "held_out"]  # each with a panel of another form
 
 def log(step, reward=0.5, **more):
     shares = {"groups/ph": 0.25, "groups/he": 0.5, "groups/nh": 0.25, "rollouts/grpo": 0.5, "rollouts/used": 0.6}
-    return {"step": step, "reward": reward, "entropy": 0.4, "step_time": 2.0, "miner/seconds": 0.5} | shares | more
+    return {"step": step, "reward": reward, "entropy": 0.4, "step_time": 2.0} | shares | more
 
 
 def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, method=None, per_step=1.0):
@@ -57,7 +56,7 @@ def write_run(folder, logs, *, planned=None, scores=None, recipe=None, seed=1, m
 
 
 def write_result(folder, model="base", **settings):
-    """A scored result folder with two levels."""
+    """A scored result folder."""
     folder.mkdir(parents=True)
     known = {"model": str(model), "temperature": 0.7, "top_p": 0.95, "max_tokens": 100} | settings
     part = {"mean": 0.5, "low": 0.4, "high": 0.6}
@@ -66,8 +65,6 @@ def write_result(folder, model="base", **settings):
         "pass@k": {"1": 0.5, "2": 0.6, "3": 0.7, "4": 0.75},
         "maj@k": {k: {"mean": 0.5, "std": 0.1} for k in ("1", "2", "4")},
         "intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), part),
-        "levels": {level: {"problems": 1, "pass@1": 0.5, "pass@k": 0.75} for level in ("1", "2")},
-        "level_intervals": dict.fromkeys(("1", "2"), {"pass@1": part, "pass@k": part | {"mean": 0.75}}),
     }  # fmt: skip
     one["pass@k_intervals"] = {k: {"mean": one["pass@k"][k], "low": 0.4, "high": 0.9} for k in ("1", "2", "4")}
     (folder / "settings.json").write_text(json.dumps(known))
@@ -227,11 +224,21 @@ def test_seeds_become_their_mean_with_a_band_and_what_is_no_number_a_gap(tmp_pat
     assert (extents.y0, extents.y1) == (0.2, 1.0)
 
 
-def test_a_chart_is_drawn_by_name_or_as_one_of_your_own(tmp_path):
-    own = Chart("own", "Mine", (Panel("mine", "Mine", "apples", log=True),), "How to read it.")
-    run = write_run(tmp_path / "run", [log(step, mine=step) for step in (1, 2)])
-    axes = draw_chart(own, [run]).axes[0]
-    assert lines_of(axes) == [([1, 2], [1, 2])] and (axes.get_ylabel(), axes.get_yscale()) == ("apples", "log")
+def test_of_many_methods_grpo_and_miner_alone_have_bands(tmp_path):
+    names = ["grpo", "miner", *(f"other{at}" for at in range(5))]
+    for name in names:
+        for seed in (1, 2):
+            write_run(tmp_path / name / f"seed{seed}", [log(1), log(2, seed)], recipe={"x": name}, seed=seed)
+    for count, bands in ((3, 3), (7, 2)):
+        figure = draw_chart("reward", [tmp_path / name / f"seed{seed}" for name in names[:count] for seed in (1, 2)])
+        assert [len(axes.collections) for axes in figure.axes] == [bands]
+        assert len(figure.legends[0].get_texts()) == count
+
+
+def test_a_chart_is_drawn_by_its_name(tmp_path):
+    run = write_run(tmp_path / "run", [log(step, **{"miner/tau_pos": step}) for step in (1, 2)])
+    axes = draw_chart("calibration", [run]).axes[0]
+    assert lines_of(axes) == [([1, 2], [1, 2])] and axes.get_yscale() == "log"
     with pytest.raises(ValueError, match="reward, .*held_out: got 'rewards'"):
         draw_chart("rewards", run)
     assert draw_chart("reward", run)._repr_png_()[:4] == b"\x89PNG"  # what Jupyter asks for
@@ -245,10 +252,7 @@ def test_pass_at_k_has_its_intervals_and_maj_at_k_its_deviation(tmp_path):
     assert (extents.y0, extents.y1) == pytest.approx((0.4, 0.6))  # .5 -+ .1
     figure = draw_scores("pass_at_k", [tmp_path / "one", write_result(tmp_path / "two")])  # of models of one name
     assert len(lines_of(figure.axes[0])) == len(figure.legends[0].get_texts()) == 2
-    levels = draw_scores("levels", tmp_path / "one").axes
-    assert [lines_of(axes) for axes in levels] == [[([0, 1], [0.5, 0.5])], [([0, 1], [0.75, 0.75])]]
-    assert [text.get_text() for text in levels[1].get_xticklabels()] == ["1\n(1)", "2\n(1)"]
-    with pytest.raises(ValueError, match="pass_at_k, maj_at_k, levels: got 'pass@k'"):
+    with pytest.raises(ValueError, match="pass_at_k, maj_at_k: got 'pass@k'"):
         draw_scores("pass@k", tmp_path / "one")
 
 
@@ -294,10 +298,10 @@ def test_the_page_in_a_browser(hostile_page, tmp_path, scheme, width):
         opened.screenshot_as(f"report_{scheme}.png", tmp_path, full_page=True)
 
 
-# the dose, steps and time
+# the dose and the steps
 
 
-def test_some_charts_have_numbers_of_their_own(tmp_path):
+def test_the_dose_has_numbers_of_its_own(tmp_path):
     held = {"dose/scale": 0.1, "dose/share": 0.04, "miner/l1_share": 0.0015}
     dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
     write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
@@ -305,10 +309,12 @@ def test_some_charts_have_numbers_of_their_own(tmp_path):
     of_sums, of_gradient, factor = draw_chart("dose", tmp_path).axes
     assert lines_of(of_sums) == [([1], [0.0015])]  # of the run with a cap alone
     assert lines_of(of_gradient) == [([1, 2], [0.04, 0.06])] and lines_of(factor) == [([1, 2], [0.1, 0.1])]
-    # 0.5 s per generation batch of 4 optimizer steps of 2 s: 0.5 / 8, at the first batch
+
+
+def test_steps_are_batches_where_every_run_says_how_many_optimizer_steps_one_has(tmp_path):
     run = write_run(tmp_path / "miner" / "seed1", [log(4)], recipe={}, per_step=4.0)
-    axes = draw_chart("overhead", run).axes[0]
-    assert lines_of(axes) == [([1], [0.0625])] and "generation batches" in axes.get_xlabel()
+    axes = draw_chart("reward", run).axes[0]
+    assert [x for x, _ in lines_of(axes)] == [[1]] and "generation batches" in axes.get_xlabel()
     axes = draw_chart("reward", [run, write_run(tmp_path / "unknown", [log(8)])]).axes[0]
     assert [x for x, _ in lines_of(axes)] == [[4], [8]] and "optimizer" in axes.get_xlabel()
 
@@ -318,7 +324,7 @@ def test_some_charts_have_numbers_of_their_own(tmp_path):
 def test_every_picture_bears_every_history(tmp_path, name, values):
     keys = keys_of(CHARTS)
     logs = [
-        {"step": step, "reward": value, "miner/seconds": value, "step_time": 1.0} | dict.fromkeys(keys, value)
+        {"step": step, "reward": value, "step_time": 1.0} | dict.fromkeys(keys, value)
         for step, value in enumerate(values, 1)
     ]
     scores = {float(step): {"pass@1": value} for step, value in enumerate(values, 1) if isinstance(value, float)}
@@ -382,9 +388,10 @@ def test_a_report_says_what_it_wrote_and_what_comes_next(undrawn, tmp_path, caps
     assert main(["report", str(run)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:2] == ["Wrote", f"  {run}/report/index.html"] and out[-1] == f"  trl-miner eval --model {run}"
-    assert "run is not finished: 2 of 9 steps." in (run / "report" / "report.md").read_text()
-    table = pandas.read_csv(run / "report" / "tables.csv").set_index(["table", "row", "column"])
-    assert table.loc[("Runs", "run", "Reward"), "cell"] == "0.5 → 0.75"
+    text = (run / "report" / "report.md").read_text()
+    assert "run is not finished: 2 of 9 steps." in text
+    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", text)
+    assert linked and all((run / "report" / name).is_file() for name in linked)
 
 
 def test_runs_and_results_that_were_not_measured_alike_are_warned_of(undrawn, tmp_path):
@@ -400,87 +407,63 @@ def test_runs_and_results_that_were_not_measured_alike_are_warned_of(undrawn, tm
     )
     first_words = [warning.rpartition(" ")[0].split(":")[0].split()[-1] for warning in of_runs]
     assert first_words == ["temperature", "score_samples"]
-    assert of_results.endswith("not measured alike: temperature 0.7 and 1.0; samples 4 and 8; fingerprint f and g.")
+    assert of_results.endswith(
+        "not measured alike: its fingerprint f and g; its samples 4 and 8; temperature 0.7 and 1.0."
+    )
     page = write_report([one, two], tmp_path / "out", quiet=True)
     assert all("temperature 0.7 and 1.0" in path.read_text() for path in (page, page.with_name("report.md")))
 
 
-def test_a_table_is_the_same_as_markdown_page_and_csv():
+def test_a_table_is_the_same_as_markdown_and_page():
     rows = [["a|b", PLANTED], ["[x](javascript:1)", "`*_a_*\n#"], ["$\x00\u202e", "snake_case"], ["half", "\ud800"]]
     table = Table("t", ["", "x"], rows)
     shown, page = table.markdown(), html_page("t", "", [Section("s", [table])])
     assert "<" not in shown and "a\\|b" in shown and "\\[x](" in shown and "snake_case" in shown
     assert len(shown.splitlines()) == 6 and "<script" not in page and "&lt;script&gt;" in page
     assert not any(hidden in text for hidden in "\x00\u202e" for text in (shown, page))
-    found = [*csv.reader(csv_of([table]).splitlines())]
-    assert found[0] == ["table", "row", "column", "cell"] and found[1] == ["t", "a|b", "x", PLANTED]
-
-
-def test_every_picture_of_a_report_is_whole(hostile_page):
-    page = hostile_page
-    linked = re.findall(r"\]\((figures/[a-z0-9_]+\.svg)\)", page.with_name("report.md").read_text())
-    assert len(linked) == page.read_text().count("<figure")
-    for name in linked:
-        ElementTree.parse(page.parent / name)
-        assert 1000 < (page.parent / name).stat().st_size < 300_000
-    assert not [path for path in page.parent.rglob(".*")]
 
 
 # the table of a comparison, and the picture on a model card
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"groups/ph": 0.25, "groups/he": 0.5, "rollouts/grpo": 0.5, "rollouts/used": 0.6}]
-)
-def test_a_run_becomes_a_picture(tmp_path, more):
+def test_a_run_becomes_a_picture(tmp_path):
     state = tmp_path / "trainer_state.json"
     state.write_text(json.dumps({"log_history": []}))
     with pytest.raises(ValueError, match="no logged training step"):
         draw_training(tmp_path)
-    logs = [{"step": step, "reward": 0.5 + step / 100} | more for step in range(1, 5)]
+    logs = [{"step": step, "reward": 0.5 + step / 100, "groups/ph": 0.25} for step in range(1, 5)]
     state.write_text(json.dumps({"log_history": [*logs, {"step": 4, "train_loss": 0.0}]}))
     path = draw_training(tmp_path)
     assert path == tmp_path / "training.png" and path.read_bytes()[:4] == b"\x89PNG"
 
 
-def run_of(*passes, totals=(800, 400), estimator="ucas"):
-    """A run of 60 optimizer steps, two per generation batch, scored before, after 20 and 40, and after training."""
+def run_of(*passes, totals=(800, 400)):
+    """A run of 60 optimizer steps, two per generation batch, scored before and after training."""
     logs = [{"step": 20, "reward": 1.0, "step_time": 0.5}, {"step": 60, "reward": 1.0, "step_time": 1.5}]
     if totals:
         logs[0] |= {"rollouts/generated_total": 100.0, "rollouts/used_total": 1.0}
         logs[1] |= {"rollouts/generated_total": float(totals[0]), "rollouts/used_total": float(totals[1])}
-    scores = {20.0 * at: {"pass@1": p, "pass@8": min(1.0, p + 0.1)} for at, p in enumerate(passes)}
-    settings = {"advantage_estimator": estimator}
-    return RunHistory(Path("run"), "run", columns_of(logs), "m", settings=settings, scores=scores, per_step=2)
+    scores = {60.0 * at: {"pass@1": p, "pass@8": min(1.0, p + 0.1)} for at, p in enumerate(passes)}
+    return RunHistory(Path("run"), "run", columns_of(logs), "m", scores=scores, per_step=2)
 
 
-def cells_of(table):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.markdown().splitlines()[2:6]]
-
-
-def test_steps_count_to_the_best_mean_of_grpo():
+def test_the_table_of_methods():
     runs = {
-        # means of grpo: .5, .6, .8, .7 -> the mark is .8, at step 20; only seed 1 reaches it there, seed 2 never does
-        "grpo": [run_of(*passes, estimator="grpo") for passes in ((0.5, 0.7, 0.9, 0.7), (0.5, 0.5, 0.7, 0.7))],
-        # 10 and 30: mean 20, sample standard deviation sqrt(10^2 + 10^2) = 14.14
-        "miner": [run_of(0.5, 0.85, 0.7, 0.9, totals=(800, 600)), run_of(0.5, 0.5, 0.75, 0.8, totals=(1000, 700))],
-        "ucas": [run_of(0.5, 0.5, 0.5, 0.5, totals=None), None],
+        "grpo": [run_of(0.5, 0.7), run_of(0.5, 0.7)],
+        "miner": [run_of(0.5, 0.9, totals=(800, 600)), run_of(0.5, 0.8, totals=(1000, 700))],
+        "ucas": [run_of(0.5, 0.5, totals=None), None],
+        "dapo": [None, None],
     }
-    table = methods_table(runs | {"dapo": [None, None]})
+    table = methods_table(runs)
     # pass@1 .9 and .8: mean .85, std .1 / sqrt(2) = .071; rollouts 800 and 1000: std 141; shares .75 and .7: std .035
     # (0.5 + 1.5) / 2 = 1 s for an optimizer step; two of them are a step
-    assert cells_of(table) == [
-        ["grpo", "2", "0.700 ± 0.000", "0.800 ± 0.000", "20 (1 of 2)", "2.00 ± 0.00", "800 ± 0", "50.0% ± 0.0%"],
-        ["miner", "2", "0.850 ± 0.071", "0.950 ± 0.071", "20 ± 14", "2.00 ± 0.00", "900 ± 141", "72.5% ± 3.5%"],
-        ["ucas", "1 of 2", "0.500", "0.600", "not reached (0 of 1)", "2.00", "n/a", "n/a"],
-        ["dapo", "0 of 2", *["n/a"] * 6],
+    assert table.rows == [
+        ["grpo", "2", "0.700 ± 0.000", "0.800 ± 0.000", "2.00 ± 0.00", "800 ± 0", "50.0% ± 0.0%"],
+        ["miner", "2", "0.850 ± 0.071", "0.950 ± 0.071", "2.00 ± 0.00", "900 ± 141", "72.5% ± 3.5%"],
+        ["ucas", "1 of 2", "0.500", "0.600", "2.00", "n/a", "n/a"],
+        ["dapo", "0 of 2", *["n/a"] * 5],
     ]
     assert len({len(line) for line in table.markdown().splitlines()[:6]}) == 1  # a terminal shows the columns, too
-    assert (
-        "GRPO's best Pass@1: 0.800, the best mean over the runs of grpo at a scored step (step 20)" in table.notes[1]
-    )
-    table = methods_table({"grpo": [None], "ucas": [run_of(0.5, 0.7, 0.9, 0.7)]})
-    assert [row[4] for row in table.rows] == ["n/a", "n/a"] and "no finished run is plain GRPO" in table.notes[1]
 
 
 def test_a_run_without_a_score_after_training_or_without_a_state_is_not_finished(tmp_path):

@@ -19,7 +19,7 @@ def box(*answers):
     return ["I give up." if answer is None else rf"So \boxed{{{answer}}}." for answer in answers]
 
 
-def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", levels=(), options=()):
+def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", options=()):
     """`answers`: the gold and the sampled texts of each problem."""
     path = folder / name
     path.mkdir(parents=True)
@@ -28,8 +28,7 @@ def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", l
     (path / "benchmark.json").write_text(json.dumps(about | {"source": {}}))
     problems, lines = [], []
     for number, (gold, texts) in enumerate(answers):
-        level = levels[number] if levels else None
-        problems.append({"id": f"p{number}", "question": "?", "solution": gold, "options": options, "level": level})
+        problems.append({"id": f"p{number}", "question": "?", "solution": gold, "options": options})
         for sample, text in enumerate(texts):
             tokens = len(lines) + 1
             lines.append(
@@ -54,7 +53,7 @@ TWO = [("7", box(7, 8, None, 7)), ("3", box(5, 5, 5, 3))]
 @pytest.fixture
 def result(tmp_path):
     folder = write_folder(tmp_path / "one")
-    write_benchmark(folder, "aime24", TWO, levels=["2", "1"])
+    write_benchmark(folder, "aime24", TWO)
     return folder
 
 
@@ -69,9 +68,6 @@ def test_scores_by_hand(result):
     # tokens are 1 to 8, the first is cut off
     assert scores["tokens"] == 4.5 and scores["truncated"] == 1 / 8
     assert scores["no_answer"] == 1 and scores["not_judged"] == {}
-    assert list(scores["levels"]) == ["1", "2"]
-    assert scores["levels"]["1"] == pytest.approx({"problems": 1, "pass@1": 0.25, "pass@k": 1})
-    assert scores["levels"]["2"] == pytest.approx({"problems": 1, "pass@1": 0.5, "pass@k": 1})
     # two problems: every mean of two of their scores is between the smaller and the larger
     assert scores["intervals"]["pass@1"] == pytest.approx({"mean": 0.375, "low": 0.25, "high": 0.5})
 
@@ -83,7 +79,7 @@ def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
         scores = score_folder(result)
         assert json.loads((result / "scores.json").read_text()) == scores
         written.append([(result / name).read_text() for name in ("scores.json", "scores.md")])
-    assert written[0] == written[1] and "37.50" in written[0][1] and "P@4" in written[0][1]
+    assert written[0] == written[1] and "Pass@1 37.50 %" in written[0][1] and "Maj@4" in written[0][1]
     assert (result / "aime24" / "samples.jsonl").read_bytes() == before
 
 
@@ -136,9 +132,8 @@ def test_a_benchmark_without_a_verdict_has_no_score(tmp_path):
         write_benchmark(other, name, [("7", box(7, 7))])
     scores = score_folder(folder)
     assert [*scores["benchmarks"]] == ["amc23"] and "n/a" in scores["warnings"][0]
-    first, second, *warnings = compare_folders([other, folder])
-    assert "Pass@1" in first and "Pass@2" in second and all(said.startswith("Warning") for said in warnings)
-    assert "Only some folders have aime24" in warnings[-1]
+    first, second, warning = compare_folders([other, folder])
+    assert "Pass@1" in first and "Pass@2" in second and "Only some folders have aime24" in warning
 
 
 def test_a_model_that_answers_nothing_scores_zero(tmp_path):
@@ -173,17 +168,6 @@ def test_a_later_line_wins_and_samples_that_do_not_belong_are_not_scored(result)
         score_folder(result)
 
 
-def test_k_of_the_tables(result):
-    for k in (0, 5):
-        with pytest.raises(ValueError, match=f"got k={k} for 4 samples"):
-            score_folder(result, k=k)
-    assert not (result / "scores.json").exists()
-    scores = score_folder(result, k=3)["benchmarks"]["aime24"]
-    assert scores["k"] == 3 and list(scores["maj@k"]) == list(scores["pass@k"]) == ["1", "2", "3", "4"]
-    assert scores["intervals"]["pass@k"]["mean"] == pytest.approx(1.75 / 2)  # 1 and 3/4
-    assert "P@3" in (result / "scores.md").read_text()
-
-
 def test_the_papers_rows_stand_beside(tmp_path):
     folder = write_folder(tmp_path, temperature=1.0)
     write_benchmark(folder, "math500", [("7", box(7, 7))], title="MATH500")
@@ -210,13 +194,8 @@ def test_names_are_no_markup(tmp_path):
     assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;"))]
 
 
-def test_paper_rows():
-    assert paper_rows("Qwen3-4B-Base")["MINER, lambda 1e-3"]["AIME2024"] == [21.74, 63.33]
-    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct")["HuatuoGPT-o1*"]["MedQA"] == [70.2, None]
-    assert next(iter(paper_rows("Qwen/Qwen3-8B-Base"))) == "Base"
-
-
 def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
+    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct") is PAPER["rows"]["Llama3.1-8B-Instruct"]
     wrong = []
     for model, rows in PAPER["rows"].items():
         for method, row in rows.items():

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trl_miner.data import arithmetic
-from trl_miner.data.arithmetic import solution
-from trl_miner.data.chains import problem
+from trl_miner.data.arithmetic import problem, solution
 from trl_miner.data.worlds import WORLDS
 from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds

@@ -1,11 +1,9 @@
-"""A table of text, shown as Markdown or CSV; the pages of `viewing` show it as HTML."""
+"""A table of text, shown as Markdown; the pages of `viewing` show it as HTML."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .text import for_markdown, one_line
+from .text import for_markdown
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,3 @@ class Table:
             shown.append(f"| {' | '.join([name.ljust(widths[0]), *aligned])} |\n")
         notes = "".join(f"- {for_markdown(note)}\n" for note in self.notes)
         return "".join(shown) + (f"\n{notes}" if notes else "")
-
-
-def csv_of(tables: Sequence[Table]) -> str:
-    """Return tables as one CSV with a line for each cell: its table, the name of its row, its column, its text."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("table", "row", "column", "cell"))
-    for table in tables:
-        above = [f"{heading}, " for heading, width in table.groups for _ in range(width)] or [""] * len(table.header)
-        titles = [group + title for group, title in zip(above, table.header[1:], strict=False)]
-        for name, *cells in table.rows:
-            writer.writerows(map(one_line, (table.title, name, *pair)) for pair in zip(titles, cells, strict=True))
-    return text.getvalue()

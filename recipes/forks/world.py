@@ -33,8 +33,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from trl_miner.data import chains
-from trl_miner.data.chains import pick
+from trl_miner.data import arithmetic
+from trl_miner.data.arithmetic import pick
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -112,7 +112,7 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
         start = tuple(rng.randrange(10) for _ in range(LENGTH))
         return Problem(start, "".join(rng.choices([*SURE], k=level)) or rng.choice([*UNSURE]))
 
-    return chains.draw_from(split, problem)
+    return arithmetic.draw_from(split, problem)
 
 
 def solution(
@@ -176,13 +176,13 @@ def _over_group_mean(rollouts: Any, values_B: Sequence[float]) -> Any:
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
     """Return problems as `arithmetic.load_dataset` does: 4800 of levels 0 and 1 to train, 512 of 0 to 6 to test."""
     levels: Sequence[int] = TEST_LEVELS if split == "test" else LEVELS
-    return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels, draw)
+    return arithmetic.make_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels, draw)
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
     """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by character."""
     phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
-    return chains.word_tokenizer([str(digit) for digit in range(10)], phrases)
+    return arithmetic.word_tokenizer([str(digit) for digit in range(10)], phrases)
 
 
 def mirrored() -> SimpleNamespace:

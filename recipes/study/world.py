@@ -16,8 +16,8 @@ so. `trl_miner.data.worlds` loads this file.
 import random
 from typing import TYPE_CHECKING
 
-from trl_miner.data import chains
-from trl_miner.data.chains import CLOSERS, END, EQUALS, MAX_TOTAL, OPERATORS, SEPARATOR, Problem, pick, wrong_total
+from trl_miner.data import arithmetic
+from trl_miner.data.arithmetic import CLOSERS, END, EQUALS, MAX_TOTAL, OPERATORS, SEPARATOR, Problem, pick, wrong_total
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -33,7 +33,7 @@ FIRST_SHORT_STEP = 2  # counted from 0
 OPENERS = {"so ": 0.45, "then ": 0.3, "next ": 0.15, "now ": 0.1}
 UP, DOWN = "up ", "down "
 BASE_MODEL = {"hidden_size": 128, "intermediate_size": 1152, "rows": 40_000, "steps": 1000, "learning_rate": 3e-3}
-draw = chains.draw
+draw = arithmetic.draw
 
 
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
@@ -87,9 +87,9 @@ def strategy_of(completion: str) -> str:
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
     """Return problems as `arithmetic.load_dataset` does: 6000 of levels 1 to 6 to train, 200 of 1 to 10 to test."""
     levels = TEST_LEVELS if split == "test" else LEVELS
-    return chains.load_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels)
+    return arithmetic.make_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels, draw)
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """Return the tokenizer of `chains`, with a token for each opener and for the words that begin a regrouping."""
-    return chains.build_tokenizer([*OPENERS, UP, DOWN])
+    """Return the tokenizer of `arithmetic`, with a token for each opener and for the words that begin a regrouping."""
+    return arithmetic.build_tokenizer([*OPENERS, UP, DOWN])

@@ -72,15 +72,8 @@ def main():
                 writer.start()
                 writer.join()
             megabytes = sum((run / "trainer_state.json").stat().st_size for run in runs) / 1e6
-            command = [
-                sys.executable,
-                "-m",
-                "trl_miner.cli",
-                "report",
-                *map(str, runs),
-                "--output",
-                f"{folder}/report",
-            ]
+            command = [sys.executable, "-m", "trl_miner.cli", "report", *map(str, runs)]
+            command += ["--output", f"{folder}/report"]
             start = time.perf_counter()
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)  # of this process alone
@@ -90,16 +83,8 @@ def main():
             figures = len(re.findall(r"<svg", page))
             row = [f"{num_steps:,}", num_runs, f"{megabytes:.0f}", figures, f"{len(page) / 1e6:.1f}"]
         rows.append([*row, f"{used:.1f}", f"{seconds:.1f}", f"{memory:.0f}"])
-    header = [
-        "logged steps",
-        "runs",
-        "trainer_state.json, MB",
-        "figures",
-        "page, MB",
-        "processor, s",
-        "elapsed, s",
-        "memory, MB",
-    ]
+    header = ["logged steps", "runs", "trainer_state.json, MB", "figures", "page, MB"]
+    header += ["processor, s", "elapsed, s", "memory, MB"]
     text = (
         f"The whole command, imports included, for runs with {len(METRICS)} metrics at every logged step. Targets:\n"
         "5 seconds of processor time for 2,000 steps; 15 and 700 MB for 200,000."

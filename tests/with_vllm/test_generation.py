@@ -75,9 +75,3 @@ def test_a_lora_adapter_works_alike(evaluate, base_model_folder, tmp_path):
 def test_vllm_draws_each_sample_from_its_own_seed(evaluate):
     first, more = (evaluate(*VLLM, "--samples", n)[0] for n in ("2", "8"))
     assert all(more[key] == text for key, text in first.items()) and len(set(first.values())) > 60
-
-
-def test_a_truncated_sample_is_drawn_again_with_more_tokens(evaluate, tmp_path):
-    cut, _ = evaluate(*VLLM, *GREEDY, "--max-tokens", "6", output=tmp_path)
-    whole, _ = evaluate(*VLLM, *GREEDY)
-    assert cut != whole and evaluate(*VLLM, *GREEDY, "--max-tokens", "40", output=tmp_path)[0] == whole

@@ -1,9 +1,9 @@
 """Train several recipes with several seeds, and print one table.
 
-It has Pass@k, steps to GRPO's best Pass@1, time and rollouts, as mean and standard deviation over
-the seeds. Any other option goes to every `trl-miner train`: --learning_rate 2e-4. The same command
-again skips finished runs and resumes the others. Held-out problems are scored about 10 times while
-a run trains (--score_steps sets the optimizer steps between two scores).
+It has Pass@k, time and rollouts, as mean and standard deviation over the seeds. Any other option goes to
+every `trl-miner train`: --learning_rate 2e-4. The same command again skips finished runs and resumes the
+others. Held-out problems are scored about 10 times while a run trains (--score_steps sets the optimizer
+steps between two scores).
 """
 
 import argparse

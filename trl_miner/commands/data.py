@@ -55,13 +55,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
     options = training_set.Options(args.tokenizer, style, args.max_prompt_tokens)
     if args.dataset == "deepscaler":
-        written = training_set.build_deepscaler(args.output, options, local.get("deepscaler"))
-        return _report(written, args.tokenizer, "math_reward")
+        counts = training_set.build_deepscaler(args.output, options, local.get("deepscaler"))
+        return _report(counts, args, "math_reward")
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
     sample_filter(options_of(args), answers, local.get("medmcqa_train"))
     sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
-    written = training_set.build_medical(args.output, options, samples_folder=answers, **sources)
-    return _report(written, args.tokenizer, "choice_reward")
+    counts = training_set.build_medical(args.output, options, samples_folder=answers, **sources)
+    return _report(counts, args, "choice_reward")
 
 
 def _local_files(entries: list[str]) -> dict[str, str]:
@@ -73,13 +73,13 @@ def _local_files(entries: list[str]) -> dict[str, str]:
     return {entry.partition("=")[0]: entry.partition("=")[2] for entry in entries}
 
 
-def _report(written: Any, model: str, reward: str) -> int:
+def _report(counts: dict[str, int], args: argparse.Namespace, reward: str) -> int:
     from ..data.training_set import CARD, TRAIN
 
-    print(f"{written.rows} problems in {written.folder}.")
-    for reason, count in written.dropped.items():
-        print(f"  dropped {count}: {reason}")
-    train = ["trl-miner", "train", "--model_name_or_path", model, "--dataset_name", str(written.folder)]
-    train += ["--reward_funcs", reward, "--output_dir", f"runs/{written.folder.name}"]
-    finish([written.folder / name for name in (TRAIN, CARD)], shlex.join(train))
+    folder = Path(args.output)
+    for name, count in counts.items():
+        print(f"{name}: {count}")
+    train = ["trl-miner", "train", "--model_name_or_path", args.tokenizer, "--dataset_name", str(folder)]
+    train += ["--reward_funcs", reward, "--output_dir", f"runs/{folder.name}"]
+    finish([folder / name for name in (TRAIN, CARD)], shlex.join(train))
     return 0

@@ -1,8 +1,7 @@
 """Measure Pass@1, Pass@K and Maj@K on benchmarks, with vLLM, a running server or transformers.
 
 The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples. The same
-command again resumes an interrupted evaluation. More --samples draw only the new ones, and more
---max-tokens draw again only the samples that were cut off.
+command again resumes an interrupted evaluation. More --samples draw only the new ones.
 """
 
 import argparse
@@ -26,7 +25,6 @@ def add(commands: Any) -> None:
         "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
         "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
-    option("--skip-bad-golds", action="store_true", help="only warn about golds that the verifier rejects")
     option = parser.add_argument_group("sampling").add_argument
     option("--samples", type=positive, metavar="N", help="samples of each problem (default: as in the paper)")
     option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
@@ -70,9 +68,6 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
     option("--api-key-env", metavar="NAME", help="variable with the server's key: OPENAI_API_KEY (default: none)")
     option(
-        "--concurrency", type=positive, default=64, metavar="N", help="requests in flight to a server (default: 64)"
-    )
-    option(
         "--batch-size",
         type=positive,
         default=32,
@@ -105,7 +100,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             file=sys.stderr,
         )
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = load_problem_sets(args.benchmarks, args.samples, strict=not args.skip_bad_golds)
+    problem_sets = load_problem_sets(args.benchmarks, args.samples)
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, options_of(args), problem_sets, sampling)
     return score.score_and_print([output], args)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..progress import Progress, finish
 from ..runs.eval_folder import SCORES, TABLES
-from . import add_command, positive
+from . import add_command
 
 
 def add(commands: Any) -> None:
@@ -22,7 +22,6 @@ def add(commands: Any) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of scoring, which `trl-miner eval` takes too."""
     option = parser.add_argument_group("scoring").add_argument
-    option("--k", type=positive, metavar="K", help="K of Pass@K and Maj@K (default: the number of samples)")
     option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
 
 
@@ -44,13 +43,13 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
     graded = []
     for folder in folders:
         graded.append(read_graded(folder))
-        scores = score_folder(folder, k=args.k, paper=args.paper, graded=graded[-1])
+        scores = score_folder(folder, paper=args.paper, graded=graded[-1])
         if args.paper is not None:
             print((folder / TABLES).read_text(encoding="utf-8"))
         else:
             print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
     if len(folders) > 1:
-        print(*map(one_line, compare_folders(folders, k=args.k, graded=graded)), sep="\n")
+        print(*map(one_line, compare_folders(folders, graded=graded)), sep="\n")
     written = [folder / name for folder in folders for name in (SCORES, TABLES)]
     finish(written, [shlex.join(["trl-miner", "report", *map(str, folders)])])
     return 0

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from . import arithmetic, chains
+from . import arithmetic
 from .worlds import WORLDS
 
 
@@ -119,7 +119,7 @@ def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:
     tens, ones = torch.randn(2, 10, settings.hidden_size) * 0.1
     vocabulary = tokenizer.get_vocab()
     with torch.no_grad():
-        for number in range(chains.MAX_TOTAL + 1):
+        for number in range(arithmetic.MAX_TOTAL + 1):
             if str(number) in vocabulary:
                 token = vocabulary[str(number)]
                 model.get_input_embeddings().weight[token] = tens[number // 10] + ones[number % 10]

@@ -117,18 +117,15 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
-def load(benchmark: Benchmark, source: str | Path | None = None, *, strict: bool = True) -> list[Problem]:
+def load(benchmark: Benchmark, source: str | Path | None = None) -> list[Problem]:
     """Load the problems of a benchmark and check them. `load_with_record` also says where they came from."""
-    return load_with_record(benchmark, source, strict=strict)[0]
+    return load_with_record(benchmark, source)[0]
 
 
-def load_with_record(
-    benchmark: Benchmark, source: str | Path | None = None, *, strict: bool = True
-) -> tuple[list[Problem], dict[str, Any]]:
+def load_with_record(benchmark: Benchmark, source: str | Path | None = None) -> tuple[list[Problem], dict[str, Any]]:
     """Load the problems of a benchmark, check them, and return them with the record of their source (see `read_rows`).
 
-    `source` is a local file or a folder of files in the format of the data set on the Hub. With `strict`, a gold that
-    the grader does not accept as its own answer is an error, otherwise a warning.
+    `source` is a local file or a folder of files in the format of the data set on the Hub.
     """
     local = source if source is not None else benchmark.path
     if local is None and reasoning_gym.is_task(benchmark.hub):
@@ -147,7 +144,7 @@ def load_with_record(
             f"{benchmark.title} must have {benchmark.problems or 'some'} problems: got {len(problems)} of {len(rows)} "
             f"rows, from {local or benchmark.hub}."
         )
-    check_golds(benchmark.title, benchmark.grader, problems, strict=strict)
+    check_golds(benchmark.title, benchmark.grader, problems)
     return problems, record
 
 

@@ -6,13 +6,13 @@ paper lets Llama-3.1-8B-Instruct answer all of them by greedy decoding, and drop
 answers and writes what is left.
 """
 
+import io
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from ..grading import grade
 from ..progress import Progress, track
@@ -21,7 +21,7 @@ from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS
 from .problems import Benchmark, Problem, accepts_gold, read_problems, read_rows
-from .prompts import Kind, Message, PromptForm, Style, build_prompt, prompt_text
+from .prompts import Message, PromptForm, Style, build_prompt, prompt_text
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
@@ -32,7 +32,6 @@ MEDQA_TRAIN, MEDMCQA_TRAIN = (
     for test in (BENCHMARKS["medqa"], BENCHMARKS["medmcqa"])
 )
 TRAIN, CARD = "train.parquet", "README.md"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,35 +43,20 @@ class Options:
     max_prompt_tokens: int = 1000  # longer prompts are dropped
 
 
-@dataclass(frozen=True)
-class Written:
-    """A training set on disk."""
-
-    folder: Path
-    rows: int
-    dropped: Mapping[str, int]  # rows by reason
-
-
-class _Part(NamedTuple):
-    """The problems from one source."""
-
-    name: str  # in the column `source`
-    about: str  # for the card
-    problems: list[Problem]
-
-
-def build_deepscaler(folder: str | Path, options: Options, source: str | Path | None = None) -> Written:
+def build_deepscaler(folder: str | Path, options: Options, source: str | Path | None = None) -> dict[str, int]:
     """Write DeepScaleR, with the columns `prompt`, `question`, `solution`, `id` and `source`.
 
-    `source` is a local file or folder; without one, the Hub is read.
+    `source` is a local file or folder; without one, the Hub is read. Returns the rows "written", and those dropped by
+    reason.
     """
     dropped: Counter[str] = Counter()
-    return _write(Path(folder), "DeepScaleR-Preview", [_read(DEEPSCALER, source, dropped)], options, dropped)
+    problems, about = _read(DEEPSCALER, source, dropped)
+    return _write(Path(folder), "DeepScaleR-Preview", {DEEPSCALER.name: problems}, [about], options, dropped)
 
 
 def medmcqa_train_problems(source: str | Path | None = None) -> list[Problem]:
     """Read MedMCQA's training questions, without bad rows, as `build_medical` does."""
-    return _read(MEDMCQA_TRAIN, source, Counter()).problems
+    return _read(MEDMCQA_TRAIN, source, Counter())[0]
 
 
 def build_medical(
@@ -82,20 +66,19 @@ def build_medical(
     samples_folder: str | Path,
     medqa_source: str | Path | None = None,
     medmcqa_source: str | Path | None = None,
-) -> Written:
+) -> dict[str, int]:
     """Write the medical set, as `build_deepscaler` does, with a letter as `solution` and the column `options`.
 
     `samples_folder` is a result folder of `trl-miner eval` with greedy answers to `medmcqa_train_problems`.
     """
     dropped: Counter[str] = Counter()
-    medqa = _read(MEDQA_TRAIN, medqa_source, dropped)
-    medmcqa = _read(MEDMCQA_TRAIN, medmcqa_source, dropped)
-    easy = answered_right(samples_folder, medmcqa.problems)
+    medqa, *facts = _read(MEDQA_TRAIN, medqa_source, dropped)
+    medmcqa, about = _read(MEDMCQA_TRAIN, medmcqa_source, dropped)
+    easy = answered_right(samples_folder, medmcqa)
     dropped["answered right by the filtering model"] = len(easy)
-    model = read_optional(Path(samples_folder) / SETTINGS).get("model")
-    kept = [problem for problem in medmcqa.problems if problem.id not in easy]
-    left = _Part(medmcqa.name, f"{medmcqa.about}, filtered by `{model}`", kept)
-    return _write(Path(folder), "MedQA and MedMCQA", [medqa, left], options, dropped)
+    facts += [about, f"filtered by `{read_optional(Path(samples_folder) / SETTINGS).get('model')}`"]
+    problems = {MEDQA_TRAIN.name: medqa, MEDMCQA_TRAIN.name: [one for one in medmcqa if one.id not in easy]}
+    return _write(Path(folder), "MedQA and MedMCQA", problems, facts, options, dropped)
 
 
 def answered_right(samples_folder: str | Path, questions: Sequence[Problem]) -> set[str]:
@@ -125,17 +108,24 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
     return [len(tokenizer(prompt_text(prompt, tokenizer))["input_ids"]) for prompt in counted]
 
 
-def _read(benchmark: Benchmark, source: str | Path | None, dropped: Counter[str]) -> _Part:
-    """Read the problems of a source; rows without a question or an answer are dropped and counted."""
+def _read(benchmark: Benchmark, source: str | Path | None, dropped: Counter[str]) -> tuple[list[Problem], str]:
+    """Return the problems of a source, and what it is; rows without a question or answer are dropped and counted."""
     rows, record = read_rows(benchmark, source)
     unreadable: list[int] = []
     problems = read_problems(benchmark, rows, unreadable)
     dropped["no question or no valid answer"] += len(unreadable)
-    return _Part(benchmark.name, f"{len(rows)} rows of `{json.dumps(redact(record))}`", problems)
+    return problems, f"{benchmark.name}: {len(rows)} rows of `{json.dumps(redact(record))}`"
 
 
-def _write(folder: Path, title: str, parts: Sequence[_Part], options: Options, dropped: Counter[str]) -> Written:
-    """Write a training set and its card.
+def _write(
+    folder: Path,
+    title: str,
+    problems: Mapping[str, Sequence[Problem]],
+    facts: Sequence[str],
+    options: Options,
+    dropped: Counter[str],
+) -> dict[str, int]:
+    """Write a training set of problems by source, and its card with `facts` and counts.
 
     Dropped are, in this order: repeated questions (the first stays), golds that the grader does not accept as their
     own answer (training would never score them), and prompts that are too long.
@@ -143,53 +133,46 @@ def _write(folder: Path, title: str, parts: Sequence[_Part], options: Options, d
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sources: dict[tuple[str, ...], tuple[str, Problem]] = {}
-    for part in parts:
-        for problem in part.problems:
+    different: dict[tuple[str, ...], tuple[str, Problem]] = {}
+    for source, own in problems.items():
+        for problem in own:
             # With the options: "Which of the following is true?" is a different question each time.
             key = (" ".join(problem.question.split()), problem.context, *problem.options)
-            sources.setdefault(key, (part.name, problem))
-    dropped["repeated question"] += sum(len(part.problems) for part in parts) - len(sources)
-    problems = [problem for _, problem in sources.values()]
-    is_choice = any(problem.options for problem in problems)
-    is_good = accepts_gold("choice" if is_choice else "math", problems)
-    kept = _keep([*sources.values()], is_good, "gold not accepted by the grader", dropped)
-    rows = [_row(name, problem, options.style, is_choice) for name, problem in kept]
-    lengths, limit = prompt_lengths([row["prompt"] for row in rows], options), options.max_prompt_tokens
-    rows = _keep(rows, [length <= limit for length in lengths], f"prompt over {limit} tokens", dropped)
+            different.setdefault(key, (source, problem))
+    dropped["repeated question"] += sum(map(len, problems.values())) - len(different)
+    is_choice = any(problem.options for _, problem in different.values())
+    is_good = accepts_gold("choice" if is_choice else "math", [problem for _, problem in different.values()])
+    dropped["gold not accepted by the grader"] += is_good.count(False)
+    kept = [row for row, is_kept in zip(different.values(), is_good, strict=True) if is_kept]
+    rows = [_row(source, problem, options.style, is_choice) for source, problem in kept]
+    limit = options.max_prompt_tokens
+    fits = [length <= limit for length in prompt_lengths([row["prompt"] for row in rows], options)]
+    dropped[f"prompt over {limit} tokens"] += fits.count(False)
+    rows = [row for row, is_kept in zip(rows, fits, strict=True) if is_kept]
     if not rows:
         raise ValueError(
             f"A training set must have rows: all were dropped ({dict(dropped)}). Check the source and the limits."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{TRAIN}.tmp"
-    pq.write_table(pa.Table.from_pylist(rows), temporary)
-    os.replace(temporary, folder / TRAIN)
-    write_whole(folder / CARD, _card(title, parts, options, dropped, len(rows)))
-    return Written(folder, len(rows), dict(dropped))
-
-
-def _keep(rows: Sequence[T], keep: Sequence[bool], reason: str, dropped: Counter[str]) -> list[T]:
-    dropped[reason] += len(keep) - sum(keep)
-    return [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    write_whole(folder / TRAIN, [file.getvalue()])
+    counts = {"written": len(rows), **{f"dropped: {reason}": count for reason, count in dropped.items()}}
+    # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
+    # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
+    lines = [
+        f"# {title} for trl_miner",
+        "",
+        *(f"- {fact}" for fact in facts),
+        *(f"- {name}: {count}" for name, count in counts.items()),
+    ]
+    write_whole(folder / CARD, "\n".join(lines) + "\n")
+    return counts
 
 
 def _row(source: str, problem: Problem, style: Style, is_choice: bool) -> dict[str, Any]:
-    kind: Kind = "choice" if is_choice else "math"
-    prompt = build_prompt(kind, problem.question, problem.options, problem.context, form=PromptForm(style))
+    form, kind = PromptForm(style), "choice" if is_choice else "math"
+    prompt = build_prompt(kind, problem.question, problem.options, problem.context, form=form)  # type: ignore[arg-type]
     columns = {"prompt": prompt, "question": problem.question, "solution": problem.solution}
     options = {"options": list(problem.options)} if is_choice else {}
     return {**columns, **options, "id": problem.id, "source": source}
-
-
-def _card(title: str, parts: Sequence[_Part], options: Options, dropped: Mapping[str, int], written: int) -> str:
-    lines = [
-        *(f"{part.name}: {part.about}" for part in parts),
-        *(f"dropped: {reason}: {count}" for reason, count in dropped.items()),
-        f"written: {written}",
-        *(f"{name}: `{value}`" for name, value in asdict(options).items()),
-    ]
-    # No `configs` here, though the Hub likes them: with them `load_dataset(folder)` caches by the folder's last name
-    # (datasets 5.2), and gives the old rows of a rewritten folder. It finds the split by the file's name anyway.
-    head = f"---\ntags:\n- trl_miner\n---\n\n# {title} for trl_miner\n\nWritten by trl_miner.\n"
-    return head + "".join(f"\n- {line}" for line in lines) + "\n"

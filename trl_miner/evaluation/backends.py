@@ -41,7 +41,6 @@ class ModelOptions:
     base_url: str | None = None
     served_model: str | None = None
     api_key_env: str | None = None
-    concurrency: int = 64
     batch_size: int = 32
     dtype: str = "auto"  # as stored
     tensor_parallel_size: int | None = None
@@ -174,27 +173,23 @@ class ServerBackend:
     It gets `api_key` and no other key of the environment: it may be anybody's.
     """
 
+    CONCURRENCY = 64  # requests in flight
     RETRIES = 8  # with pauses of 0, 1, 2, 4, ... 64 seconds
     TIMEOUT = (10, 3600)  # to connect, and for one completion, in seconds
 
     def __init__(self, options: ModelOptions, api_key: str | None = None) -> None:
         self.url = f"{str(options.base_url).rstrip('/').removesuffix('/v1')}/v1"
-        self.concurrency = options.concurrency
         self.session = requests.Session()
         self.session.auth = functools.partial(_authorize, api_key)  # else a .netrc may have a key
-        served = {}
-        try:  # the first contact is not repeated: usually the address is wrong
-            served = self._ask("GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
-        except ConnectionError:
-            if options.served_model is None:  # not every server lists its models
-                raise
+        # the first contact is not repeated: usually the address is wrong
+        served = self._ask("GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
         if options.served_model is None and len(served) != 1:
             raise ValueError(f"Name the model with --served-model: {self.url} serves {', '.join(served) or 'none'}.")
         busy = (408, 409, 429, 500, 502, 503, 504)
         retry = Retry(
             self.RETRIES, backoff_factor=0.5, status_forcelist=busy, allowed_methods=None, raise_on_status=False
         )
-        self.session.mount(self.url, HTTPAdapter(pool_maxsize=self.concurrency, max_retries=retry))
+        self.session.mount(self.url, HTTPAdapter(pool_maxsize=self.CONCURRENCY, max_retries=retry))
         self.model = options.served_model or next(iter(served))
         about = served.get(self.model, {})
         # vLLM states it, and refuses requests for more
@@ -204,7 +199,7 @@ class ServerBackend:
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
         """See `Backend.sample`."""
-        executor = ThreadPoolExecutor(self.concurrency)
+        executor = ThreadPoolExecutor(self.CONCURRENCY)
         try:
             running = [executor.submit(self._complete, request, temperature, top_p) for request in asked]
             for future in as_completed(running):

@@ -37,9 +37,7 @@ def options_of(args: Namespace) -> ModelOptions:
     return ModelOptions(**{option.name: getattr(args, option.name) for option in dataclasses.fields(ModelOptions)})
 
 
-def load_problem_sets(
-    benchmarks: Sequence[str], samples: int | None = None, *, strict: bool = True
-) -> list[ProblemSet]:
+def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> list[ProblemSet]:
     """Load and check the problems; the arguments are the options of `trl-miner eval`."""
     if not benchmarks:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(KNOWN)}, or NAME=PATH.")
@@ -51,7 +49,7 @@ def load_problem_sets(
                 f"{', '.join(KNOWN)}."
             )
         benchmark = find_benchmark(entry.name, entry.path)
-        problems, record = load_with_record(benchmark, entry.path or None, strict=strict)
+        problems, record = load_with_record(benchmark, entry.path or None)
         problem_sets.append(ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record))
     return problem_sets
 
@@ -153,18 +151,14 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
     )
     said = ""
     if trained is None and model.style == "auto":
-        said = (
-            f"does not say in which form it was trained. By its name and tokenizer it is asked with {describe(form)}"
-        )
-        if getattr(tokenizer, "chat_template", None):
-            said += f"; --style {'plain' if chosen == 'chat' else 'chat'} chooses the other form"
+        other = "plain" if chosen == "chat" else "chat"
+        said = f"does not say how it was trained. By its name and tokenizer it is asked with {describe(form)}"
+        said += f"; --style {other} chooses the other form" if getattr(tokenizer, "chat_template", None) else ""
     elif trained is not None and form != trained:
         said = f"was trained on {describe(trained)}. It is asked as the options say: {describe(form)}"
     elif trained is not None and not trained.is_known:
-        said = (
-            f"was trained on its data set's own prompts, whose words are not known. It is asked with "
-            f"{describe(form)}: set --prompt-template and --system-prompt if they were others"
-        )
+        said = f"was trained on prompts whose words are not known. It is asked with {describe(form)}"
+        said += ": set --prompt-template and --system-prompt if they were others"
     if said:
         print(f"{model.model} {said}.", file=sys.stderr)
     return form

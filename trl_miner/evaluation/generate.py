@@ -1,7 +1,6 @@
 """Sample answers to benchmarks into a folder: the first half of `trl-miner eval`. `score.py` is the second.
 
-Called again, it draws what is missing: samples that a kill took, more samples per problem, and, with a larger token
-budget, those that were cut off.
+Called again, it draws what is missing: samples that a kill took, and more samples per problem.
 """
 
 import dataclasses
@@ -99,7 +98,9 @@ def generate(
             writer = SampleWriter(output / problem_set.benchmark.name / eval_folder.SAMPLES)
             for repair in writer.repairs:
                 print(repair, file=sys.stderr)
-            todo.append((problem_set, writer, _missing(problem_set, writer, sampling.max_tokens)))
+            numbers = range(problem_set.samples)
+            keys = [(problem.id, number) for problem in problem_set.problems for number in numbers]
+            todo.append((problem_set, writer, [key for key in keys if key not in writer]))
         count = sum(len(keys) for _, _, keys in todo)
         total = sum(len(problem_set.problems) * problem_set.samples for problem_set in problem_sets)
         backend = load_backend() if count else None
@@ -111,12 +112,6 @@ def generate(
                     _sample(backend, writer, requests, sampling, progress)
                 writer.finish([problem.id for problem in problem_set.problems])
     return count
-
-
-def _missing(problem_set: ProblemSet, writer: SampleWriter, limit: int) -> list[Key]:
-    """Return the samples to draw or, if they were cut off under a smaller budget, to draw again; in order."""
-    keys = ((problem.id, number) for problem in problem_set.problems for number in range(problem_set.samples))
-    return [key for key in keys if key not in writer or writer.is_short(key, limit)]
 
 
 def _requests(
@@ -150,7 +145,6 @@ def _sample(
                 "text": completion.text,
                 "tokens": completion.tokens,
                 "truncated": completion.truncated,
-                "limit": sampling.max_tokens,
             }
         )
         progress.advance()

@@ -16,13 +16,12 @@ from .score_tables import scores_markdown
 
 
 def score_folder(
-    folder: str | Path, *, k: int | None = None, paper: str | None = None, graded: Sequence[Graded] | None = None
+    folder: str | Path, *, paper: str | None = None, graded: Sequence[Graded] | None = None
 ) -> dict[str, Any]:
     """Score a result folder, and write `scores.json` and `scores.md` into it.
 
     Args:
         folder: The output of `trl-miner eval`: `settings.json` and a folder per benchmark.
-        k: The K of Pass@K and Maj@K in the tables; None: the number of samples of each benchmark.
         paper: A base model whose rows in the paper are shown too; None: none.
         graded: The result of `read_graded` for this folder; None: grade now.
 
@@ -39,23 +38,18 @@ def score_folder(
         raise ValueError(f"{folder} must hold samples that can be judged. {' '.join(warnings)}")
     scores: dict[str, Any] = {
         "settings": settings,
-        "benchmarks": {one.name: _summary(one, one.num_samples if k is None else k) for one in scored},
+        "benchmarks": {one.name: _summary(one) for one in scored},
         "warnings": warnings,
     }
     write_scores(folder, scores, scores_markdown(scores, paper))
     return scores
 
 
-def _summary(one: Graded, k: int) -> dict[str, Any]:
-    """Return a benchmark's part of `scores.json`."""
-    ks = sorted({*powers_of_two(one.num_samples), k})
+def _summary(one: Graded) -> dict[str, Any]:
+    """Return a benchmark's part of `scores.json`. Its K is the number of samples."""
+    k, ks = one.num_samples, powers_of_two(one.num_samples)
     votes = majorities(one.answers_PN, one.correct_PN, ks)
-    passes = {size: one.pass_at(size) for size in ks}
-    intervals = _intervals({**passes, "maj@k": votes[k].mean(0)})
-    rows_of = _rows_of_levels(one)
-    levels = {
-        level: _intervals({"pass@1": passes[1][rows], "pass@k": passes[k][rows]}) for level, rows in rows_of.items()
-    }
+    intervals = _intervals({**{size: one.pass_at(size) for size in ks}, "maj@k": votes[k].mean(0)})
     return {
         **{key: one.about.get(key) for key in ("title", "grader", "fingerprint", "source")},
         "problems": len(one.problems),
@@ -66,11 +60,6 @@ def _summary(one: Graded, k: int) -> dict[str, Any]:
         "lenient_pass@1": float(one.lenient_PN.mean()),
         "maj@k": {str(size): _vote_summary(vote) for size, vote in votes.items()},
         "intervals": {"pass@1": intervals[1], "pass@k": intervals[k], "maj@k": intervals["maj@k"]},
-        "levels": {
-            level: {"problems": len(rows_of[level]), **{name: found["mean"] for name, found in own.items()}}
-            for level, own in levels.items()
-        },
-        "level_intervals": levels,
         "truncated": float(one.truncated_PN.mean()),
         "tokens": float(one.tokens_PN.mean()),
         "no_answer": one.no_answer,
@@ -91,12 +80,3 @@ def _vote_summary(votes_RP: np.ndarray) -> dict[str, float]:
     """Return the score and its deviation over the draws."""
     scores_R = votes_RP.mean(1)
     return {"mean": float(scores_R.mean()), "std": float(scores_R.std(ddof=1))}
-
-
-def _rows_of_levels(one: Graded) -> dict[str, list[int]]:
-    """Return the rows of each level's problems; numbers in levels in their order: 2 before 10."""
-    rows_of: dict[str, list[int]] = {}
-    for row, problem in enumerate(one.problems):
-        if problem.get("level") is not None:
-            rows_of.setdefault(str(problem["level"]), []).append(row)
-    return {level: rows_of[level] for level in sorted(rows_of, key=lambda level: (len(level), level))}

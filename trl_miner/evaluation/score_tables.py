@@ -1,4 +1,4 @@
-"""The scores of a result folder as tables: `scores.md`, beside the paper's own rows."""
+"""The scores of a result folder in words, and beside the paper's own rows: `scores.md`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,15 +11,15 @@ MISSING = "-"
 
 
 def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
-    """Return the content of `scores.md`: the scores in a sentence each, warnings, and a table.
+    """Return the content of `scores.md`: the scores in a sentence each, and warnings.
 
     Args:
         scores: Of `score_folder`.
-        paper: A base model whose rows of the paper are shown too; None: none.
+        paper: A base model; a table shows the scores above the paper's rows for it. None: no table.
     """
     title = f"# Scores of {for_markdown(run_name(scores))}\n"
     sentences = "".join(f"- {for_markdown(sentence)}\n" for sentence in score_sentences(scores))
-    return "\n".join([title, sentences, _table(scores, paper).markdown()])
+    return "\n".join([title, sentences, *([_beside_paper(scores, paper).markdown()] if paper else [])])
 
 
 def score_sentences(scores: Mapping[str, Any]) -> list[str]:
@@ -68,37 +68,33 @@ def _name_in_paper(base_model: str) -> str:
     raise ValueError(f"--paper must name a model of the paper: got {base_model}. They are {', '.join(PAPER['rows'])}.")
 
 
-def _paper_notes(settings: Mapping[str, Any], base_model: str) -> list[str]:
-    """Say whose rows these are, how the paper samples otherwise, and what is known to be wrong in them."""
-    known = _name_in_paper(base_model)
-    notes = [f"Paper: {PAPER['source']}, base model {known}. Its P@K is left out where its K is another."]
-    others = [
-        f"{name} {value}, here {settings[name]}"
-        for name, value in PAPER["settings"].items()
-        if settings.get(name, value) != value
-    ]
-    if others:
-        notes.append(f"The paper samples otherwise: {'; '.join(others)}.")
-    return [*notes, *PAPER["notes"].get(known, [])]
-
-
-def _table(scores: Mapping[str, Any], paper: str | None) -> Table:
-    """Return Pass@1 and Pass@K of each benchmark and their average."""
+def _beside_paper(scores: Mapping[str, Any], base_model: str) -> Table:
+    """Return Pass@1 and Pass@K of each benchmark and their average, and below them the paper's."""
     benchmarks = list(scores["benchmarks"].values())
     own = [(100 * one["pass@k"]["1"], 100 * one["pass@k"][str(one["k"])]) for one in benchmarks]
     rows = [[run_name(scores), *_with_average(own)]]
-    notes = ["Percent. P@K is the unbiased estimate from all samples. Avg is the mean of the columns shown."]
-    if paper is not None:
-        for method, printed in paper_rows(paper).items():
-            cells = []
-            for one in benchmarks:
-                first, last = printed.get(one["title"], (None, None))
-                cells.append((first, last if one["k"] == PAPER["k"].get(one["title"]) else None))
-            rows.append([f"Paper: {method}", *_with_average(cells)])
-        notes += _paper_notes(scores["settings"], paper)
+    for method, printed in paper_rows(base_model).items():
+        cells = []
+        for one in benchmarks:
+            first, last = printed.get(one["title"], (None, None))
+            cells.append((first, last if one["k"] == PAPER["k"].get(one["title"]) else None))
+        rows.append([f"Paper: {method}", *_with_average(cells)])
     header = ["Model", *(f"P@{k}" for one in benchmarks for k in (1, one["k"])), "P@1", "P@K"]
     groups = [(one["title"], 2) for one in benchmarks] + [("Avg", 2)]
-    return Table("Pass@1 and Pass@K", header, rows, notes, groups)
+    return Table("Pass@1 and Pass@K", header, rows, _paper_notes(scores["settings"], base_model), groups)
+
+
+def _paper_notes(settings: Mapping[str, Any], base_model: str) -> list[str]:
+    """Say whose rows these are, how the paper samples otherwise, and what is known to be wrong in them."""
+    known = _name_in_paper(base_model)
+    asked = PAPER["settings"].items()
+    others = [f"{name} {value}, here {settings[name]}" for name, value in asked if settings.get(name, value) != value]
+    return [
+        "Percent. P@K is the unbiased estimate from all samples. Avg is the mean of the columns shown.",
+        f"Paper: {PAPER['source']}, base model {known}. Its P@K is left out where its K is another.",
+        *([f"The paper samples otherwise: {'; '.join(others)}."] if others else []),
+        *PAPER["notes"].get(known, []),
+    ]
 
 
 def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:

@@ -6,9 +6,9 @@ BENCHMARK/problems.jsonl    its problems, so that scoring needs no network
 BENCHMARK/samples.jsonl     a line per sample, appended when it is finished: a killed run loses those in flight
 scores.json                 the scores, from `trl-miner score`; scores.md shows them as tables
 
-{"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false, "limit": 8192}
+{"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false}
 
-`limit` is the token budget of the sample. Of two lines for one (problem, sample) the later counts.
+`truncated`: cut off at the limit of tokens. Of two lines for one (problem, sample) the later counts.
 """
 
 import json
@@ -32,13 +32,12 @@ _ADVICE = "Give the --output of `trl-miner eval`, or sample into a new folder."
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write `settings.json`. If there is one, it must say the same, but for versions and a smaller token budget."""
+    """Write `settings.json`. If there is one, it must say the same, but for versions."""
     path, settings = folder / SETTINGS, redact(settings)  # the file has them so
     known: Mapping[str, Any] = read_settings(folder) if path.is_file() else settings
     for name in sorted({*known, *settings} - {"versions"}):
         before, now = known.get(name), settings.get(name)
-        is_larger = name == "max_tokens" and isinstance(before, int) and isinstance(now, int) and now > before
-        if before != now and not is_larger:
+        if before != now:
             raise ValueError(
                 f"A folder holds samples of one kind: {path} has {name} {before!r}, got {now!r}. Give the same, "
                 f"or another --output."
@@ -125,17 +124,12 @@ class SampleWriter:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         samples, self.repairs = read_samples(path) if self.path.exists() else ({}, [])
-        self._limits = {key: _limit(sample) for key, sample in samples.items()}
+        self._keys = {*samples}
         write_whole(self.path, map(_line, samples.values()))  # without a cut last line
         self._file = open(self.path, "ab", buffering=0)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._limits
-
-    def is_short(self, key: Key, limit: int) -> bool:
-        """Return whether a sample was cut off under a smaller budget than `limit`, in tokens."""
-        known = self._limits.get(key)
-        return known is not None and known < limit
+        return key in self._keys
 
     def append(self, sample: dict[str, Any]) -> None:
         """Add a sample, or replace the earlier one with its (problem, sample)."""
@@ -143,7 +137,7 @@ class SampleWriter:
         # One call, so that a kill leaves at most one broken line, which is dropped when the file is opened again.
         if self._file.write(line) != len(line):
             raise OSError(f"{self.path} took no more: the disk is full. The samples so far stay; the command resumes.")
-        self._limits[sample["problem"], sample["sample"]] = _limit(sample)
+        self._keys.add((sample["problem"], sample["sample"]))
 
     def finish(self, problems: Sequence[str]) -> None:
         """Sort the lines by problem and sample, drop those that later lines replaced, and close the file."""
@@ -160,8 +154,3 @@ class SampleWriter:
 
 def _line(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
-
-
-def _limit(sample: dict[str, Any]) -> int | None:
-    """Return the token budget under which a sample was cut off; None: it was not."""
-    return (sample.get("limit") or 0) if sample["truncated"] else None

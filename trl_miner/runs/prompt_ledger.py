@@ -32,7 +32,6 @@ from .files import parse_object
 from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
-    import numpy as np
     from pandas import DataFrame
 
 logger = logging.getLogger(__name__)
@@ -41,8 +40,6 @@ FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
 _OPTIONAL = ("new", "dropped", "skipped")
-ALL_RIGHT, MIXED, ALL_WRONG = range(3)
-KINDS = tuple(kind.words for kind in (PromptKind.ALL_RIGHT, PromptKind.MIXED, PromptKind.ALL_WRONG))
 
 
 @dataclass(frozen=True)
@@ -228,36 +225,23 @@ class LedgerWriter:
             self._written, self._waiting = self._written + len(self._waiting), b""
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """How the prompts of a ledger came out in its B generation batches."""
+def visits_of(ledger: Ledger) -> "DataFrame":
+    """Return how the prompts of a ledger came out: a row for each visit of a prompt that could be judged, in order.
 
-    # In order, without what the verifier left unjudged, which says nothing of a prompt: prompt and batch by number,
-    # kind as a place in `KINDS`, and how many of the rollouts were correct.
-    visits: "DataFrame"
-    counts_BK: "np.ndarray"  # prompts of each kind at their last visit so far, after each batch
-
-
-def outcomes_of(ledger: Ledger) -> Outcomes:
-    """Return how the prompts of a ledger came out.
-
-    A prompt is mixed where some rollouts are right and some wrong. One that is not, with rollouts that the verifier
-    left without a reward, is unjudged, as for `groups/unscorable`.
+    Columns: "prompt", by number; "step" (of the optimizer) of its batch; "rollouts", and how many were "correct"; its
+    "kind" in words. A prompt is mixed where some rollouts are right and some wrong. One that is not, with rollouts
+    that the verifier left without a reward, is unjudged, as for `groups/unscorable`.
     """
     import numpy as np
     import pandas as pd
 
     rows = [
-        (prompt, number, correct, scored, batch.rollouts)
-        for number, batch in enumerate(ledger.batches)
+        (prompt, batch.step, correct, scored, batch.rollouts)
+        for batch in ledger.batches
         for prompt, correct, scored in zip(batch.prompts, batch.correct, batch.scored, strict=True)
     ]
-    visits = pd.DataFrame(rows, columns=["prompt", "batch", "correct", "scored", "rollouts"], dtype=np.int64)
+    visits = pd.DataFrame(rows, columns=["prompt", "step", "correct", "scored", "rollouts"], dtype=np.int64)
     is_mixed = (visits["correct"] > 0) & (visits["correct"] < visits["scored"])
-    visits["kind"] = np.select([is_mixed, visits["correct"] > 0], [MIXED, ALL_RIGHT], ALL_WRONG)
-    visits = visits[is_mixed | (visits["scored"] == visits["rollouts"])]
-    counts = np.zeros((len(ledger.batches), len(KINDS)), dtype=np.int64)
-    np.add.at(counts, (visits["batch"], visits["kind"]), 1)
-    before = visits.groupby("prompt")["kind"].shift().dropna().astype(np.int64)
-    np.add.at(counts, (visits["batch"][before.index], before), -1)
-    return Outcomes(visits, counts.cumsum(axis=0))
+    kinds = [PromptKind.MIXED.words, PromptKind.ALL_RIGHT.words]
+    visits["kind"] = np.select([is_mixed, visits["correct"] > 0], kinds, PromptKind.ALL_WRONG.words)
+    return visits[is_mixed | (visits["scored"] == visits["rollouts"])].drop(columns="scored")

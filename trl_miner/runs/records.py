@@ -86,7 +86,7 @@ Benchmark = record(
     {"title": str, "grader": Literal["math", "choice", "task"], "samples": Positive, "fingerprint": str, "source": Any}
 )
 Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str]})
-Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool}, {"limit": Count})
+Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool})
 Scores = record(
     {
         "title": str,

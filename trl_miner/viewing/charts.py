@@ -12,7 +12,7 @@ UNSCORABLE = "groups/unscorable"
 class Panel:
     """One panel of a picture: a metric ("eval:pass@1" is a score on held-out problems), and its vertical axis.
 
-    A rare one is left out where the metric is always 0 or not recorded. `ticks` label the horizontal axis."""
+    A rare one is left out where the metric is always 0 or not recorded."""
 
     key: str
     title: str
@@ -20,7 +20,6 @@ class Panel:
     share: bool = False
     log: bool = False
     rare: bool = False
-    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,14 +106,7 @@ POLICY = Chart(
     "gradient only; near 0 the policy hardly explores any more. KL: TRL's estimate of the divergence from the model "
     "before training. Many rollouts that max_completion_length cuts off: the limit decides, not the model.",
 )
-OVERHEAD = Chart(
-    "overhead",
-    "Time of MINER",
-    (Panel("overhead", "Time of the estimator", "share of a step's time"),),
-    "Time for MINER's advantages (log-probs included, where the step needs a forward of its own for them) as a share "
-    "of the whole step with generation and training.",
-)
-CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, POLICY, OVERHEAD)
+CHARTS = (REWARD, PROMPT_KINDS, ROLLOUTS, CALIBRATION, DOSE, POLICY)
 
 
 PASS_AT_K = Chart(
@@ -131,28 +123,6 @@ MAJ_AT_K = Chart(
     (),
     "Share of problems whose most frequent answer among K samples is right, mean over draws of K samples. "
     "Logarithmic axis, base 2. Band: ± 1 standard deviation of the score over the draws.",
-)
-LEVELS = Chart(
-    "levels",
-    "Scores by level of difficulty",
-    (),
-    "Scores by the benchmark's own levels of difficulty; below each level its number of problems. Band: 95 % "
-    "bootstrap interval over the problems of the level.",
-)
-BY_K = Chart(
-    "held_out_by_k",
-    "Pass@K on held-out problems, before and after training",
-    (),
-    "The share of problems that at least one of K samples solves, the unbiased estimate from all "
-    "samples. Logarithmic axis, base 2.",
-)
-AGAINST = Chart(
-    "against_baseline",
-    "Differences from {0}",
-    (),
-    "Pass@K of each method minus that of {0}, in percentage points, with its 95 % interval over seeds and problems; "
-    "of one seed, over problems alone. Filled: several seeds, and p below 0.05 after Holm's adjustment for the "
-    "methods of the panel. Without a bar: no run differs at any problem.",
 )
 
 

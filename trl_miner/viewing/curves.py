@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..runs.history import RunHistory, read_run
 from ..text import for_picture
-from .charts import LEVELS, MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
+from .charts import MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
 from .figures import add_legend, finish_axes, new_figure, save, scale_by_two, style
-from .frame import SAMPLES, Metrics, as_rows, read_metrics
+from .frame import SAMPLES, Metrics, read_metrics
 from .inputs import EvalResult, Method, group_methods, read_inputs, read_result, runs_of, tell_apart
 from .pages import Picture
 
@@ -28,8 +26,7 @@ _FEW = 12  # a line of at most so many points has a marker at each
 _COLUMNS = 200  # of a line at most, which a panel can show
 _MOST_BANDS = 6  # methods; beyond, bands hide the lines
 _FRONT = ("grpo", "miner")  # among many methods these stand out
-_UNIT = "share of problems"
-_SCORES = {chart.name: chart for chart in (PASS_AT_K, MAJ_AT_K, LEVELS)}
+_SCORES = {chart.name: chart for chart in (PASS_AT_K, MAJ_AT_K)}
 _TRAINING = {  # of the picture of one run: a panel, and its metrics with their labels
     Panel("reward", "Reward", "mean reward"): {"reward": "mean reward"},
     Panel("prompts", "Kinds of prompt", "share of prompts", share=True): {
@@ -49,12 +46,11 @@ _TRAINING = {  # of the picture of one run: a panel, and its metrics with their 
 # Of runs
 
 
-def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None) -> Any:
+def draw_chart(chart: str, runs: Runs, path: str | Path | None = None) -> Any:
     """Draw one chart, which Jupyter shows.
 
     Args:
-        chart: reward, prompt_kinds, rollouts, calibration, dose, policy, overhead or held_out; or a `Chart` of your
-            own.
+        chart: reward, prompt_kinds, rollouts, calibration, dose, policy or held_out.
         runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
         path: A .png, .svg or .pdf file to write; None: write nothing.
 
@@ -62,7 +58,7 @@ def draw_chart(chart: str | Chart, runs: Runs, path: str | Path | None = None) -
         The matplotlib figure.
     """
     histories = read_runs(runs)
-    known = chart if isinstance(chart, Chart) else _named(chart, charts_of(histories))
+    known = _named(chart, charts_of(histories))
     return save(draw_metrics(known, read_metrics(group_methods(histories), keys_of([known]))), path)
 
 
@@ -107,7 +103,7 @@ def keys_of(charts: Iterable[Chart]) -> list[str]:
 
 
 def draw_scores(chart: str, results: str | Path | Sequence[str | Path], path: str | Path | None = None) -> Any:
-    """Draw pass_at_k, maj_at_k or levels, a panel per benchmark, a line per result. Return the matplotlib figure.
+    """Draw pass_at_k or maj_at_k, a panel per benchmark, a line per result. Return the matplotlib figure.
 
     `results` are scored result folders of `trl-miner eval`; `path` is a .png, .svg or .pdf file, or None.
     """
@@ -128,42 +124,30 @@ def _named(name: str, charts: Mapping[str, Chart]) -> Chart:
 
 
 def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metrics]:
-    """Return a chart with its panels, and tidy rows of the results, with the edges of their bands."""
+    """Return a chart with a panel for each benchmark, and tidy rows of the results, with the edges of their bands."""
+    import pandas as pd
+
     names = [result.name for result in results]
     panels: dict[str, Panel] = {}
-    keys, points, methods = [], [], []
+    rows, methods = [], []
     for place, result in enumerate(results):
         label = result.name if names.count(result.name) == 1 else f"{result.name} ({result.folder})"
         methods.append(Method(label, [], place))
         for name, one in result.benchmarks.items():
-            levels = one["levels"] if chart is LEVELS else {}
-            ticks = tuple(f"{level}\n({part['problems']})" for level, part in levels.items())
-            for metric, values in _points(chart, one).items():
-                title = f"{metric}, {for_picture(one['title'])}"
-                panels.setdefault(f"{name} {metric}", Panel(f"{name} {metric}", title, _UNIT, ticks=ticks))
-                keys.append((f"{name} {metric}", label, label, None))
-                points.append(np.array(sorted(values), dtype=float).reshape(-1, 4))
-    rows = as_rows(keys, points, ("step", "value", "low", "high"))
-    shown = tuple(panels.values()) or (Panel("", chart.title, _UNIT),)
-    return replace(chart, panels=shown), Metrics(methods, rows, "level (problems)" if chart is LEVELS else SAMPLES)
+            title = f"{chart.title.partition(' ')[0]}, {for_picture(one['title'])}"
+            panels.setdefault(name, Panel(name, title, "share of problems"))
+            rows += [(name, label, *point) for point in _points(chart, one)]
+    frame = pd.DataFrame(rows, columns=["metric", "method", "step", "value", "low", "high"])
+    return replace(chart, panels=tuple(panels.values())), Metrics(methods, frame, SAMPLES)
 
 
-def _points(chart: Chart, one: Mapping[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
-    """Return by metric K or the place of a level, score, and the edges of its band."""
-    if chart is MAJ_AT_K:  # one standard deviation over the draws
-        votes = {int(k): (vote["mean"], vote["std"]) for k, vote in one["maj@k"].items()}
-        return {"Maj@K": [(k, mean, mean - std, mean + std) for k, (mean, std) in votes.items()]}
+def _points(chart: Chart, one: Mapping[str, Any]) -> list[tuple[float, ...]]:
+    """Return K, the score, and the edges of its band: of Maj@K one standard deviation over the draws."""
     if chart is PASS_AT_K:
-        return {"Pass@K": [_point(int(k), interval) for k, interval in one["pass@k_intervals"].items()]}
-    titles = {"pass@1": "Pass@1", "pass@k": f"Pass@{one['k']}"} if one["levels"] else {}
-    return {
-        title: [_point(place, own[metric]) for place, own in enumerate(one["level_intervals"].values())]
-        for metric, title in titles.items()
-    }
-
-
-def _point(x: int, interval: Mapping[str, float]) -> tuple[float, ...]:
-    return x, interval["mean"], interval["low"], interval["high"]
+        intervals = one["pass@k_intervals"].items()
+        return [(int(k), found["mean"], found["low"], found["high"]) for k, found in intervals]
+    votes = [(int(k), vote["mean"], vote["std"]) for k, vote in one["maj@k"].items()]
+    return [(k, mean, mean - std, mean + std) for k, mean, std in votes]
 
 
 # A chart of tidy metrics
@@ -184,19 +168,19 @@ def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
 
 
 def _draw_panel(axes: Any, metric: str, metrics: Metrics) -> None:
-    """Draw a line with a band for each method that has the metric."""
+    """Draw a line with a band for each method that has the metric; of many methods, two stand out."""
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
     are_many = len(metrics.methods) > _MOST_BANDS
-    has_front = are_many and not {*_FRONT}.isdisjoint(method.label for method in metrics.methods)
     for method in metrics.methods:
         if method.label not in by_method or not by_method[method.label]["value"].notna().any():
             continue
         line, (color, dash) = mean_line(by_method[method.label]), style(method.style_index)
-        if (not are_many or method.label in _FRONT) and (line["high"] > line["low"]).any():
+        looks: dict[str, Any] = {"linewidth": 2.2, "zorder": 3}
+        if are_many and method.label not in _FRONT:
+            looks = {"linewidth": 1.2, "alpha": 0.6}
+        elif (line["high"] > line["low"]).any():
             axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
-        is_behind = has_front and method.label not in _FRONT
-        looks: dict[str, Any] = {"linewidth": 1.2, "alpha": 0.6} if is_behind else {"linewidth": 2.2, "zorder": 3}
         if line["mean"].count() <= _FEW:
             looks |= {"marker": "o", "markersize": 4}
         axes.plot(line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks)
@@ -226,7 +210,4 @@ def picture_of(chart: Chart, metrics: Metrics) -> Picture:
     if len(metrics.methods) > _MOST_BANDS:
         front = " and ".join(_FRONT)
         caption.append(f"Above {_MOST_BANDS} methods only {front} have bands: give fewer runs to see others.")
-    own = metrics.rows[metrics.rows["metric"].isin(keys_of([chart]))]
-    if own.groupby(["metric", "run"], observed=True).size().max() > 2 * _COLUMNS:
-        caption.append("Neighbouring logs are one point, their mean, with a band from the smallest to the largest.")
     return Picture(chart.name, chart.title, " ".join(caption), draw_metrics(chart, metrics))

@@ -84,8 +84,6 @@ def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) ->
     axes.set_title(panel.title, color=INK, fontsize=11)
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(panel.unit, color=INK)
-    if panel.ticks:
-        axes.set_xticks(range(len(panel.ticks)), panel.ticks, color=INK)
     if not axes.has_data():
         axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK)
         axes.set(xticks=[], yticks=[])

@@ -2,7 +2,7 @@
 
 A row is the value of a metric of a run at a step:
 
-    metric  a key of the log; "eval:pass@1", a score on held-out problems; "overhead"; or "l1_share"
+    metric  a key of the log; "eval:pass@1", a score on held-out problems; or "l1_share"
     method  the label of the method
     run     the name of the run, unique among those given
     seed    the seed, NaN where it was not recorded
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
-_KEYS = ("metric", "method", "run", "seed")
 
 
 @dataclass(frozen=True)
@@ -49,33 +48,23 @@ class Metrics:
 
 def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     """Return metrics of runs by their keys: see this module's description."""
-    runs, keys, points = runs_of(methods), [], []
+    import pandas as pd
+
+    runs = runs_of(methods)
     axis = BATCHES if runs and all(run.per_step for _, run in runs) else STEPS
+    keys, points = [], [np.empty((0, 2))]
     for metric in dict.fromkeys(metrics):
         for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
             points.append(_points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0])
-    return Metrics(methods, as_rows(keys, points), axis)
-
-
-def as_rows(
-    keys: Sequence[tuple[str, str, str, int | None]],
-    points: Sequence[np.ndarray],
-    columns: Sequence[str] = ("step", "value"),
-) -> "DataFrame":
-    """Return the tidy frame of (n, C) points with these columns; `keys`: metric, method, run and seed of each."""
-    import pandas as pd
-
-    table = pd.DataFrame(keys, columns=list(_KEYS)).astype({"seed": float}).astype("category")
-    rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points])).reset_index(drop=True)
-    values = np.concatenate([np.empty((0, len(columns))), *points])
-    return rows.assign(**dict(zip(columns, values.T, strict=True)))
+    table = pd.DataFrame(keys, columns=["metric", "method", "run", "seed"]).astype({"seed": float}).astype("category")
+    rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points[1:]])).reset_index(drop=True)
+    steps, values = np.concatenate(points).T
+    return Metrics(methods, rows.assign(step=steps, value=values), axis)
 
 
 def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
-    if metric == "overhead":
-        return _overhead(run)
     if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
         return np.array(l1_shares(run)).reshape(-1, 2)
     if metric.startswith("eval:"):
@@ -83,12 +72,3 @@ def _points(run: RunHistory, metric: str) -> np.ndarray:
         pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
         return np.array(pairs).reshape(-1, 2)
     return run.points(metric)
-
-
-def _overhead(run: RunHistory) -> np.ndarray:
-    """Return the share of a step's time that MINER's advantages took."""
-    seconds, totals = run.points("miner/seconds"), run.points("step_time")
-    totals = totals[np.nan_to_num(totals[:, 1]) != 0]
-    steps, at, to = np.intersect1d(seconds[:, 0], totals[:, 0], return_indices=True)
-    # the first is of a generation batch, the second of an optimizer step
-    return np.stack([steps, seconds[at, 1] / totals[to, 1] / (run.per_step or 1.0)], axis=1)

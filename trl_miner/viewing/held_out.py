@@ -1,31 +1,20 @@
 """Pass@K on held-out problems, problem by problem: each method, its difference from GRPO, and the verdict on it."""
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..evaluation.metrics import effect_text, interval_text, pass_at_k, powers_of_two
+from ..evaluation.metrics import effect_text, interval_text, pass_at_k
 from ..runs.held_out import AFTER, BEFORE, Moment
 from ..runs.history import RunHistory
 from ..tables import Table
-from ..text import for_picture
-from .charts import AGAINST, BY_K, Panel
-from .curves import picture_of
 from .effects import TEST, Effect, crossed_difference, holm
-from .figures import INK, finish_axes, new_figure, style
-from .frame import SAMPLES, Metrics, as_rows
 from .inputs import Method, baseline_of, methods_with, runs_of
-from .pages import Picture
 from .tables import counted, spread_text
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 _UNTRAINED = "(before training)"
-_SIGNIFICANT = 0.05
 _SHOWN = (1, 4, 16, 64)  # K of the table, and the largest that all runs have
 _MOST = 3  # methods with a sentence each in the verdict, where none of them is called miner
 
@@ -43,26 +32,12 @@ class ComparableRuns:
     left_out: Sequence[str]
     num_unscored: int
 
-    @functools.cached_property
-    def rows(self) -> "DataFrame":
-        """Tidy rows of Pass@K after training, and of all runs before it: by range of levels and K."""
-        every = runs_of(self.methods)
-        parts = [(_UNTRAINED, run, moment) for _, run in every if (moment := _moment(run, BEFORE))]
-        parts += [(label, run, _moment(run, AFTER)) for label, run in every]
-        keys, points = [], []
-        for name, places in self.ranges.items():
-            for label, run, moment in parts:
-                ks = powers_of_two(min(moment.num_samples, self.largest_k))
-                keys.append((name, label, run.name, run.seed))
-                points.append(np.array([(k, _scores([moment], k, places).mean()) for k in ks]))
-        return as_rows(keys, points)
-
 
 @dataclass(frozen=True)
 class Comparison:
     """One method against the baseline, in a range of levels, by one Pass@K, with p adjusted for all methods there."""
 
-    method: Method
+    method: str
     problems: str
     k: int
     effect: Effect
@@ -73,7 +48,7 @@ class Comparison:
         interval = self.effect.difference, self.effect.low, self.effect.high
         if self.effect.num_seeds == 1:
             return f"{interval_text(*interval)} of problems: no verdict from one seed"
-        return effect_text(*interval, self.adjusted)
+        return f"{effect_text(*interval, self.adjusted)} ({self.effect.num_seeds} seeds)"
 
 
 def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
@@ -107,19 +82,19 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
         method.label: {run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None}
         for method in scored.methods
     }
-    pairs, base = [], by_seed[scored.baseline]
-    for method in scored.methods:
-        own = by_seed[method.label]
-        seeds = sorted(own.keys() & base.keys())
-        if method.label != scored.baseline and seeds:
-            pairs.append((method, [own[seed] for seed in seeds], [base[seed] for seed in seeds]))
+    base = by_seed.pop(scored.baseline)
+    seeds_of = {label: sorted(own.keys() & base.keys()) for label, own in by_seed.items()}
+    labels = [label for label, seeds in seeds_of.items() if seeds]
     found = []
     for name, places in scored.ranges.items():
         for k in sorted({1, scored.largest_k}):
-            effects = [crossed_difference(_scores(own, k, places), _scores(one, k, places)) for _, own, one in pairs]
+            effects = []
+            for label in labels:
+                own, other = ([one[seed] for seed in seeds_of[label]] for one in (by_seed[label], base))
+                effects.append(crossed_difference(_scores(own, k, places), _scores(other, k, places)))
             adjusted = holm([effect.p_value for effect in effects])
-            for (method, *_), effect, p in zip(pairs, effects, adjusted, strict=True):
-                found.append(Comparison(method, name, k, effect, p))
+            for label, effect, p in zip(labels, effects, adjusted, strict=True):
+                found.append(Comparison(label, name, k, effect, p))
     return found
 
 
@@ -138,16 +113,15 @@ def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, compared:
 
 
 def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
-    labels = list(dict.fromkeys(one.method.label for one in compared))
+    labels = list(dict.fromkeys(one.method for one in compared))
     chosen = ["miner"] if "miner" in labels else labels[:_MOST]
-    sentences = []
-    for one in compared:
-        if one.method.label in chosen:
-            seeds = f" ({one.effect.num_seeds} seeds)" if one.effect.num_seeds > 1 else ""
-            of = f"{one.method.label} against {baseline}, Pass@{one.k} on {one.problems}"
-            sentences.append(f"{of}: {one.in_words()}{seeds}.")
-    if others := [label for label in labels if label not in chosen]:
-        sentences.append(f"{counted(len(others), 'other method')} against {baseline}: in the tables below.")
+    sentences = [
+        f"{one.method} against {baseline}, Pass@{one.k} on {one.problems}: {one.in_words()}."
+        for one in compared
+        if one.method in chosen
+    ]
+    if others := len(labels) - len(chosen):
+        sentences.append(f"{counted(others, 'other method')} against {baseline}: in the tables below.")
     return sentences
 
 
@@ -175,11 +149,10 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
         own = [one for one in compared if one.problems == name]
         for one in own:
             effect = one.effect
-            points = "{:+.2f} ({:+.2f} to {:+.2f})".format(
-                *(100 * x for x in (effect.difference, effect.low, effect.high))
-            )
+            middle, low, high = (100 * x for x in (effect.difference, effect.low, effect.high))
+            points = f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
             ps = ["under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted)]
-            rows.setdefault(one.method.label, [one.method.label, str(effect.num_seeds)]).extend([points, *ps])
+            rows.setdefault(one.method, [one.method, str(effect.num_seeds)]).extend([points, *ps])
         notes = _against_notes(scored, [one.effect for one in own if one.k == ks[0]])
         tables.append(Table(f"Against {scored.baseline}, {name}", header, [*rows.values()], notes))
     return tables
@@ -204,58 +177,23 @@ def _against_notes(scored: ComparableRuns, effects: Sequence[Effect]) -> list[st
 def pass_tables(scored: ComparableRuns) -> list[Table]:
     """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
     ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
+    before = [moment for _, run in runs_of(scored.methods) if (moment := _moment(run, BEFORE))]
+    after = {method.label: [_moment(run, AFTER) for run in method.runs] for method in scored.methods}
     tables = []
     for name, places in scored.ranges.items():
-        cells = []
-        for label, own in scored.rows[scored.rows["metric"] == name].groupby("method", observed=True, sort=False):
-            scores = [spread_text(100 * own.loc[own["step"] == k, "value"], "{:.1f}") for k in ks]
-            cells.append([label, str(own["run"].nunique()), *scores])
+        rows = []
+        for label, moments in [*([(_UNTRAINED, before)] if before else []), *after.items()]:
+            scores = [[_scores([one], k, places).mean() for one in moments if one.num_samples >= k] for k in ks]
+            cells = [spread_text([100 * float(score) for score in own], "{:.1f}") for own in scores]
+            rows.append([label, str(len(moments)), *cells])
         notes = [
             f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
             f"all samples of each problem. Where there were fewer samples before training, a larger K is n/a."
         ]
         if scored.num_unscored:
             notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
-        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], cells, notes))
+        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes))
     return tables
-
-
-# Pictures
-
-
-def held_out_pictures(scored: ComparableRuns, compared: Sequence[Comparison]) -> list[Picture]:
-    """Return the pictures of a report that these runs have."""
-    pictures = []
-    if scored.largest_k > 1 and scored.ranges:
-        panels = tuple(Panel(name, for_picture(name.capitalize()), "share of problems") for name in scored.ranges)
-        drawn = [*scored.methods, Method(_UNTRAINED, [], style_index=-1)]
-        pictures.append(picture_of(replace(BY_K, panels=panels), Metrics(drawn, scored.rows, SAMPLES)))
-    if compared:
-        title, caption = (text.format(scored.baseline) for text in (AGAINST.title, AGAINST.caption))
-        pictures.append(Picture(AGAINST.name, title, caption, _draw_against(scored.baseline, compared)))
-    return pictures
-
-
-def _draw_against(baseline: str | None, compared: Sequence[Comparison]) -> Any:
-    """Draw the differences from GRPO with their 95 % intervals, by range of levels and K."""
-    parts = dict.fromkeys((one.problems, one.k) for one in compared)
-    num_columns, num_methods = len({k for _, k in parts}), len(compared) // len(parts)
-    size = (6.6 if num_columns == 1 else 10.0, len(parts) / num_columns * (1.1 + 0.24 * max(3, num_methods)))
-    figure, panels = new_figure(len(parts), columns=num_columns, size=size)
-    for axes, (name, k) in zip(panels, parts, strict=True):
-        own = [one for one in compared if (one.problems, one.k) == (name, k)]
-        axes.axvline(0, color=INK, linewidth=1.0)
-        for at, one in enumerate(own):
-            color, _ = style(one.method.style_index)
-            middle, low, high = (100 * value for value in (one.effect.difference, one.effect.low, one.effect.high))
-            is_sure = one.adjusted < _SIGNIFICANT and one.effect.num_seeds > 1
-            axes.plot([low, high], [at, at], color=color, linewidth=1.6)
-            axes.plot(middle, at, "o", color=color, markerfacecolor=color if is_sure else "none", markersize=6)
-        axes.set_yticks(range(len(own)), [for_picture(one.method.label, 30) for one in own], color=INK)
-        axes.set_ylim(len(own) - 0.5, -0.5)
-        panel = Panel("", for_picture(f"Pass@{k}, {name}"), unit="")
-        finish_axes(axes, panel, f"points above {for_picture(baseline)}")
-    return figure
 
 
 # One run

@@ -20,7 +20,6 @@ _NOT_METHOD_SETTINGS = re.compile(
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_SEED = re.compile(r"[\W_]*(seed|s)?[\W_\d]*$")  # in the name of a run: runs/miner_s1 and runs/miner_s2 are miner
 _PLAIN = dict(  # the defaults
     policy_loss="clip", dynamic_sampling="False", adaptive_sampling_rounds="1.0", prompt_selection="none",
     gate_on_correctness="False",
@@ -84,12 +83,9 @@ def read_inputs(folders: Sequence[str | Path]) -> Inputs:
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
-    """Name runs of equal names by their folders, and number those that are in one folder."""
+    """Name runs of equal names by their folders."""
     names = [run.name for run in runs]
-    names = [run.name if names.count(run.name) == 1 else str(run.folder) for run in runs]
-    counts = [names[: at + 1].count(name) for at, name in enumerate(names)]
-    names = [name if count == 1 else f"{name} ({count})" for name, count in zip(names, counts, strict=True)]
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    return [replace(run, name=run.name if names.count(run.name) == 1 else str(run.folder)) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
         while run.seed is not None and any(other.seed == run.seed for other in groups.get(key, ())):
             key = (key, "again")  # no method has a seed twice: what differs was not recorded
         groups.setdefault(key, []).append(run)
-    labels = [_label(group) for group in groups.values()]
+    labels = [group[0].method or group[0].name for group in groups.values()]
     return [
         Method(label if labels.count(label) == 1 else f"{label} ({group[0].name})", group, place)
         for place, (label, group) in enumerate(zip(labels, groups.values(), strict=True))
@@ -152,9 +148,3 @@ def every_setting(run: RunHistory) -> dict[str, str]:
 
 def _of_method(run: RunHistory) -> dict[str, str]:
     return {name: value for name, value in run.settings.items() if not _NOT_METHOD_SETTINGS.fullmatch(name)}
-
-
-def _label(group: Sequence[RunHistory]) -> str:
-    if group[0].method is not None:
-        return group[0].method
-    return (_SEED.sub("", group[0].name) if len(group) > 1 else "") or group[0].name

@@ -1,31 +1,29 @@
-"""`trl-miner report`: what the folders of runs and results hold, as a page, Markdown, pictures and one CSV."""
+"""`trl-miner report`: what the folders of runs and results hold, as a page, Markdown and pictures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..evaluation.alike import named_differences, sampling_differences
+from ..evaluation.paired import sampling_differences
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.runs_file import is_runs_file
-from ..tables import Table, csv_of
 from .charts import charts_of
 from .curves import keys_of, result_pictures, training_pictures
 from .frame import Metrics, read_metrics
-from .held_out import against_tables, comparisons, held_out_pictures, pass_tables, scored_alike, verdicts
+from .held_out import against_tables, comparisons, pass_tables, scored_alike, verdicts
 from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs_of
-from .pages import Block, Picture, Section, html_page, markdown_page
-from .prompts import prompts_table, read_prompts
-from .tables import METRICS, counted, is_scored, methods_table, runs_table, settings_table, steps_done
+from .pages import Picture, Section, html_page, markdown_page
+from .tables import counted, methods_table, settings_table
 
 _OF_SCORES = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
 _SCORES = "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score FIRST SECOND."
-_OF_BENCHMARK = ("problems", "samples", "k", "fingerprint", "grader")
+_OF_BENCHMARK = ("problems", "samples", "fingerprint", "grader")
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False) -> Path:
-    """Write a report: `index.html`, `report.md`, `tables.csv`, and each picture as SVG in `figures`.
+    """Write a report: `index.html`, `report.md`, and each picture as SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
@@ -42,7 +40,7 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     """
     inputs = read_inputs(folders)
     methods = group_methods(inputs.runs)
-    metrics = read_metrics(methods, [*keys_of(charts_of(inputs.runs).values()), *METRICS])
+    metrics = read_metrics(methods, keys_of(charts_of(inputs.runs).values()))
     only = Path(folders[0])
     beside = (only.parent if is_runs_file(only) else only) if len(folders) == 1 else Path("runs")
     target = beside / "report" if output is None else Path(output)
@@ -52,27 +50,22 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     except OSError as error:
         raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
     sections = _sections(inputs, metrics)
-    blocks = [block for section in sections for block in section.blocks]
-    pictures = [block for block in blocks if isinstance(block, Picture)]
+    pictures = [block for section in sections for block in section.blocks if isinstance(block, Picture)]
     for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
         write_whole(figures / f"{picture.name}.svg", picture.svg)
     title, lead = _title(inputs, metrics)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
     write_whole(target / "index.html", html_page(title, lead, sections))
-    write_whole(target / "tables.csv", csv_of([block for block in blocks if isinstance(block, Table)]))
     return target / "index.html"
 
 
 def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     """Return the parts of the report that hold something."""
     runs, results, methods = inputs.runs, inputs.results, metrics.methods
-    prompts, prompt_notes = read_prompts(runs)
     scored = scored_alike(methods)
     compared = comparisons(scored)
-    held_out: list[Block] = []
-    if scored is not None:
-        held_out += [*held_out_pictures(scored, compared), *against_tables(scored, compared), *pass_tables(scored)]
-    finished = {method.label: [run if is_scored(run) else None for run in method.runs] for method in methods}
+    held_out = [*against_tables(scored, compared), *pass_tables(scored)] if scored else []
+    finished = {m.label: [run if run.finished and run.scores else None for run in m.runs] for m in methods}
     of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
         Section("Result", [verdicts(methods, scored, compared)]),
@@ -80,9 +73,8 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
         Section("Held-out problems", held_out),
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
-        Section("Prompts", [prompts_table(runs, prompts)]),
-        Section("Tables", [of_methods, settings_table(methods), runs_table(metrics)]),
-        Section("Notes", [[*inputs.notes, *prompt_notes, *reading_notes(runs)]]),
+        Section("Tables", [of_methods, settings_table(methods)]),
+        Section("Notes", [[*inputs.notes, *(f"{run.name}: {note}" for run in runs for note in run.notes)]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
@@ -95,7 +87,7 @@ def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
     if inputs.results:
         counts.append(f"{counted(len(inputs.results), 'result')} of trl-miner eval")
     names = [method.label for method in methods] or [result.name for result in inputs.results]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
     return f"Report: {shown}", f"{', '.join(counts)}. Written by trl-miner report from the files in their folders."
 
 
@@ -117,19 +109,11 @@ def comparison_warnings(inputs: Inputs) -> list[str]:
 def unfinished_notes(methods: Sequence[Method]) -> list[str]:
     """Name the runs that stopped early, and say what that does to the line of their method."""
     return [
-        f"{run.name} is not finished: {steps_done(run)} steps. Beyond, the line of its method is of others, if any."
+        f"{run.name} is not finished: {run.steps} of {run.planned or 'unknown'} steps. Beyond, the line of its method "
+        f"is of others, if any."
         for _, run in runs_of(methods)
         if not run.finished
     ]
-
-
-def reading_notes(runs: Sequence[RunHistory]) -> list[str]:
-    """Say what could not be read of the runs, or was read in another way than a reader may think."""
-    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
-    unknown = [run.name for run in runs if not run.settings]
-    if unknown:
-        notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")
-    return notes
 
 
 def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]:
@@ -142,9 +126,10 @@ def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]
 
 def _not_alike(name: str, first: EvalResult, other: EvalResult) -> str | None:
     """Return a warning where two results of one benchmark differ in more than the model."""
-    differing = sampling_differences(first.settings, other.settings)
-    differing += named_differences(
-        {key: (first.benchmarks[name].get(key), other.benchmarks[name].get(key)) for key in _OF_BENCHMARK}
-    )
+    facts = [
+        {**result.settings, **{f"its {key}": result.benchmarks[name].get(key) for key in _OF_BENCHMARK}}
+        for result in (first, other)
+    ]
+    differing = sampling_differences(*facts)
     names = " and ".join(f"{result.name} ({result.folder.name})" for result in (first, other))
     return f"{name}: {names} were not measured alike: {'; '.join(differing)}." if differing else None
