@@ -15,9 +15,11 @@ from trl_miner.methods.f_grpo import f_grpo_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
+from trl_miner.methods.ngrpo import ngrpo_advantages
 from trl_miner.methods.passk import passk_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
+from trl_miner.methods.unlikeliness import unlikeliness_advantages
 
 NAN = float("nan")
 G = 4
@@ -155,6 +157,10 @@ def run(name, rewards, mask, scores, asked=None, seed=0, past=None, **changes):
     return estimate(config.composition, rollouts, config.knobs).advantages_BT
 
 
+def knobs(**given):
+    return {"advantage_estimator_kwargs": given}
+
+
 NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
 
 
@@ -179,23 +185,26 @@ def test_the_order_of_the_prompts_does_not_matter(name):
 @pytest.mark.parametrize(
     ("name", "neutral"),
     [
-        ("ucas", dict(ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0)),
-        ("entropy_adv", dict(entropy_adv_alpha=0.0)),
+        ("ucas", knobs(beta_pos=0.0, beta_neg=0.0, token_coef=0.0)),
+        ("entropy_adv", knobs(alpha=0.0)),
         ("miner", dict(miner_lambda_max=0.0)),
         ("placebo", dict(miner_lambda_max=0.0)),
-        ("rl_zvp", dict(rl_zvp_alpha=0.0)),
-        ("unlikeliness", dict(unlikeliness_beta=0.0)),
+        ("rl_zvp", knobs(alpha=0.0)),
         ("entropy", dict(entropy_weight=0.0)),
-        ("f_grpo", dict(f_grpo_gamma=0.0)),
-        ("ngrpo", dict(ngrpo_virtual=0)),
+        ("f_grpo", knobs(gamma=0.0)),
         ("boundary_gate", {}),  # where no prompt came before
     ],
 )
-def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):
+def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, neutral):
     rewards, mask, scores = batch()
-    asked = []
-    assert torch.equal(run(name, rewards, mask, scores, asked, **neutral), run("grpo", rewards, mask, scores))
-    assert not asked
+    assert torch.equal(run(name, rewards, mask, scores, **neutral), run("grpo", rewards, mask, scores))
+
+
+def test_without_their_part_ngrpo_and_unlikeliness_are_grpo_bit_for_bit():
+    rewards, mask, scores = batch()
+    expected = group_relative_advantages(rewards, G, std_eps=1e-6)
+    assert torch.equal(ngrpo_advantages(rewards, G, virtual=0), expected)
+    assert torch.equal(unlikeliness_advantages(rewards, scores["old_logps"].mean(dim=1), G, beta=0.0), expected)
 
 
 @pytest.mark.parametrize(

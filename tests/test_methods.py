@@ -247,8 +247,8 @@ def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_re
         (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
         (dict(advantage_estimator="ucas", importance_sampling_level="sequence"), "advantage_estimator='ucas'"),
         (
-            dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
+            dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),
+            "the all-right and all-wrong prompts that own_estimators.by_length learns from",
         ),
         (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (

@@ -80,7 +80,7 @@ def test_unlikeliness_pays_the_rarer_right_answer_more(rewards, expected):
 
 def test_rewards_beyond_what_a_method_is_made_for_are_an_error():
     rewards, mask, scores = batch()
-    with pytest.raises(ValueError, match="ngrpo_max_reward must be the largest total reward .*: got 1, .* with 2"):
+    with pytest.raises(ValueError, match="max_reward must be the largest total reward .*: got 1, .* with 2"):
         run("ngrpo", 2 * rewards, mask, scores)
     with pytest.raises(ValueError, match="w_reinforce needs total rewards from 0 .* to 1 .*: got 0 to 2"):
         run("w_reinforce", 2 * rewards, mask, scores)

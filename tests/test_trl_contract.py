@@ -17,7 +17,7 @@ from trl.trainer import grpo_trainer
 from trl_miner import MinerGRPOTrainer
 from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
-from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES, ONE_OF
+from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, CLIPPED_LOSSES
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
 from trl_miner.trainer.row_layout import ROW_MEAN, SUMMED
 from trl_miner.trainer.run_trainer import RunTrainer
@@ -169,14 +169,6 @@ def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
     ]
     assert all(hasattr(link, name) for name in names), moved("VLLMGeneration")
     assert grpo_trainer.VLLMGeneration is link and vllm_generation.is_bitsandbytes_available, moved("what makes it")
-
-
-@pytest.mark.parametrize("name", ONE_OF)
-def test_settings_take_no_value_that_ours_refuse(name):
-    """What TRL's help quotes; the help of one setting quotes values of others."""
-    known = {value for values in ONE_OF.values() for value in values}
-    quoted = set(re.findall(r"['`](\w+)'", config("unused").__dataclass_fields__[name].metadata["help"]))
-    assert quoted <= known, moved(f"{name}, with {quoted - known},")
 
 
 def test_the_forward_takes_what_it_is_given():

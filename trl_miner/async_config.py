@@ -7,8 +7,6 @@ import trl.experimental.async_grpo.packing  # noqa: F401 (of TRL 1.16: an earlie
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
 from .config import MinerGRPOConfig, SharedSettings
-from .methods import ESTIMATORS
-from .methods.fields import add_method_fields
 from .rules import check_derived
 
 # What to do instead of settings that have no effect here, where it is not to leave them out.
@@ -23,15 +21,14 @@ _INSTEAD = {
 _SHARED = (
     *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
     *("gate_on_correctness", "advantage_estimator_kwargs", "optimizer_batch_size", "overwrite_output_dir"),
-    *("resume_with_changes", "log_token_credit"),
+    *("miner_gamma", "miner_lambda_max", "miner_credit", "miner_intrinsic", "resume_with_changes", "log_token_credit"),
     *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
 )
-_METHOD_KNOBS = {method.setting(name) for method in ESTIMATORS.values() for name in method.knobs}
 # The other settings of the synchronous trainer, and what to do instead.
 REFUSED = {
     name: _INSTEAD.get(name, f"It belongs to the synchronous trainer. Leave {name} out")
     for name in MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys()
-    if name not in {*_SHARED, *_METHOD_KNOBS}
+    if name not in _SHARED
 }
 
 
@@ -48,7 +45,6 @@ def _as_synchronous(cls: type) -> type:
 
 
 @dataclass(repr=False)
-@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()})
 @_as_synchronous
 class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     """

@@ -23,12 +23,11 @@ from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
-from .methods.fields import check_limits, setting
 from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import convert
+from .setting import check_limits, convert, setting
 from .tools import TOOL_SECONDS
 
 

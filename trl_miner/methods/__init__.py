@@ -4,7 +4,6 @@
 """
 
 from .method import AdvantageEstimator as AdvantageEstimator
-from .method import Knob as Knob
 from .method import Method as Method
 from .method import PolicyLoss as PolicyLoss
 from .rollouts import Estimate as Estimate

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import Knob, PolicyLoss
+from .method import PolicyLoss
 from .rollouts import Surrogate
 
 
@@ -103,13 +103,5 @@ CLIP_COV = PolicyLoss(
     arxiv="2505.22617",
     function=clip_cov,
     fixed_micro_batches="policy_loss=clip_cov picks among the tokens of a micro-batch",
-    knobs={
-        "ratio": Knob(
-            "Clip-Cov: share of the tokens left out of the gradient, in [0, 1]. Use it with epsilon: 1.0.",
-            at_least=0,
-            at_most=1,
-        ),
-        "low": Knob("Clip-Cov: smallest covariance of a candidate, in advantage units times nats."),
-        "high": Knob("Clip-Cov: largest covariance of a candidate, in advantage units times nats.", at_least="low"),
-    },
+    knobs=("ratio", "low", "high"),
 )

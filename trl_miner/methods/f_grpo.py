@@ -3,11 +3,12 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from .groups import group_mean
-from .grpo import keep
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 
@@ -29,10 +30,8 @@ def f_grpo_advantages(advantages_N: Tensor, correct_N: Tensor, num_generations: 
     return advantages_N * (1 - rates_N).pow(gamma)
 
 
-def _estimate(rollouts: Rollouts, *, gamma: float) -> Estimate:
-    if gamma == 0:
-        return keep(rollouts)
-    advantages_N = f_grpo_advantages(rollouts.advantages_N, rollouts.correct(), rollouts.num_generations, gamma=gamma)
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
+    advantages_N = f_grpo_advantages(rollouts.advantages_N, rollouts.correct(), rollouts.num_generations, **knobs)
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
@@ -43,5 +42,5 @@ F_GRPO = AdvantageEstimator(
     function=f_grpo_advantages,
     estimate=_estimate,
     acts_on=frozenset({"mixed"}),
-    knobs={"gamma": Knob("F-GRPO: exponent of 1 less the prompt's share of correct rollouts; 0 is GRPO.", at_least=0)},
+    knobs=("gamma",),
 )

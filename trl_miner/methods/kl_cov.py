@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
 from .clip_cov import covariances
-from .method import Knob, PolicyLoss
+from .method import PolicyLoss
 from .rollouts import Surrogate
 
 
@@ -79,8 +79,5 @@ KL_COV = PolicyLoss(
     off_policy_only=True,
     # |lp - old lp|: 0 where both are computed alike, else what rounding makes of it, with a gradient of +-1.
     fixed_micro_batches="the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones",
-    knobs={
-        "ratio": Knob("KL-Cov: share of the tokens penalized, in [0, 1].", at_least=0, at_most=1),
-        "coef": Knob("KL-Cov: weight of the penalty |lp - old lp|.", at_least=0),
-    },
+    knobs=("ratio", "coef"),
 )

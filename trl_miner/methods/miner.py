@@ -18,10 +18,11 @@ from torch import Tensor
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 from .grpo import group_relative_advantages as group_relative_advantages
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 STATISTICS = ("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight")
+CREDITS, REWARDS = ("focal", "uniform"), ("nll", "certainty", "constant")  # values of `credit`, `intrinsic`
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
 
 
@@ -188,7 +189,7 @@ def miner_advantages(
     """
     world = world or World()
     knows: dict[str, Any] = dict(lambda_max=lambda_max, credit=credit, intrinsic=intrinsic)
-    MINER.check({**knows, "gamma": gamma})
+    _check_knobs(gamma, **knows)
     grouped(rewards_N, num_generations, "rewards_N")
     _check_shapes(rewards_N, old_logps_NT, mask_NT, world)
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
@@ -259,6 +260,16 @@ def _look_at_tokens(
     return tokens_NT, sums_N4
 
 
+def _check_knobs(gamma: float, lambda_max: float | None, credit: str, intrinsic: str) -> None:
+    if not gamma >= 0:
+        raise ValueError(f"gamma must be at least 0: got {gamma}. The paper's is 2.")
+    if lambda_max is not None and not lambda_max >= 0:
+        raise ValueError(f"lambda_max must be at least 0, or None: got {lambda_max}. The paper's is 1.5e-3.")
+    for name, value, known in (("credit", credit, CREDITS), ("intrinsic", intrinsic, REWARDS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}: got {value!r}.")
+
+
 def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World) -> None:
     if mask_NT.dim() != 2:
         raise ValueError(f"mask_NT must have shape (N, T): got {tuple(mask_NT.shape)}. Pass one row per rollout.")
@@ -303,27 +314,9 @@ MINER = AdvantageEstimator(
     name="miner",
     label="MINER",
     arxiv="2601.04731",
-    function=miner_advantages,
     estimate=_estimate,
     wants_sampler_logps=True,
     per_token=True,
     acts_on=frozenset({"all_right"}),
-    knobs={
-        "gamma": Knob("Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.", at_least=0),
-        "lambda_max": Knob(
-            "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; "
-            "inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of the same generation batch.",
-            at_least=0,
-        ),
-        "credit": Knob(
-            "MINER's token credit: focal, or uniform (the paper's ablation w/o FW), as focal with miner_gamma 0.",
-            one_of=("focal", "uniform"),
-        ),
-        "intrinsic": Knob(
-            "MINER's intrinsic reward: nll, which credits unsure rollouts; certainty, its opposite, which is not the "
-            "paper's; or constant, 0.05 for every rollout of an all-right prompt (the paper's ablation w/o IR, not "
-            "calibrated: set miner_lambda_max: null).",
-            one_of=("nll", "certainty", "constant"),
-        ),
-    },
+    settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "credit", "intrinsic")},
 )

@@ -3,12 +3,14 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .groups import grouped
-from .grpo import group_relative_advantages, keep
-from .method import AdvantageEstimator, Knob
+from .grpo import group_relative_advantages
+from .method import AdvantageEstimator
 from .rollouts import ROUNDING, Estimate, Rollouts
 
 
@@ -40,17 +42,13 @@ def ngrpo_advantages(
     return advantages_N.view(len(rewards_PG), -1)[:, :num_generations].flatten()
 
 
-def _estimate(rollouts: Rollouts, *, max_reward: float, virtual: int) -> Estimate:
-    if virtual == 0:
-        return keep(rollouts)
+def _estimate(rollouts: Rollouts, *, max_reward: float = 1.0, **knobs: Any) -> Estimate:
     if (largest := rollouts.rewards_N.nan_to_num(nan=-torch.inf).max().item()) > max_reward + ROUNDING:
         raise ValueError(
-            f"ngrpo_max_reward must be the largest total reward that a rollout can get: got {max_reward:g}, and a "
-            f"rollout with {largest:.7g}. Raise it."
+            f"ngrpo's max_reward must be the largest total reward that a rollout can get: got {max_reward:g}, and a "
+            f"rollout with {largest:.7g}. Raise it in advantage_estimator_kwargs."
         )
-    advantages_N = ngrpo_advantages(
-        rollouts.rewards_N, rollouts.num_generations, max_reward=max_reward, virtual=virtual
-    )
+    advantages_N = ngrpo_advantages(rollouts.rewards_N, rollouts.num_generations, max_reward=max_reward, **knobs)
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
@@ -62,8 +60,5 @@ NGRPO = AdvantageEstimator(
     estimate=_estimate,
     from_total_rewards=True,
     acts_on=frozenset({"mixed", "all_wrong"}),
-    knobs={
-        "max_reward": Knob("NGRPO: the largest reward that a rollout can get, in reward units."),
-        "virtual": Knob("NGRPO: rollouts of that reward added to each prompt; 0 is GRPO.", at_least=0),
-    },
+    knobs=("max_reward", "virtual"),
 )

@@ -46,7 +46,6 @@ PASSK = AdvantageEstimator(
     name="passk",
     label="Pass@k training",
     arxiv="2503.19595",
-    function=passk_advantages,
     estimate=_estimate,
     from_total_rewards=True,
     acts_on=frozenset({"mixed"}),

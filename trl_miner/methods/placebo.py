@@ -53,6 +53,5 @@ PLACEBO = AdvantageEstimator(
     estimate=_estimate,
     wants_sampler_logps=True,
     acts_on=frozenset({"all_right"}),
-    knobs={name: MINER.knobs[name] for name in ("gamma", "lambda_max")},
-    settings_of=MINER.name,
+    settings={name: MINER.settings[name] for name in ("gamma", "lambda_max")},
 )

@@ -3,9 +3,11 @@
 # N = P*G rollouts of the global batch
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import ROUNDING, Estimate, Rollouts
 
 
@@ -26,14 +28,14 @@ def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: flo
     return (positive * rewards_N - negative * (1 - rewards_N)).nan_to_num(nan=0.0).float()
 
 
-def _estimate(rollouts: Rollouts, *, positive: float, negative: float) -> Estimate:
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     known_N = rollouts.rewards_N[~rollouts.rewards_N.isnan()]
     if ((known_N < 0) | (known_N > 1 + ROUNDING)).any():
         raise ValueError(
             f"w_reinforce needs total rewards from 0 (wrong) to 1 (right): got {known_N.min().item():.7g} to "
             f"{known_N.max().item():.7g}. Change the rewards, or the method."
         )
-    advantages_N = signed_advantages(rollouts.rewards_N, positive=positive, negative=negative)
+    advantages_N = signed_advantages(rollouts.rewards_N, **knobs)
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
@@ -44,8 +46,5 @@ W_REINFORCE = AdvantageEstimator(
     function=signed_advantages,
     estimate=_estimate,
     from_total_rewards=True,
-    knobs={
-        "positive": Knob("W-REINFORCE: advantage of a right rollout.", at_least=0, hint="The paper uses 0.1."),
-        "negative": Knob("W-REINFORCE: minus the advantage of a wrong rollout.", at_least=0, hint="The paper uses 1."),
-    },
+    knobs=("positive", "negative"),
 )
