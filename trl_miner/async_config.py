@@ -9,14 +9,6 @@ from trl.experimental.async_grpo import AsyncGRPOConfig
 from .config import MinerGRPOConfig, SharedSettings
 from .rules import check_derived
 
-# What to do instead of settings that have no effect here, where it is not to leave them out.
-_INSTEAD = {
-    "dose_share": "It measures gradients of padded batches. Set miner_lambda_max instead",
-    "reward_weights": "Its worker adds rewards with a weight of 1. Scale them in the reward functions",
-    "use_vllm": "Its worker always asks a server, but on a CPU. Set vllm_server_base_url",
-    "vllm_server_host": "Set vllm_server_base_url",
-    "vllm_server_port": "Set vllm_server_base_url",
-}
 # Our own settings that both trainers have, and those that say how `trl-miner launch` starts the server.
 _SHARED = (
     *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
@@ -24,12 +16,8 @@ _SHARED = (
     *("miner_gamma", "miner_lambda_max", "miner_credit", "miner_intrinsic", "resume_with_changes", "log_token_credit"),
     *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
 )
-# The other settings of the synchronous trainer, and what to do instead.
-REFUSED = {
-    name: _INSTEAD.get(name, f"It belongs to the synchronous trainer. Leave {name} out")
-    for name in MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys()
-    if name not in _SHARED
-}
+# The other settings of the synchronous trainer.
+REFUSED = MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys() - {*_SHARED}
 
 
 def _as_synchronous(cls: type) -> type:

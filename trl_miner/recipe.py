@@ -208,7 +208,7 @@ class _Parser(TrlParser):
     """TRL's parser, with the recipe that the words name, and an error in the place of a page of usage."""
 
     recipe: Mapping[str, Any] = {}
-    refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
+    refused: Collection[str] = ()  # settings of the other trainer
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
@@ -230,7 +230,7 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     path = find_recipe(given.config) if given.config else None
     recipe = read_yaml(path) if path else {}
     learn(recipe)
-    kinds, refused = PARSED_TYPES, dict[str, str]()
+    kinds, refused = PARSED_TYPES, set[str]()
     if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
         try:
             from .async_config import REFUSED, RecipeConfig
@@ -265,7 +265,7 @@ def check_recipe(parser: _Parser) -> None:
 def _refuse_other(name: Any, parser: _Parser) -> None:
     """Raise ValueError for a setting of the other trainer."""
     if name in parser.refused:
-        raise ValueError(f"{name} has no effect with asynchronous: true. {parser.refused[name]}.")
+        raise ValueError(f"{name} has no effect with asynchronous: true: it belongs to the synchronous trainer.")
 
 
 def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _Parser]:

@@ -24,7 +24,7 @@ from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
-from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
+from ..launching.server import logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
@@ -38,7 +38,6 @@ from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
 logger = logging.getLogger(__name__)
-SUSPICIOUS_KL = 0.02  # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
 
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
@@ -49,9 +48,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are TRL's own; what
     changes are the advantages, one for each token. They are estimated on whole groups, a window of
     `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts at a time. That is an optimizer
-    step, unless `token_budget` is above 0 or conversations fork into several rows: then steps hold other numbers of
-    rows, and a window may reach into the next step. Old log-probs are those of the server that sampled. Prompts may be
-    plain text, too. On a CPU (`use_cpu`) a process of this machine samples in the place of a server.
+    step, unless `token_budget` is above 0: then steps hold other numbers of rows, and a window may reach into the next
+    step. Old log-probs are those of the server that sampled. Prompts may be plain text, too. On a CPU (`use_cpu`) a
+    process of this machine samples in the place of a server.
     """
 
     args: MinerAsyncGRPOConfig
@@ -77,7 +76,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.environment_factories = environments if isinstance(environments, dict) else {None: environments}
         self.environment_factories = self.environment_factories if environments else {}
         self.rollout_func, self.num_generations = None, args.num_generations
-        self.max_completion_length, self.has_stepped = args.max_completion_length, False
+        self.max_completion_length = args.max_completion_length
         self._collator: TokenAdvantages | None = None  # on the main process, once it trains
         self._add_run()
 
@@ -94,7 +93,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         wrong = {
             "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
             "no rollout_func: its worker generates. Leave rollout_func out": script.rollout_func is not None,
-            "no attn_implementation: it has its own. Leave attn_implementation out": model_args.attn_implementation,
             "16 bits or more. Leave load_in_4bit and load_in_8bit out": model_args.load_in_4bit
             or model_args.load_in_8bit,
             "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
@@ -131,7 +129,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def get_train_dataloader(self) -> Any:
         if self._asks_server and self.accelerator.is_main_process:
             url = self.args.vllm_server_base_url
-            mode = logprobs_mode(url)  # None: it does not say; the first step looks at the numbers
+            mode = logprobs_mode(url)  # None: it does not say; TRL's metric kl shows it then
             if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
                 raise ValueError(why)
         loader = super().get_train_dataloader()
@@ -151,20 +149,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self._checkpoints.resumed_from = None  # it has been taken up
         with phase(TRAINING_STEP, self.state.global_step):
             loss: Tensor = super().training_step(*args, **kwargs)
-        if not self.has_stepped:
-            self._compare_with_policy(self._metrics["train"].get("kl", []))
-        self.has_stepped = True
         return loss
-
-    def _compare_with_policy(self, kl: list[float]) -> None:
-        """Warn where rollouts of the policy as it is, those of the first step, have other log-probs than its own."""
-        if kl and kl[0] > SUSPICIOUS_KL and self.accelerator.is_main_process:
-            logger.warning(
-                f"The log-probs of the first rollouts are not the policy's: their KL divergence is {kl[0]:.2g} nats a "
-                f"token, and rounding explains less than {SUSPICIOUS_KL:g}. Look whether the server was started with "
-                f"{LOGPROBS_FLAG}, has the model's weights, and samples at temperature "
-                f"{self.args.temperature:g}."
-            )
 
     def estimate_window(self, rollouts: list[AsyncRollout], num_before: int) -> list[Tensor]:
         """Return the advantages of the trained tokens of each rollout of a window, and log what they are.

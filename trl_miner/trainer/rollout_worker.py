@@ -63,16 +63,6 @@ class TextWorker(AsyncRolloutWorker):
     _loop_cls: type[TextLoop] = TextLoop
     _process: Any  # of multiprocessing; None before the start and after the end
 
-    def check_health(self, stale_after_s: float) -> None:
-        """Raise as TRL's does, and at once where the process is gone without a word, as when it was killed."""
-        super().check_health(stale_after_s)
-        if self._process is not None and not self._process.is_alive():
-            raise RuntimeError(
-                f"The rollout worker must live as long as the training: its process has ended with exit code "
-                f"{self._process.exitcode}. If that is -9, the machine was out of memory. Go on with "
-                f"--resume_from_checkpoint latest."
-            )
-
     def stop(self) -> None:
         """Stop as TRL's does; one that has ended cannot be told to, and TRL would wait for its answer forever."""
         if self._process is not None and self._failed_event.is_set():
