@@ -94,7 +94,7 @@ def test_every_own_field_has_help_text():
         (dict(entropy_weight=0.1, adaptive_sampling_rounds=1), "entropy_weight=0.1 .of entropy"),
         (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .of dynamic_sampling"),
         (dict(dose_share=0.1, miner_lambda_max=0.01), "miner_lambda_max=0.01 .dose_share takes its place"),
-        (dict(advantage_estimator="ngrpo", scale_rewards="none"), r"scale_rewards='none' \(as ngrpo scales"),
+        (dict(advantage_estimator="passk", scale_rewards="none"), r"scale_rewards='none' \(as passk scales"),
     ],
 )
 def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):

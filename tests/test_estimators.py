@@ -15,7 +15,6 @@ from trl_miner.methods.f_grpo import f_grpo_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
-from trl_miner.methods.ngrpo import ngrpo_advantages
 from trl_miner.methods.passk import passk_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
@@ -200,10 +199,9 @@ def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, neutral):
     assert torch.equal(run(name, rewards, mask, scores, **neutral), run("grpo", rewards, mask, scores))
 
 
-def test_without_their_part_ngrpo_and_unlikeliness_are_grpo_bit_for_bit():
+def test_without_its_part_unlikeliness_is_grpo_bit_for_bit():
     rewards, mask, scores = batch()
     expected = group_relative_advantages(rewards, G, std_eps=1e-6)
-    assert torch.equal(ngrpo_advantages(rewards, G, virtual=0), expected)
     assert torch.equal(unlikeliness_advantages(rewards, scores["old_logps"].mean(dim=1), G, beta=0.0), expected)
 
 
@@ -304,8 +302,8 @@ def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong
             "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
         ),
         (
-            dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
-            "drops the all-wrong prompts that NGRPO learns from: .* with all_wrong: none; or leave",
+            dict(advantage_estimator="w_reinforce", all_right="none", dynamic_sampling=True),
+            "drops the all-wrong prompts that W-REINFORCE learns from: .* with all_wrong: none; or leave",
         ),
     ],
     ids=str,

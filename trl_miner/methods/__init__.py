@@ -18,7 +18,6 @@ from .grpo import GRESO as GRESO, REINFORCE_ADA as REINFORCE_ADA, THOMPSON as TH
 from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
-from .ngrpo import NGRPO as NGRPO
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .w_reinforce import W_REINFORCE as W_REINFORCE
 from .rl_zvp import RL_ZVP as RL_ZVP

@@ -120,14 +120,6 @@ def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
     return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)
 
 
-class Gated(NamedTuple):
-    """Rewards and advantages of the global batch behind the gate, each (N,), and the rollouts that it changed."""
-
-    rewards_N: Tensor
-    advantages_N: Tensor
-    is_gated_N: Tensor
-
-
 def gate_on_correctness(
     rewards_N: Tensor,
     advantages_N: Tensor,
@@ -135,7 +127,7 @@ def gate_on_correctness(
     *,
     verifier_rewards_N: Tensor,
     correct_threshold: float = 1.0,
-) -> Gated:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Remove every other difference between the rollouts of groups that do not differ in correctness.
 
     Such a group is all right, all wrong, or unscorable, and its rewards of format or length, or its part marks,
@@ -150,7 +142,7 @@ def gate_on_correctness(
         correct_threshold: A rollout is correct when its verifier reward is at or above this, in reward units.
 
     Returns:
-        `Gated`. All other groups keep their numbers bit for bit.
+        (N,) each: rewards, advantages, and the rollouts that changed. All other groups keep their numbers bit for bit.
 
     Source: volcengine/verl-recipe, pull request 125, for a reward that contains length.
     """
@@ -158,15 +150,11 @@ def gate_on_correctness(
     tells_apart_P = _spreads(rewards_N, num_generations) | _spreads(advantages_N, num_generations)
     is_gated_N = (tells_apart_P & ~is_mixed_P).repeat_interleave(num_generations)
     means_N = group_mean(rewards_N, num_generations)
-    return Gated(
-        torch.where(is_gated_N & ~rewards_N.isnan(), means_N, rewards_N),
-        advantages_N.masked_fill(is_gated_N, 0.0),
-        is_gated_N,
-    )
+    rewards_N = torch.where(is_gated_N & ~rewards_N.isnan(), means_N, rewards_N)
+    return rewards_N, advantages_N.masked_fill(is_gated_N, 0.0), is_gated_N
 
 
 def _spreads(values_N: Tensor, num_generations: int) -> Tensor:
     """Return (P,) bool: whether the values of a group differ, NaN left out."""
     values_PG = grouped(values_N, num_generations)
-    high_P = values_PG.masked_fill(values_PG.isnan(), -torch.inf).amax(dim=1)
-    return high_P > values_PG.masked_fill(values_PG.isnan(), torch.inf).amin(dim=1)
+    return values_PG.nan_to_num(nan=-torch.inf).amax(dim=1) > values_PG.nan_to_num(nan=torch.inf).amin(dim=1)

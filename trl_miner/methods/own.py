@@ -6,7 +6,6 @@ of this process's rollouts.
 # N rollouts of the global batch; B of this process; T padded completion tokens
 """
 
-import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -83,35 +82,24 @@ def _type_of(parameter: inspect.Parameter) -> Any:
 def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]:
     """Wrap an estimator so that it returns an `Estimate` of sound numbers, with zeros at padding."""
 
-    @functools.wraps(function)
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
         given_BT, metrics = (result.advantages_BT, result.metrics) if isinstance(result, Estimate) else (result, {})
         mask_BT = rollouts.mask_BT.bool()
-        problem = _problem(given_BT, mask_BT)
-        if not rollouts.world.all(problem is None, mask_BT.device):  # every process raises, so that none waits
-            raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
+        shape = tuple(given_BT.shape) if isinstance(given_BT, Tensor) else type(given_BT).__name__
+        if shape != tuple(mask_BT.shape):
+            raise ValueError(
+                f"advantage_estimator={path} must return the advantages of the tokens of this process's rollouts, of "
+                f"shape (B, T) = {tuple(mask_BT.shape)}: got {shape}. rollouts.to_tokens(values_N) makes them of one "
+                f"value per rollout of the global batch."
+            )
         advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~mask_BT, 0.0)
+        if not advantages_BT.isfinite().all():
+            place = (~advantages_BT.isfinite()).nonzero()[0].tolist()
+            raise ValueError(
+                f"advantage_estimator={path} must return finite advantages: got "
+                f"{advantages_BT[tuple(place)].item()} at {place}. An unscorable rollout, whose reward is NaN, gets 0."
+            )
         return Estimate(advantages_BT, rollouts.token_means(advantages_BT), metrics)
 
     return estimate
-
-
-def _problem(advantages_BT: Any, mask_BT: Tensor) -> str | None:
-    """Return what is wrong with the advantages of an estimator."""
-    if not isinstance(advantages_BT, Tensor):
-        return f"must return a tensor or an Estimate: got {type(advantages_BT).__name__}."
-    if advantages_BT.shape != mask_BT.shape:
-        return (
-            f"must return the advantages of the tokens of this process's rollouts, of shape (B, T) = "
-            f"{tuple(mask_BT.shape)}: got {tuple(advantages_BT.shape)}. rollouts.to_tokens(values_N) makes them of "
-            f"one value per rollout of the global batch."
-        )
-    is_bad_BT = ~advantages_BT.isfinite() & mask_BT
-    if is_bad_BT.any():
-        place = is_bad_BT.nonzero()[0].tolist()
-        return (
-            f"must return finite advantages: got {advantages_BT[tuple(place)].item()} at {place} "
-            f"({int(is_bad_BT.sum())} such). An unscorable rollout, whose reward is NaN, gets 0."
-        )
-    return None

@@ -8,7 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from .method import AdvantageEstimator
-from .rollouts import ROUNDING, Estimate, Rollouts
+from .rollouts import Estimate, Rollouts
+
+ROUNDING = 1e-6  # of a total reward, which is a weighted sum
 
 
 def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: float = 1.0) -> Tensor:
