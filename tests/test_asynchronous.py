@@ -21,6 +21,7 @@ from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advanta
 from trl_miner.data import arithmetic
 from trl_miner.doctor.context import parse
 from trl_miner.launching.plan import make_plan
+from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward
 from trl_miner.trainer.windows import TokenAdvantages
@@ -133,7 +134,7 @@ def advantages_of(samples, window):
             torch.nn.utils.rnn.pad_sequence([torch.ones(len(one)) for one in logps], batch_first=True),
             num_generations=GROUP,
             advantages_N=torch.tensor([one.advantage for one in part]),
-            verifier_rewards_N=torch.tensor([one.metrics["rewards/right"] for one in part]),
+            kinds=group_kinds(torch.tensor([one.metrics["rewards/right"] for one in part]), GROUP),
             lambda_max=CAP,
         )
         for place, (advantages, one) in enumerate(zip(mined.advantages_NT, logps, strict=True), start):

@@ -231,17 +231,6 @@ def test_rows_that_cannot_change_are_not_asked_for():
     assert torch.equal(rows["old_logps"], group_kinds(rewards, G).is_ph_N)
 
 
-@pytest.mark.parametrize("base", ["ucas", "entropy_adv", "reinforce_pp"])
-def test_with_miner_on_top_the_other_method_keeps_the_mixed_prompts_and_sets_the_cap(base):
-    rewards, mask, scores = batch()
-    kinds = group_kinds(rewards, G)
-    other, both = (run(name, rewards, mask, scores) for name in (base, f"{base}+miner"))
-    assert torch.equal(both[~kinds.is_ph_N], other[~kinds.is_ph_N])
-    # the cap binds here: all-right tokens get 1.5e-3 of what the other method gives mixed ones
-    share = both[kinds.is_ph_N].abs().sum() / other[kinds.is_he_N].abs().sum()
-    assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("form", "words"),
     [
@@ -261,29 +250,21 @@ def test_the_short_form_is_the_long_one_bit_for_bit(short, base):
     assert torch.equal(run(base, rewards, mask, scores, all_right="miner"), expected)
 
 
-def test_each_kind_of_prompt_is_paid_by_its_own_method():
+@pytest.mark.parametrize("mixed", ["ucas", "entropy_adv", "reinforce_pp"])
+@pytest.mark.parametrize(("right", "wrong"), [("reinforce_pp", "ucas"), ("none", None), ("miner", "reinforce_pp")])
+def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, wrong):
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, G)
-    settings = dict(all_right="reinforce_pp", all_wrong="ucas")
-    found = run("entropy_adv", rewards, mask, scores, **settings)
-    for name, is_kind in zip(("reinforce_pp", "entropy_adv", "ucas", "entropy_adv"), kinds, strict=True):
-        assert torch.equal(found[is_kind], run(name, rewards, mask, scores)[is_kind]), name
-
-
-def test_none_pays_nothing_and_asks_for_nothing():
-    rewards, mask, scores = batch()
-    kinds = group_kinds(rewards, G)
-    found, ucas = run("ucas", rewards, mask, scores, all_right="none"), run("ucas", rewards, mask, scores)
-    assert (found[kinds.is_ph_N] == 0).all() and ucas[kinds.is_ph_N].abs().sum() > 0
-    assert torch.equal(found[~kinds.is_ph_N], ucas[~kinds.is_ph_N])
-
-
-def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong_ones():
-    rewards, mask, scores = batch()
-    is_nh = group_kinds(rewards, G).is_nh_N
-    alone = run("ucas+miner", rewards, mask, scores)
-    both = run("ucas+miner", rewards, mask, scores, all_wrong="reinforce_pp")
-    assert torch.equal(both[~is_nh], alone[~is_nh]) and not torch.equal(both[is_nh], alone[is_nh])
+    found = run(mixed, rewards, mask, scores, all_right=right, all_wrong=wrong)
+    for name, is_kind in zip((right, mixed, wrong or mixed, mixed), kinds, strict=True):
+        if (
+            name == "miner"
+        ):  # the cap binds here: all-right tokens get 1.5e-3 of what the other method gives mixed ones
+            share = found[is_kind].abs().sum() / found[kinds.is_he_N].abs().sum()
+            assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
+        else:
+            alone = torch.zeros_like(found) if name == "none" else run(name, rewards, mask, scores)
+            assert torch.equal(found[is_kind], alone[is_kind]), name
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.bapo import bapo
-from trl_miner.methods.clip_cov import clip_cov
-from trl_miner.methods.kl_cov import kl_cov
+from trl_miner.methods.covariance import clip_cov, kl_cov
 
 PAPER_BAPO = dict(policy_loss_kwargs={"target": 0.5}, delta=3.0)
 SETTINGS = {

@@ -36,9 +36,8 @@ def _as_synchronous(cls: type) -> type:
 @_as_synchronous
 class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     """
-    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and:
-
-    Parameters:
+    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and the
+    fields of `MinerGRPOConfig` that `_SHARED` names.
     """
 
     def __post_init__(self) -> None:

@@ -72,8 +72,7 @@ class SharedSettings:
         wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, self.num_processes)
         if given not in (1, wanted):
             raise ValueError(
-                f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
-                f"{self.optimizer_batch_size}, which is {wanted} with {self.num_processes} processes, and "
+                f"optimizer_batch_size={self.optimizer_batch_size} makes gradient_accumulation_steps {wanted}: got "
                 f"gradient_accumulation_steps={given}. Leave one of them out."
             )
         self.gradient_accumulation_steps = wanted

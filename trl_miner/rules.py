@@ -8,7 +8,7 @@ import math
 from collections.abc import Sized
 from typing import Any
 
-from .methods import F_GRPO, KL_COV, METHODS, SELECTIONS
+from .methods import F_GRPO, KL_COV, METHODS, MINER, SELECTIONS
 from .methods.method import AdvantageEstimator, Kind
 from .setting import check_limits
 
@@ -107,7 +107,7 @@ def token_advantages_reach_tokens(args: Any) -> None:
     """The loss does not average over each rollout what differs from token to token."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
         return
-    if any(method.per_token for method in args.estimators):
+    if any(method.scores or method is MINER for method in args.estimators):
         logger.warning(
             f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
             f"rollout, so that of {describe_estimators(args)} does not reach single tokens. Use "

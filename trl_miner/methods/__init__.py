@@ -27,8 +27,7 @@ from .placebo import PLACEBO as PLACEBO
 from .f_grpo import F_GRPO as F_GRPO
 from .passk import PASSK as PASSK
 from .boundary_gate import BOUNDARY_GATE as BOUNDARY_GATE
-from .clip_cov import CLIP_COV as CLIP_COV
-from .kl_cov import KL_COV as KL_COV
+from .covariance import CLIP_COV as CLIP_COV, KL_COV as KL_COV
 from .bapo import BAPO as BAPO
 # isort: on
 

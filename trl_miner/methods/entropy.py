@@ -48,7 +48,6 @@ ENTROPY = AdvantageEstimator(
     label="Entropy bonus on all-right prompts",
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"all_right"}),
     settings={"weight": "entropy_weight"},
 )

@@ -49,7 +49,6 @@ ENTROPY_ADV = AdvantageEstimator(
     function=entropy_advantages,
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"mixed"}),
     knobs=("alpha", "kappa"),
 )

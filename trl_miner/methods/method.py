@@ -11,8 +11,6 @@ from .rollouts import Estimate
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
 # The kinds of prompts; the mixed ones include the unscorable.
 Kind = Literal["mixed", "all_right", "all_wrong"]
-# What a policy loss may take besides tensors and knobs.
-CONTEXT = ("world", "epsilon_low", "epsilon_high", "generator")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,9 +45,9 @@ class AdvantageEstimator(Method):
     # `estimate(rollouts, **knobs)`. Of prompts on which it does not act, or that another method has, its rows are not
     # used.
     estimate: Callable[..., Estimate]
-    scores: frozenset[Score] = frozenset()  # what it asks of every row; a forward that TRL makes finds it, too
+    # What it asks of every token, to tell tokens apart; a forward that TRL makes finds it, too.
+    scores: frozenset[Score] = frozenset()
     wants_sampler_logps: bool = False  # whether the log-probs found while sampling spare it a forward
-    per_token: bool = False  # whether advantages differ from token to token within a rollout
     # The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
     reads_past: bool = False  # whether it asks how prompts came out before: `Rollouts.past_correct`
@@ -65,17 +63,11 @@ class AdvantageEstimator(Method):
 class PolicyLoss(Method):
     """A method that acts inside TRL's clipped loss: it replaces advantages or clipping bounds.
 
-    `function(logps_BT, old_logps_BT, advantages_BT, mask_BT, **knobs, **context)` returns a `Surrogate`; the context
-    is what it takes of `CONTEXT`.
+    `function(logps_BT, old_logps_BT, advantages_BT, mask_BT, **knobs, **context)` returns a `Surrogate`.
     """
 
+    # What it takes of the trainer: the processes, TRL's bounds, a random generator that is the same on all processes.
+    context: tuple[Literal["world", "epsilon_low", "epsilon_high", "generator"], ...] = ("world",)
     off_policy_only: bool = False  # whether it does nothing while every probability ratio is 1
     fixed_micro_batches: str | None = None  # why TRL's micro-batches must stay; None: they need not
     spans_optimizer_step: bool = False  # whether one call must see all rows of an optimizer step
-
-    @property
-    def context(self) -> frozenset[str]:
-        """What the function takes of `CONTEXT`."""
-        if self.function is None:
-            return frozenset()
-        return frozenset(CONTEXT) & set(inspect.signature(self.function).parameters)

@@ -146,7 +146,6 @@ def miner_advantages(
     intrinsic: str = "nll",
     std_eps: float = 1e-4,
     correct_threshold: float = 1.0,
-    verifier_rewards_N: Tensor | None = None,
     advantages_N: Tensor | None = None,
     base_NT: Tensor | None = None,
     kinds: GroupKinds | None = None,
@@ -173,12 +172,12 @@ def miner_advantages(
             "certainty", the other sign: mean_k r_int_k - r_int_i, which credits the surest rollouts. Focal weights and
             cap stay. (arXiv 2509.00125, DACE, rewards certainty on easy prompts, in its own way.)
         std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
-        correct_threshold: In units of the verifier's reward.
-        verifier_rewards_N: (N,) the verifier's reward alone, which decides what is correct; default: `rewards_N`.
+        correct_threshold: A rollout is correct when its reward is at or above this.
         advantages_N: (N,) extrinsic advantages computed elsewhere; default: GRPO's.
         base_NT: (N, T) token advantages of another method for the groups that MINER leaves alone, of which
             `advantages_N` are the means over the rollouts and tau_ref is made.
-        kinds: The kinds of the groups, where they are already known; default: derived from the rewards.
+        kinds: The kinds of the groups, where they are known, or a verifier's reward decides what is correct; default:
+            derived from the rewards.
         world: The processes that share the batch; default: this one alone.
 
     Raises:
@@ -196,11 +195,7 @@ def miner_advantages(
     if advantages_N is None:
         advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
     kinds = kinds or group_kinds(
-        rewards_N,
-        num_generations,
-        correct_threshold=correct_threshold,
-        verifier_rewards_N=verifier_rewards_N,
-        advantages_N=advantages_N,
+        rewards_N, num_generations, correct_threshold=correct_threshold, advantages_N=advantages_N
     )
     if old_logps_NT is None and needs_old_logps(kinds, advantages_N, **knows):
         raise ValueError(
@@ -271,12 +266,11 @@ def _check_knobs(gamma: float, lambda_max: float | None, credit: str, intrinsic:
 
 
 def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World) -> None:
-    if mask_NT.dim() != 2:
-        raise ValueError(f"mask_NT must have shape (N, T): got {tuple(mask_NT.shape)}. Pass one row per rollout.")
-    if old_logps_NT is not None and old_logps_NT.shape != mask_NT.shape:
+    shapes = [tuple(given_NT.shape) for given_NT in (mask_NT, old_logps_NT) if given_NT is not None]
+    if mask_NT.dim() != 2 or shapes[0] != shapes[-1]:
         raise ValueError(
-            f"old_logps_NT and mask_NT must have one shape, that of the completions: got {tuple(old_logps_NT.shape)} "
-            f"and {tuple(mask_NT.shape)}. Leave the prompt out of both."
+            f"mask_NT and old_logps_NT must have one shape (N, T), that of the completions without prompts: got "
+            f"{' and '.join(map(str, shapes))}."
         )
     if mask_NT.shape[0] * world.size != rewards_N.shape[0]:
         raise ValueError(
@@ -316,7 +310,6 @@ MINER = AdvantageEstimator(
     arxiv="2601.04731",
     estimate=_estimate,
     wants_sampler_logps=True,
-    per_token=True,
     acts_on=frozenset({"all_right"}),
     settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "credit", "intrinsic")},
 )

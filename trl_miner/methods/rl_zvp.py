@@ -54,7 +54,6 @@ RL_ZVP = AdvantageEstimator(
     function=rl_zvp_advantages,
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"all_right", "all_wrong"}),
     knobs=("alpha",),
 )

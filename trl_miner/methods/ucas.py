@@ -94,6 +94,5 @@ UCAS = AdvantageEstimator(
     function=ucas_advantages,
     estimate=_estimate,
     scores=frozenset({"token_logits", "self_certainty"}),
-    per_token=True,
     knobs=("beta_pos", "beta_neg", "token_coef"),
 )

@@ -6,7 +6,6 @@
 import inspect
 import logging
 import time
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -167,16 +166,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         self._watch.end_batch()
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
-        logps_NT = _pad([one.logps for one in rollouts])
-
-        def score(wanted: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
-            if missing := set(wanted) - {"old_logps"}:
-                raise ValueError(
-                    f"The asynchronous trainer has the log-probs of the server alone: a method asks for "
-                    f"{', '.join(sorted(missing))}. Choose another method, or train with MinerGRPOTrainer."
-                )
-            return {"old_logps": logps_NT, "mask": mask_NT}
-
+        scores = {"old_logps": _pad([one.logps for one in rollouts]), "mask": mask_NT}  # all that the server tells
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         batch = Rollouts(
             rewards_N,
@@ -184,7 +174,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             mask_NT,
             kinds,
             args.num_generations,
-            score,
+            lambda *_: scores,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
             prompt_keys=lambda: torch.tensor([one.prompt_key for one in rollouts]),
             texts=lambda: [tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts],
@@ -197,9 +187,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         advantages = [result.advantages_BT[i, : len(one.logps)] for i, one in enumerate(rollouts)]
         if num_before == 0:
             self._first_step = self.state.global_step
-        step = self.state.global_step + 1
-        if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
-            step = self._first_step + num_before // len(rollouts) + 1
+        step = self._first_step + num_before // len(rollouts) + 1  # of the window: the loader is one ahead
         if self._credit is not None and step % args.log_token_credit == 0:
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
