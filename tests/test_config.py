@@ -1,6 +1,7 @@
 """The settings: the paper's defaults, values that are refused, and the sizes of batches."""
 
 import inspect
+import logging
 import re
 
 import pytest
@@ -44,6 +45,24 @@ def test_the_defaults_are_the_papers(tmp_path):
             "Make steps_per_generation a multiple of gradient_accumulation_steps",
         ),
         (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
+        (
+            dict(advantage_estimator="ucas", dynamic_sampling=True),
+            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
+            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
+        ),
+        (
+            dict(all_right="ucas"),
+            "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
+            "advantage_estimator: grpo with all_right: ucas",
+        ),
+        (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
+        (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
+        (dict(advantage_estimator="ucas+miner"), "must be one of .* got 'ucas.miner'"),
+        (dict(advantage_estimator="none"), "got 'none'"),
+        (dict(dose_share=0.0), "above 0 and below 1.*got 0.0"),
+        (dict(dose_share=True), "dose_share must be .*got True"),
+        (dict(dose_share=0.1, advantage_estimator="grpo"), "got advantage_estimator='grpo'. Write"),
+        (dict(dose_share=0.1, advantage_estimator="ucas"), "beside another one of mixed ones: got"),
         (dict(dynamic_sampling_max_rounds=0), "dynamic_sampling_max_rounds must be at least 1: got 0"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0, or None: got nan"),
@@ -95,24 +114,27 @@ def test_every_own_field_has_help_text():
         (dict(dynamic_sampling_max_rounds=3), "dynamic_sampling_max_rounds=3 .of dynamic_sampling"),
         (dict(dose_share=0.1, miner_lambda_max=0.01), "miner_lambda_max=0.01 .dose_share takes its place"),
         (dict(advantage_estimator="passk", scale_rewards="none"), r"scale_rewards='none' \(as passk scales"),
+        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
+        (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
+        (
+            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
+            "all-right and all-wrong prompts that Constant credit on all-right prompts and RL-ZVP",
+        ),
+        (
+            dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),
+            "the all-right and all-wrong prompts that own_estimators.by_length learns from",
+        ),
+        # None of:
+        (dict(miner_lambda_max=0.5, miner_gamma=1.0, miner_intrinsic="constant"), None),
+        (dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"), None),
+        (dict(prompt_selection="greso", advantage_estimator="grpo"), None),
+        (dict(dynamic_sampling=True, advantage_estimator="ucas", all_right="none", all_wrong="none"), None),
     ],
 )
-def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
-    config(tmp_path, **change)
-    assert re.search(told, caplog.text)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        dict(miner_lambda_max=0.5, miner_gamma=1.0),
-        dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"),
-        dict(miner_intrinsic="constant", miner_credit="focal", miner_gamma=1.0),
-    ],
-)
-def test_settings_that_have_one_are_not(tmp_path, caplog, change):
-    config(tmp_path, **change)
-    assert "effect" not in caplog.text
+def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, caplog, change, told):
+    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
+        config(tmp_path, **change)
+    assert re.search(told, caplog.text) if told else not caplog.text
 
 
 SECRETS = dict(

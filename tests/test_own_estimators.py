@@ -26,14 +26,6 @@ def test_a_function_gets_the_rollouts_and_its_knobs():
     assert torch.equal(found, expected)
 
 
-def test_it_combines_with_miner_as_a_built_in_does():
-    rewards, mask, scores = batch()
-    own, both = (run(name, rewards, mask, scores) for name in (BY_LENGTH, f"{BY_LENGTH}+miner"))
-    is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
-    assert torch.equal(both[~is_ph], own[~is_ph]) and not torch.equal(both[is_ph], own[is_ph])
-    assert (both[is_ph] >= 0).all() and both[is_ph].sum() > 0
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -38,17 +38,6 @@ def test_rl_zvp_by_hand():
     assert found.flatten().tolist() == values([0.1, 0.3, 0.0, -0.3, 0.0, -0.5, 0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("side", ["all_right", "all_wrong"])
-def test_rl_zvp_on_one_side_scores_and_pays_that_side_alone(side):
-    rewards, mask, scores = batch()
-    kinds, asked = group_kinds(rewards, 4), []
-    is_side = kinds.is_ph_N if side == "all_right" else kinds.is_nh_N
-    one = run("grpo", rewards, mask, scores, asked, **{side: "rl_zvp"})
-    assert torch.equal(dict(asked)["entropies"], is_side)
-    assert torch.equal(one[is_side], run("rl_zvp", rewards, mask, scores)[is_side])
-    assert torch.equal(one[~is_side], run("grpo", rewards, mask, scores)[~is_side])
-
-
 @pytest.mark.parametrize(
     ("rewards", "expected"),
     # _compute_advantages of AndreHe02/rewarding-unlikely-release @ 3e26ddd with rank_penalty .25

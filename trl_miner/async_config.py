@@ -54,11 +54,6 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
                 f"DeepSpeed does not work with TRL's asynchronous trainer: got deepspeed={self.deepspeed!r}, or an "
                 f"accelerate_config with it. Leave it out, or use FSDP: recipes/accelerate/fsdp2.yaml."
             )
-        if self.eval_strategy != "no":
-            raise ValueError(
-                f"TRL's asynchronous trainer does not evaluate: got eval_strategy={self.eval_strategy!r}. Leave it "
-                f"out; held_out and score_steps of a recipe score held-out problems."
-            )
         self._set_accumulation()
         # the rollouts of a window, whose advantages are estimated together: those of an optimizer step
         self.steps_per_generation = self.gradient_accumulation_steps

@@ -90,18 +90,14 @@ class SharedSettings:
     @property
     def methods(self) -> tuple[Method, ...]:
         """The records of all methods that have a part in the run."""
-        methods: list[Method] = [*self.estimators]
-        if self.policy_loss_method.function is not None:
-            methods.append(self.policy_loss_method)
-        if self.importance_sampling_level != "token":
-            methods.append(GSPO)
-        if self.dynamic_sampling:
-            methods.append(DYNAMIC_SAMPLING)
-        if self.adaptive_sampling_rounds > 1:
-            methods.append(REINFORCE_ADA)
-        if self.prompt_selection in SELECTIONS:
-            methods.append(SELECTIONS[self.prompt_selection])
-        return tuple(methods)
+        parts: dict[Method, bool] = {
+            self.policy_loss_method: self.policy_loss_method.function is not None,
+            GSPO: self.importance_sampling_level != "token",
+            DYNAMIC_SAMPLING: self.dynamic_sampling,
+            REINFORCE_ADA: self.adaptive_sampling_rounds > 1,
+            **{method: self.prompt_selection == name for name, method in SELECTIONS.items()},
+        }
+        return *self.estimators, *(method for method, has_part in parts.items() if has_part)
 
     def knobs(self, method: Method) -> dict[str, Any]:
         """Return the settings of a method by the names that its function takes; others have its defaults."""

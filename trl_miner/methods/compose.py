@@ -127,7 +127,7 @@ def estimate(
     base, homogeneous = None if composition.mixed is GRPO else result, composition.homogeneous
     for method in _distinct(homogeneous):
         is_own_N = rows_of(rollouts.kinds, [kind for kind in homogeneous if homogeneous[kind].name == method.name])
-        own = method.estimate(replace(rollouts, base=base, is_own_N=is_own_N), **knobs(method))
+        own = method.estimate(replace(rollouts, base=base), **knobs(method))
         result = Estimate(
             torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
             torch.where(is_own_N, own.advantages_N, result.advantages_N),

@@ -40,10 +40,9 @@ def rl_zvp_advantages(
 
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     kinds = rollouts.kinds
-    is_own_N = (kinds.is_ph_N | kinds.is_nh_N) & rollouts.is_own_N
-    scores = rollouts.score(("entropies",), is_own_N)
-    sides = (rollouts.local(is_kind_N & is_own_N) for is_kind_N in (kinds.is_ph_N, kinds.is_nh_N))
-    advantages_BT = rl_zvp_advantages(scores["entropies"], rollouts.mask_BT, *sides, **knobs)
+    entropies_BT = rollouts.score(("entropies",), kinds.is_ph_N | kinds.is_nh_N)["entropies"]
+    sides = rollouts.local(kinds.is_ph_N), rollouts.local(kinds.is_nh_N)
+    advantages_BT = rl_zvp_advantages(entropies_BT, rollouts.mask_BT, *sides, **knobs)
     return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
 

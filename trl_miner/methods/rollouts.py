@@ -30,8 +30,6 @@ class Rollouts:
     world: World = field(default_factory=World)  # the processes that share the batch
     # For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO.
     base: "Estimate | None" = None
-    # (N,) bool, or one True for all: the rows that are taken from the method
-    is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
     # Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
     prompt_keys: Callable[[], Tensor] | Any = None
     # Returns (N,), 1 for a correct rollout, 0 for a wrong one, as the verifier says; NaN: unscorable.

@@ -40,7 +40,7 @@ def unlikeliness_advantages(
 
 
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-    is_ranked_N = (rollouts.kinds.is_ph_N | rollouts.kinds.is_grpo_N) & rollouts.is_own_N
+    is_ranked_N = ~rollouts.kinds.is_nh_N
     if (rollouts.rewards_N < 0).any():
         raise ValueError(
             f"unlikeliness needs total rewards of at least 0, because a likelier rollout would lose less of one "
