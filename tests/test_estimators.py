@@ -11,11 +11,10 @@ from trl_miner.config import MinerGRPOConfig
 from trl_miner.methods import ESTIMATORS, Rollouts
 from trl_miner.methods.compose import estimate
 from trl_miner.methods.entropy_adv import entropy_advantages
-from trl_miner.methods.f_grpo import f_grpo_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.hard_prompts import f_grpo_advantages, passk_advantages
 from trl_miner.methods.miner import miner_advantages
-from trl_miner.methods.passk import passk_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages

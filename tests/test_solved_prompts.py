@@ -7,9 +7,9 @@ import pytest
 import torch
 from test_estimators import batch, run
 
+from trl_miner.methods.controls import deal_credit
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.groups import group_kinds
-from trl_miner.methods.placebo import deal_credit
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages
 from trl_miner.methods.w_reinforce import signed_advantages

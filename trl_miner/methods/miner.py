@@ -282,7 +282,7 @@ def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tenso
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     """Apply MINER to PH groups; the others keep the estimate of another method, or GRPO's."""
     base, advantages_N = rollouts.base, (rollouts.base or rollouts).advantages_N
-    knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic")}
+    knows = {name: value for name, value in knobs.items() if name != "gamma"}
     scores: Mapping[str, Tensor] = {}
     if needs_old_logps(rollouts.kinds, advantages_N, **knows):
         scores = rollouts.score(("old_logps",), rollouts.kinds.is_ph_N)

@@ -81,13 +81,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
 
     @classmethod
     def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
-        """Return the trainer of a recipe, after a check of what only the synchronous one can do.
-
-        Args:
-            script: The recipe's `MinerScriptArguments`.
-            model_args: TRL's `ModelConfig`.
-            given: For the trainer.
-        """
+        """Return the trainer of a recipe, `script` and TRL's `model_args`, after a check of what only the synchronous
+        one can do; `given` is for the trainer."""
         args, in_turns = given["args"], bool(script.tools or script.environment_factory)
         wrong = {
             "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
