@@ -176,7 +176,7 @@ def gradients_can_be_measured(args: Any, *, distribution: str, precision: str) -
 
 def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) -> None:
     """vLLM can get the weights of a quantized model in full."""
-    got = {"load_in_8bit": bits == 8, "use_dora": has_dora, "weights sharded by FSDP or ZeRO-3": is_sharded}
+    got = {"load_in_8bit": bits == 8, "use_dora": has_dora, "FSDP or ZeRO-3": is_sharded}
     if any(got.values()):
         raise ValueError(
             f"vLLM gets the weights of a quantized model only in 4 bits, without DoRA, and whole on each process: got "
