@@ -27,10 +27,6 @@ def required(rollouts, *, weight: float):
     return rollouts.to_tokens(rollouts.advantages_N) * weight
 
 
-def without_rollouts(*, weight: float = 1.0):
-    return None
-
-
 def as_list(rollouts):
     return rollouts.advantages_N.tolist()
 

@@ -1,35 +1,42 @@
 """The settings: the paper's defaults, values that are refused, and the sizes of batches."""
 
+import inspect
+import logging
 import re
 
 import pytest
-from harness import config
+import torch
+from harness import config, mixed_reward, problems
 from trl import GRPOConfig
 
-from trl_miner import MinerGRPOConfig
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.config import accumulation_steps
+from trl_miner.methods import ENTROPY, MINER
+from trl_miner.methods.entropy import entropy_bonus_advantages
+from trl_miner.methods.miner import miner_advantages
 
 
 def test_the_defaults_are_the_papers(tmp_path):
     args = config(tmp_path)
     assert (args.advantage_estimator, args.miner_gamma, args.miner_lambda_max) == ("miner", 2.0, 1.5e-3)
     assert (args.miner_credit, args.miner_intrinsic, args.correct_threshold) == ("focal", "nll", 1.0)
+    for function, method in ((miner_advantages, MINER), (entropy_bonus_advantages, ENTROPY)):
+        parameters = inspect.signature(function).parameters
+        assert args.knobs(method) == {name: parameters[name].default for name in method.settings}
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (dict(num_generations=1), "num_generations must be at least 2.*got 1"),
         (
             dict(advantage_estimator="minor"),
             "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'",
         ),
-        (dict(ucas_beta_pos=-0.1), "ucas_beta_pos must be at least 0: got -0.1. The default is 0.25"),
+        (dict(entropy_weight=-0.1), "entropy_weight must be at least 0: got -0.1. The default is 0.001"),
         (dict(miner_gamma=None), "miner_gamma must be a number: got None. The default is 2"),
-        (dict(top_p=1.5), "top_p must be at most 1: got 1.5"),
-        (dict(reward_weights=["a"]), "reward_weights must hold numbers: got 'a'"),
+        (dict(temperature=0), "temperature must be above 0: got 0"),
         (dict(policy_loss="ppo"), "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'"),
-        (dict(clip_cov_low=6.0), "clip_cov_high must be at least 6: got 5.0"),
+        (dict(policy_loss="bapo", policy_loss_kwargs={"ratio": 1}), "policy_loss_kwargs: unknown knob 'ratio'"),
         (dict(policy_loss="kl_cov", importance_sampling_level="sequence"), "kl_cov works on the ratio of each token"),
         (dict(policy_loss="bapo", loss_type="cispo"), "works inside a clipped loss.*got loss_type='cispo'"),
         (dict(policy_loss="kl_cov", delta=3.0), "no clipping for delta to bound: got delta=3.0"),
@@ -38,8 +45,26 @@ def test_the_defaults_are_the_papers(tmp_path):
             "Make steps_per_generation a multiple of gradient_accumulation_steps",
         ),
         (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
+        (
+            dict(advantage_estimator="ucas", dynamic_sampling=True),
+            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
+            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
+        ),
+        (
+            dict(all_right="ucas"),
+            "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
+            "advantage_estimator: grpo with all_right: ucas",
+        ),
+        (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
+        (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
+        (dict(advantage_estimator="ucas+miner"), "must be one of .* got 'ucas.miner'"),
+        (dict(advantage_estimator="none"), "got 'none'"),
+        (dict(dose_share=0.0), "above 0 and below 1.*got 0.0"),
+        (dict(dose_share=True), "dose_share must be .*got True"),
+        (dict(dose_share=0.1, advantage_estimator="grpo"), "got advantage_estimator='grpo'. Write"),
+        (dict(dose_share=0.1, advantage_estimator="ucas"), "beside another one of mixed ones: got"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
-        (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0.*got nan"),
+        (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0, or None: got nan"),
         (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'"),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
     ],
@@ -51,15 +76,6 @@ def test_a_bad_value_is_named_with_what_would_do(tmp_path, change, named):
 
 def test_an_infinite_cap_is_no_cap(tmp_path):
     assert config(tmp_path, miner_lambda_max=float("inf")).miner_lambda_max is None
-
-
-def test_a_grpo_config_keeps_what_it_derived(tmp_path):
-    plain = config(tmp_path, cls=GRPOConfig, steps_per_generation=2)
-    taken = MinerGRPOConfig.from_grpo_config(plain)
-    kept = vars(plain).keys() - {"distributed_state"}  # made anew
-    assert {name: getattr(taken, name) for name in kept} == {name: getattr(plain, name) for name in kept}
-    assert taken.generation_batch_size == 24 and taken.miner_gamma == 2.0
-    assert MinerGRPOConfig.from_grpo_config(taken) is taken
 
 
 @pytest.mark.parametrize(("processes", "steps"), [(1, 16), (2, 8), (16, 1)])
@@ -84,7 +100,6 @@ def test_every_own_field_has_help_text():
     own = set(MinerGRPOConfig.__dataclass_fields__) - set(GRPOConfig.__dataclass_fields__)
     for name in own:
         assert MinerGRPOConfig.__dataclass_fields__[name].metadata["help"].endswith("."), name
-        assert re.search(rf"^ +(\w+, )*{name}(, \w+)* \(`", MinerGRPOConfig.__doc__, re.M), name
 
 
 @pytest.mark.parametrize(
@@ -94,28 +109,58 @@ def test_every_own_field_has_help_text():
             dict(advantage_estimator="grpo", miner_lambda_max=0.5),
             r"miner_lambda_max=0.5 \(of miner, which has no part",
         ),
+        (dict(entropy_weight=0.1, adaptive_sampling_rounds=1), "entropy_weight=0.1 .of entropy"),
+        (dict(dose_share=0.1, miner_lambda_max=0.01), "miner_lambda_max=0.01 .dose_share takes its place"),
+        (dict(advantage_estimator="passk", scale_rewards="none"), r"scale_rewards='none' \(as passk scales"),
+        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
+        (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
-            dict(miner_credit="uniform", miner_gamma=5.0),
-            r"miner_gamma=5.0 \(which needs miner_credit: focal",
+            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
+            "all-right and all-wrong prompts that Constant credit on all-right prompts and RL-ZVP",
         ),
-        (dict(bapo_target=2.0, entropy_weight=0.1), "entropy_weight=0.1 .*; bapo_target=2.0"),
-        (dict(advantage_estimator="ngrpo", scale_rewards="none"), r"scale_rewards='none' \(as ngrpo scales"),
+        (
+            dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),
+            "the all-right and all-wrong prompts that own_estimators.by_length learns from",
+        ),
+        # None of:
+        (dict(miner_lambda_max=0.5, miner_gamma=1.0, miner_intrinsic="constant"), None),
+        (dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"), None),
+        (dict(prompt_selection="greso", advantage_estimator="grpo"), None),
+        (dict(dynamic_sampling=True, advantage_estimator="ucas", all_right="none", all_wrong="none"), None),
     ],
 )
-def test_settings_without_effect_are_warned_of(tmp_path, caplog, change, told):
-    config(tmp_path, **change)
-    assert re.search(told, caplog.text)
+def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, caplog, change, told):
+    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
+        config(tmp_path, **change)
+    assert re.search(told, caplog.text) if told else not caplog.text
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        dict(miner_lambda_max=0.5, miner_gamma=1.0),
-        dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"),
-        dict(policy_loss="bapo", bapo_target=2.0),
-        dict(miner_intrinsic="constant", miner_credit="focal", miner_gamma=1.0),
-    ],
+SECRETS = dict(
+    hub_token="hf_" + "a1" * 17,
+    model_init_kwargs={"token": "tangerine-42"},
+    vllm_server_base_url="http://me:mandarin-42@host:8000",
 )
-def test_settings_that_have_one_are_not(tmp_path, caplog, change):
-    config(tmp_path, **change)
-    assert "effect" not in caplog.text
+
+
+def test_a_configuration_shows_no_secret(tmp_path):
+    args = config(tmp_path, **SECRETS)
+    for shown in (repr(args), str(args), str(args.to_dict())):
+        assert not {secret for secret in ("a1a1", "tangerine", "mandarin") if secret in shown}
+    assert all(getattr(args, name) == value for name, value in SECRETS.items())
+
+
+def test_no_file_of_a_run_holds_a_secret(policy, tmp_path):
+    args = config(tmp_path, max_steps=2, save_strategy="steps", save_steps=1, report_to="tensorboard", **SECRETS)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.train()
+    trainer.save_model()
+    trainer.save_state()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    names = [path.name for path in files]
+    assert names.count("training_args.bin") == 3 and any("tfevents" in name for name in names)
+    for path in files:
+        for secret in (SECRETS["hub_token"], "tangerine", "mandarin"):
+            assert secret.encode() not in path.read_bytes(), path
+    assert {name: getattr(trainer.args, name) for name in SECRETS} == SECRETS
+    saved = torch.load(tmp_path / "training_args.bin", weights_only=False)
+    assert saved.max_steps == 2 and saved.hub_token is None

@@ -21,24 +21,16 @@ def train_with(folder, policy):
     sys.path.insert(0, str(folder))
     from harness import trained
 
-    from trl_miner import MinerGRPOConfig
-
     assert sys.modules["trl_miner"].__file__.startswith(str(folder))
-    trainer = trained(policy, folder / "out", advantage_estimator="rloo", rloo_scale=0.5, max_steps=2)
+    knobs = dict(advantage_estimator_kwargs={"scale": 0.5})
+    trainer = trained(policy, folder / "out", advantage_estimator="rloo", max_steps=2, **knobs)
     both = trained(policy, folder / "both", advantage_estimator="rloo", all_right="miner", max_steps=2)
-    refused = ""
-    try:
-        MinerGRPOConfig("out", rloo_scale=-1.0, use_cpu=True, bf16=False)
-    except ValueError as error:
-        refused = str(error)
     found = {
         "advantages": sorted(
             {round(value, 4) for batch in trainer.batches for value in batch["advantages"].flatten().tolist()}
         ),
         "is_recovered": any(log.get("rollouts/recovered", 0) > 0 for log in both.state.log_history),
         "papers": [method.arxiv for method in trainer.args.methods],
-        "refused": refused,
-        "doc": "rloo_scale (`float`, *optional*, defaults to `1.0`):" in MinerGRPOConfig.__doc__,
     }
     (folder / "found.json").write_text(json.dumps(found))
 
@@ -61,5 +53,4 @@ def test_the_worked_example_is_one_file_and_one_line(policy, tmp_path):
     # scale .5, G 4: one right of four is .5 * .75 * 4 / 3 = .5, the others .5 * -.25 * 4 / 3 = -.1667; and so on
     assert set(found["advantages"]) <= {-0.5, -0.3333, -0.1667, 0.0, 0.1667, 0.3333, 0.5}
     assert len(found["advantages"]) > 1
-    assert found["is_recovered"] and found["papers"] == ["2402.14740"] and found["doc"]
-    assert "rloo_scale must be at least 0: got -1.0" in found["refused"]
+    assert found["is_recovered"] and found["papers"] == ["2402.14740"]

@@ -94,7 +94,7 @@ def test_a_wrong_command_line(words, told, capfd):
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
         (dict(model_name_or_path=None), "model_name_or_path must be given"),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a folder with a model, a Hub id, or trl_mi"),
-        (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
+        (dict(use_cpu=False, bf16=True), "doesn't support bf16/gpu. You need to assign use_cpu"),
     ],
 )
 def test_what_only_the_training_can_find_out(change, told, policy, tmp_path, capfd):
@@ -156,4 +156,4 @@ def test_help_begins_with_the_settings_that_a_user_sets_first(capfd):
         names.append([line.split()[0] for line in lines if line.startswith("  --")])
     first, everything = names
     assert first[2:5] == ["--model_name_or_path", "--dataset_name", "--advantage_estimator"] and len(first) < 20
-    assert {"--ucas_beta_pos", "--num_processes", *first[12:]} < {*everything} and len(everything) > 300
+    assert {"--policy_loss_kwargs", "--num_processes", *first[12:]} < {*everything} and len(everything) > 300

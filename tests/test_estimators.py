@@ -9,15 +9,15 @@ from harness import assert_matches_golden, golden_cases
 
 from trl_miner.config import MinerGRPOConfig
 from trl_miner.methods import ESTIMATORS, Rollouts
-from trl_miner.methods.compose import estimate, find_composition
+from trl_miner.methods.compose import estimate
 from trl_miner.methods.entropy_adv import entropy_advantages
-from trl_miner.methods.f_grpo import f_grpo_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.hard_prompts import f_grpo_advantages, passk_advantages
 from trl_miner.methods.miner import miner_advantages
-from trl_miner.methods.passk import passk_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
+from trl_miner.methods.unlikeliness import unlikeliness_advantages
 
 NAN = float("nan")
 G = 4
@@ -155,6 +155,10 @@ def run(name, rewards, mask, scores, asked=None, seed=0, past=None, **changes):
     return estimate(config.composition, rollouts, config.knobs).advantages_BT
 
 
+def knobs(**given):
+    return {"advantage_estimator_kwargs": given}
+
+
 NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
 
 
@@ -179,72 +183,49 @@ def test_the_order_of_the_prompts_does_not_matter(name):
 @pytest.mark.parametrize(
     ("name", "neutral"),
     [
-        ("ucas", dict(ucas_beta_pos=0.0, ucas_beta_neg=0.0, ucas_token_coef=0.0)),
-        ("entropy_adv", dict(entropy_adv_alpha=0.0)),
+        ("ucas", knobs(beta_pos=0.0, beta_neg=0.0, token_coef=0.0)),
+        ("entropy_adv", knobs(alpha=0.0)),
         ("miner", dict(miner_lambda_max=0.0)),
         ("placebo", dict(miner_lambda_max=0.0)),
-        ("rl_zvp", dict(rl_zvp_alpha=0.0)),
-        ("unlikeliness", dict(unlikeliness_beta=0.0)),
+        ("rl_zvp", knobs(alpha=0.0)),
         ("entropy", dict(entropy_weight=0.0)),
-        ("f_grpo", dict(f_grpo_gamma=0.0)),
-        ("ngrpo", dict(ngrpo_virtual=0)),
+        ("f_grpo", knobs(gamma=0.0)),
         ("boundary_gate", {}),  # where no prompt came before
     ],
 )
-def test_at_its_neutral_setting_a_method_is_grpo_and_asks_for_nothing(name, neutral):
+def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, neutral):
     rewards, mask, scores = batch()
-    asked = []
-    assert torch.equal(run(name, rewards, mask, scores, asked, **neutral), run("grpo", rewards, mask, scores))
-    assert not asked
+    assert torch.equal(run(name, rewards, mask, scores, **neutral), run("grpo", rewards, mask, scores))
+
+
+def test_without_its_part_unlikeliness_is_grpo_bit_for_bit():
+    rewards, mask, scores = batch()
+    expected = group_relative_advantages(rewards, G, std_eps=1e-6)
+    assert torch.equal(unlikeliness_advantages(rewards, scores["old_logps"].mean(dim=1), G, beta=0.0), expected)
 
 
 @pytest.mark.parametrize(
     ("name", "names"),
     [
-        ("reinforce_pp", set()),
-        ("entropy_adv", {"entropies"}),
-        ("ucas+miner", {"token_logits", "self_certainty", "old_logps"}),
-        ("rl_zvp", {"entropies"}),
-        ("unlikeliness", {"old_logps"}),
-        ("entropy", {"old_logps", "entropies"}),
+        ("reinforce_pp", {}),
+        ("entropy_adv+miner", {"entropies": "advantage", "old_logps": "right"}),
+        ("rl_zvp", {"entropies": "right or wrong"}),
+        ("unlikeliness", {"old_logps": "not wrong"}),
+        ("entropy", {"old_logps": "right", "entropies": "right"}),
     ],
 )
 def test_a_method_asks_for_no_more_than_it_needs(name, names):
-    asked = []
-    run(name, *batch(), asked)
-    assert {what for what, _ in asked} == names
-
-
-def test_rows_that_cannot_change_are_not_asked_for():
-    rewards, mask, scores = batch()
-    asked = []
-    run("entropy_adv+miner", rewards, mask, scores, asked)
-    rows = dict(asked)
-    assert torch.equal(rows["entropies"], group_relative_advantages(rewards, G) != 0)
-    assert torch.equal(rows["old_logps"], group_kinds(rewards, G).is_ph_N)
-
-
-@pytest.mark.parametrize("base", ["ucas", "entropy_adv", "reinforce_pp"])
-def test_with_miner_on_top_the_other_method_keeps_the_mixed_prompts_and_sets_the_cap(base):
-    rewards, mask, scores = batch()
+    (rewards, mask, scores), asked = batch(), []
+    run(name, rewards, mask, scores, asked)
     kinds = group_kinds(rewards, G)
-    other, both = (run(name, rewards, mask, scores) for name in (base, f"{base}+miner"))
-    assert torch.equal(both[~kinds.is_ph_N], other[~kinds.is_ph_N])
-    # the cap binds here: all-right tokens get 1.5e-3 of what the other method gives mixed ones
-    share = both[kinds.is_ph_N].abs().sum() / other[kinds.is_he_N].abs().sum()
-    assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("form", "words"),
-    [
-        ("ucas+miner", "must be one of"),
-        ("none", "got 'none'"),
-    ],
-)
-def test_a_name_that_makes_no_sense_is_answered_with_those_that_do(form, words):
-    with pytest.raises(ValueError, match=words):
-        find_composition(form)
+    rows = {
+        "advantage": group_relative_advantages(rewards, G) != 0,
+        "right": kinds.is_ph_N,
+        "right or wrong": kinds.is_ph_N | kinds.is_nh_N,
+        "not wrong": ~kinds.is_nh_N,
+    }
+    assert dict(asked).keys() == names.keys()
+    assert all(torch.equal(is_row, rows[names[what]]) for what, is_row in asked)
 
 
 @pytest.mark.parametrize(("short", "base"), [("miner", "grpo"), ("miner", "miner"), ("ucas+miner", "ucas")])
@@ -254,56 +235,19 @@ def test_the_short_form_is_the_long_one_bit_for_bit(short, base):
     assert torch.equal(run(base, rewards, mask, scores, all_right="miner"), expected)
 
 
-def test_each_kind_of_prompt_is_paid_by_its_own_method():
+@pytest.mark.parametrize("mixed", ["ucas", "entropy_adv", "reinforce_pp"])
+@pytest.mark.parametrize(("right", "wrong"), [("reinforce_pp", "ucas"), ("none", None), ("miner", "rl_zvp")])
+def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, wrong):
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, G)
-    settings = dict(all_right="reinforce_pp", all_wrong="ucas")
-    found = run("entropy_adv", rewards, mask, scores, **settings)
-    for name, is_kind in zip(("reinforce_pp", "entropy_adv", "ucas", "entropy_adv"), kinds, strict=True):
-        assert torch.equal(found[is_kind], run(name, rewards, mask, scores)[is_kind]), name
-
-
-def test_none_pays_nothing_and_asks_for_nothing():
-    rewards, mask, scores = batch()
-    kinds = group_kinds(rewards, G)
-    found, ucas = run("ucas", rewards, mask, scores, all_right="none"), run("ucas", rewards, mask, scores)
-    assert (found[kinds.is_ph_N] == 0).all() and ucas[kinds.is_ph_N].abs().sum() > 0
-    assert torch.equal(found[~kinds.is_ph_N], ucas[~kinds.is_ph_N])
-
-
-def test_the_cap_goes_by_the_method_of_mixed_prompts_whatever_pays_the_all_wrong_ones():
-    rewards, mask, scores = batch()
-    is_nh = group_kinds(rewards, G).is_nh_N
-    alone = run("ucas+miner", rewards, mask, scores)
-    both = run("ucas+miner", rewards, mask, scores, all_wrong="reinforce_pp")
-    assert torch.equal(both[~is_nh], alone[~is_nh]) and not torch.equal(both[is_nh], alone[is_nh])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            dict(all_right="ucas"),
-            "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
-            "advantage_estimator: grpo with all_right: ucas",
-        ),
-        (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
-        (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
-        (
-            dict(advantage_estimator="ucas", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
-            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
-        ),
-        (
-            dict(advantage_estimator="ngrpo", all_right="none", dynamic_sampling=True),
-            "drops the all-wrong prompts that NGRPO learns from: .* with all_wrong: none; or leave",
-        ),
-    ],
-    ids=str,
-)
-def test_a_contradiction_says_what_to_write(settings, words):
-    with pytest.raises(ValueError, match=words):
-        MinerGRPOConfig("unused", use_cpu=True, bf16=False, **settings)
+    found = run(mixed, rewards, mask, scores, all_right=right, all_wrong=wrong)
+    for name, is_kind in zip((right, mixed, wrong or mixed, mixed), kinds, strict=True):
+        if name == "miner":  # its cap binds: all-right tokens get 1.5e-3 of what the other method gives mixed ones
+            share = found[is_kind].abs().sum() / found[kinds.is_he_N].abs().sum()
+            assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
+        else:
+            alone = torch.zeros_like(found) if name == "none" else run(name, rewards, mask, scores)
+            assert torch.equal(found[is_kind], alone[is_kind]), name
 
 
 def test_ucas_leaves_out_a_rollout_that_has_no_tokens_or_no_score():

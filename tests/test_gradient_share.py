@@ -58,8 +58,8 @@ STEPS = {
     "checkpointing as TRL, by rows": dict(gradient_checkpointing=True, loss_type="grpo", **ACCUMULATED, **AS_TRL),
     "entropy quantile": dict(top_entropy_quantile=0.5),
     "by sequence": dict(OFF_POLICY, importance_sampling_level="sequence"),
-    "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", kl_cov_ratio=0.2),
-    "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0, **ACCUMULATED),
+    "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", policy_loss_kwargs=dict(ratio=0.2)),
+    "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", policy_loss_kwargs=dict(target=2.0), **ACCUMULATED),
     "ucas+miner, sapo": dict(advantage_estimator="ucas", all_right="miner", loss_type="sapo"),
 }
 

@@ -451,7 +451,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
-    assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
+    assert record["methods"] == ["ucas", "miner"] and record["settings"]["miner_gamma"] == "2.0"
     assert str(tmp_path) not in text and TOKEN not in text
     assert record["is_chat"] and "git" in record
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}

@@ -1,6 +1,5 @@
 """The other methods inside the trainer: what they ask of it, what they do to TRL's run, and what they refuse."""
 
-import logging
 import math
 
 import pytest
@@ -10,7 +9,7 @@ from peft import LoraConfig
 from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner import MinerGRPOTrainer
 from trl_miner.trainer.logits import STATISTICS
 
 OFF_POLICY = dict(per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=1)
@@ -194,23 +193,6 @@ def test_the_rewards_that_trl_sees_belong_to_the_completions_it_sees(policy, tmp
     assert list(logs["rewards"]["noting_reward"]) == rewards == [i % 2.0 for i in range(12)]
 
 
-def test_what_a_rollout_func_finds_out_reaches_the_reward_and_the_batch(policy, tmp_path):
-    def rollouts(prompts, trainer):
-        encode = trainer.processing_class
-        ids = [[5 + crc(p) % 20, 6 + i % 7] for i, p in enumerate(prompts)]
-        marks = [crc(p) for p in prompts]
-        prompt_ids = [encode(p)["input_ids"] for p in prompts]
-        return {"prompt_ids": prompt_ids, "completion_ids": ids, "mark": marks, "logprobs": None}
-
-    def marked(prompts, completions, mark, **kwargs):
-        assert mark == [crc(p) for p in prompts]
-        return half_mixed(prompts, completions)
-
-    trainer = trained(policy, tmp_path, cls=Drawing, reward=marked, extra=dict(rollout_func=rollouts), **DYNAMIC)
-    assert any(log["dynamic_sampling/rounds"] > 1 for log in logs_of(trainer))
-    assert all(log["groups/he"] == 1.0 for log in logs_of(trainer))
-
-
 def test_a_resume_without_the_cycles_rollouts_draws_that_cycles_prompts_again(policy, tmp_path):
     """As after a change of the number of processes. (With them: tests/test_resume.py.)"""
     settings = dict(
@@ -238,31 +220,6 @@ def test_a_model_that_changes_its_logits_afterwards_is_refused_where_they_are_re
     with pytest.raises(ValueError, match=name):
         args = config(tmp_path, advantage_estimator=estimator)
         MinerGRPOTrainer(model, mixed_reward, args, problems()).train()
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
-        (dict(advantage_estimator="ucas", importance_sampling_level="sequence"), "advantage_estimator='ucas'"),
-        (
-            dict(advantage_estimator="own_estimators.by_length", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that own_estimators.by_length learns from: got",
-        ),
-        (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
-        (
-            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts that Constant credit on all-right prompts and RL-ZVP",
-        ),
-        # These go together.
-        (dict(prompt_selection="greso", advantage_estimator="grpo"), ""),
-        (dict(dynamic_sampling=True, advantage_estimator="ucas", all_right="none", all_wrong="none"), ""),
-    ],
-)
-def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, caplog, settings, words):
-    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
-        config(tmp_path, cls=MinerGRPOConfig, **settings)
-    assert words in caplog.text if words else not caplog.text
 
 
 def test_the_head_never_sees_more_than_a_chunk(policy, tmp_path, monkeypatch):

@@ -26,18 +26,10 @@ def test_a_function_gets_the_rollouts_and_its_knobs():
     assert torch.equal(found, expected)
 
 
-def test_it_combines_with_miner_as_a_built_in_does():
-    rewards, mask, scores = batch()
-    own, both = (run(name, rewards, mask, scores) for name in (BY_LENGTH, f"{BY_LENGTH}+miner"))
-    is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
-    assert torch.equal(both[~is_ph], own[~is_ph]) and not torch.equal(both[is_ph], own[is_ph])
-    assert (both[is_ph] >= 0).all() and both[is_ph].sum() > 0
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("as_list", "must return a tensor or an Estimate: got list"),
+        ("as_list", r".*of shape \(B, T\) = \(24, 7\): got list"),
         (
             "of_all_processes",
             r".*of shape \(B, T\) = \(24, 7\): got \(48, 7\). rollouts.to_tokens",
@@ -56,18 +48,14 @@ def test_a_bad_result_is_refused(name, words):
         ("own_estimator.by_length", None, "'own_estimator.by_length' could not be imported from .*Check the path"),
         ("own_estimators.by_lenght", None, "has no attribute 'by_lenght'. Did you mean 'by_length'?"),
         ("own_estimators.NUMBER", None, "must name a function: .* is a int"),
-        (
-            "own_estimators.without_rollouts",
-            None,
-            "must take the rollouts as its first argument: got without_rollouts",
-        ),
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
-        ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
+        ("own_estimators.required", None, "must set weight, which has no default"),
         (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
         (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be a number: got 'much'"),
         (BY_LENGTH, {"cap": "x"}, "cap must be a number or None: got 'x'"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
-        ("ucas", {"beta_pos": 1}, "sets the knobs of an estimator of your own: got .*'beta_pos': 1"),
+        ("ucas", {"beta": 1}, "unknown knob 'beta'.* There are: beta_neg, beta_pos, token_coef"),
+        ("grpo", {"gamma": 1}, "unknown knob 'gamma'. There are: none"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_would_do(tmp_path, path, kwargs, words):
@@ -82,10 +70,10 @@ def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
         f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\n"
     )
     args = make_parser().parse_args_and_config(["--config", str(recipe)])[1]
-    assert args.knobs(BY_LENGTH) == {"bonus": 1e-3, "cap": None, "side": "long"}
+    assert args.knobs(*args.estimators) == {"bonus": 1e-3, "side": "long"}
     given = ["--config", str(recipe), "--advantage_estimator_kwargs", '{"bonus": 2, "cap": 0.5}']
     args = make_parser().parse_args_and_config(given)[1]
-    assert args.knobs(BY_LENGTH) == {"bonus": 2, "cap": 0.5, "side": "short"}
+    assert args.knobs(*args.estimators) == {"bonus": 2, "cap": 0.5}
 
 
 def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp_path):

@@ -7,10 +7,9 @@ from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.bapo import bapo
-from trl_miner.methods.clip_cov import clip_cov
-from trl_miner.methods.kl_cov import kl_cov
+from trl_miner.methods.covariance import clip_cov, kl_cov
 
-PAPER_BAPO = dict(bapo_target=0.5, delta=3.0)
+PAPER_BAPO = dict(policy_loss_kwargs={"target": 0.5}, delta=3.0)
 SETTINGS = {
     "loss_vanilla": lambda h: dict(delta=h["c"], epsilon=h["low"], epsilon_high=h["high"]),
     "loss_gspo": lambda h: dict(
@@ -20,17 +19,17 @@ SETTINGS = {
         policy_loss="clip_cov",
         epsilon=h["low"],
         epsilon_high=h["high"],
-        clip_cov_ratio=h["clip_cov_ratio"],
-        clip_cov_low=h["clip_cov_lb"],
-        clip_cov_high=h["clip_cov_ub"],
+        policy_loss_kwargs=dict(ratio=h["clip_cov_ratio"], low=h["clip_cov_lb"], high=h["clip_cov_ub"]),
     ),
-    "loss_kl_cov": lambda h: dict(policy_loss="kl_cov", kl_cov_ratio=h["kl_cov_ratio"], kl_cov_coef=h["ppo_kl_coef"]),
+    "loss_kl_cov": lambda h: dict(
+        policy_loss="kl_cov", policy_loss_kwargs=dict(ratio=h["kl_cov_ratio"], coef=h["ppo_kl_coef"])
+    ),
     "loss_bapo": lambda h: dict(
         policy_loss="bapo",
         delta=h["clip_ratio_c"],
-        bapo_target=h["adv_ratio_target"],
-        bapo_low_max=h["ratio_lower_max"],
-        bapo_high_max=h["ratio_upper_max"],
+        policy_loss_kwargs=dict(
+            target=h["adv_ratio_target"], low_max=h["ratio_lower_max"], high_max=h["ratio_upper_max"]
+        ),
     ),
 }
 
@@ -99,10 +98,10 @@ def test_loss_and_gradient_agree_with_the_published_code(policy, tmp_path, monke
 
 # Each policy loss at a setting that changes nothing, and the settings of the loss that it is then.
 NEUTRAL = {
-    "clip_cov": (dict(clip_cov_ratio=0.0, epsilon=0.5), dict(epsilon=0.5)),
-    "bapo": (dict(bapo_low_max=0.5, bapo_high_max=1.5, epsilon=0.5), dict(epsilon=0.5)),
-    "kl_cov": (dict(kl_cov_ratio=0.0), dict(epsilon=1.0, epsilon_high=1e9)),  # without clipping
-    "kl_cov, on-policy": (dict(kl_cov_ratio=0.2), {}),
+    "clip_cov": (dict(policy_loss_kwargs={"ratio": 0.0}, epsilon=0.5), dict(epsilon=0.5)),
+    "bapo": (dict(policy_loss_kwargs={"low_max": 0.5, "high_max": 1.5}, epsilon=0.5), dict(epsilon=0.5)),
+    "kl_cov": (dict(policy_loss_kwargs={"ratio": 0.0}), dict(epsilon=1.0, epsilon_high=1e9)),  # without clipping
+    "kl_cov, on-policy": (dict(policy_loss_kwargs={"ratio": 0.2}), {}),
 }
 
 

@@ -169,7 +169,7 @@ def test_settings_have_one_spelling():
         ({"advantage_estimator": "ucas", "all_right": "miner"}, "ucas miner ucas"),
         ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
         ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
-        ({"advantage_estimator": "my_lib.mine", "all_wrong": "ngrpo"}, "my_lib.mine my_lib.mine ngrpo"),
+        ({"advantage_estimator": "my_lib.mine", "all_wrong": "rl_zvp"}, "my_lib.mine my_lib.mine rl_zvp"),
     ],
 )
 def test_settings_name_the_method_of_each_kind(settings, methods):
@@ -188,7 +188,7 @@ GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "
         (GRPO, True),
         (GRPO | {"all_wrong": "none", "importance_sampling_level": "sequence"}, True),
         *((GRPO | {name: value}, False) for name, value in (("policy_loss", "cispo"), ("dynamic_sampling", True))),
-        *((GRPO | {name: value}, False) for name, value in (("prompt_selection", "greso"), ("all_wrong", "ngrpo"))),
+        *((GRPO | {name: value}, False) for name, value in (("prompt_selection", "greso"), ("all_wrong", "rl_zvp"))),
         (GRPO | {"gate_on_correctness": True}, False),
         *((GRPO | {"adaptive_sampling_rounds": rounds}, rounds == 1) for rounds in (1, 4)),
     ],

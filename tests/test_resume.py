@@ -75,7 +75,7 @@ RUNS = {
     "accumulation": dict(per_device_train_batch_size=3, steps_per_generation=8, gradient_accumulation_steps=2),
     "moving reference": dict(beta=0.5, sync_ref_model=True, ref_model_sync_steps=1),
     "bapo": CYCLE | dict(num_iterations=2, policy_loss="bapo", loss_type="dapo"),
-    "clip_cov": dict(CYCLE, policy_loss="clip_cov", clip_cov_ratio=0.1, clip_cov_low=0.01, learning_rate=3e-2),
+    "clip_cov": dict(CYCLE, policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=0.1, low=0.01), learning_rate=3e-2),
     "dose": CYCLE | dict(dose_share=0.01),
     "callbacks made anew": DYNAMIC | dict(restore_callback_states_from_checkpoint=True),
     "greso": dict(prompt_selection="greso", **DYNAMIC),

@@ -167,13 +167,3 @@ def test_rewards_are_numbers_one_for_each_completion(returned):
     assert reward_list("my_check", returned, 2) == [1.0, pytest.approx(math.nan, nan_ok=True)]
     with pytest.raises(ValueError, match="'my_check' must return a list of 3 numbers.*got 2"):
         reward_list("my_check", returned, 3)
-
-
-def test_async_rewards_count_as_ever(policy, tmp_path):
-    async def later(prompts, completions, **kwargs):
-        return mixed_reward(prompts, completions)
-
-    found = trained(policy, tmp_path / "later", reward=later, max_steps=1)
-    expected = trained(policy, tmp_path / "now", max_steps=1)
-    assert found.state.log_history[0]["reward"] == expected.state.log_history[0]["reward"]
-    assert found.reward_funcs == [later]

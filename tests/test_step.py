@@ -136,12 +136,14 @@ def test_it_is_the_same_step_off_policy(policy, tmp_path, loss_type, level):
 KEPT = {
     "top_entropy_quantile": dict(top_entropy_quantile=0.5),
     "entropy bonus": dict(entropy_coef=0.1),
-    "policy_loss=clip_cov": dict(policy_loss="clip_cov", clip_cov_ratio=0.2, clip_cov_low=0.05, **OFF_POLICY),
+    "policy_loss=clip_cov": dict(policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=0.2, low=0.05), **OFF_POLICY),
     "pad_to_multiple_of": dict(pad_to_multiple_of=8),
     "loss_type=bnpo": dict(loss_type="bnpo"),
     # |lp - old lp| is 0 at a generation's first step if both were computed alike; after another order of sums it is
     # 1e-8, and its gradient as large as any.
-    "the penalty of policy_loss=kl_cov has a kink": dict(policy_loss="kl_cov", kl_cov_ratio=0.2, **OFF_POLICY),
+    "the penalty of policy_loss=kl_cov has a kink": dict(
+        policy_loss="kl_cov", policy_loss_kwargs=dict(ratio=0.2), **OFF_POLICY
+    ),
 }
 
 

@@ -132,7 +132,6 @@ WRONG = {
     "one name twice": (dict(tools=["agents.add", "agents.add"]), "different names"),
     "a method of a tool's name": (dict(tools=["agents.add"], environment_factory="agents.Adder"), "got 'add' twice"),
     "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be at least 0.01"),
-    "no iterations": (dict(tools=["agents.add"], max_tool_calling_iterations=0), "must be at least 1"),
     "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
     "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "does not support tool calling"),
     "dynamic sampling": (

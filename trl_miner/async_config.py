@@ -7,32 +7,17 @@ import trl.experimental.async_grpo.packing  # noqa: F401 (of TRL 1.16: an earlie
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
 from .config import MinerGRPOConfig, SharedSettings
-from .methods import ESTIMATORS
-from .methods.fields import add_method_fields
 from .rules import check_derived
 
-# What to do instead of settings that have no effect here, where it is not to leave them out.
-_INSTEAD = {
-    "dose_share": "It measures gradients of padded batches. Set miner_lambda_max instead",
-    "reward_weights": "Its worker adds rewards with a weight of 1. Scale them in the reward functions",
-    "use_vllm": "Its worker always asks a server, but on a CPU. Set vllm_server_base_url",
-    "vllm_server_host": "Set vllm_server_base_url",
-    "vllm_server_port": "Set vllm_server_base_url",
-}
 # Our own settings that both trainers have, and those that say how `trl-miner launch` starts the server.
 _SHARED = (
     *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
     *("gate_on_correctness", "advantage_estimator_kwargs", "optimizer_batch_size", "overwrite_output_dir"),
-    *("resume_with_changes", "log_token_credit"),
+    *("miner_gamma", "miner_lambda_max", "miner_credit", "miner_intrinsic", "resume_with_changes", "log_token_credit"),
     *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
 )
-_METHOD_KNOBS = {method.setting(name) for method in ESTIMATORS.values() for name in method.knobs}
-# The other settings of the synchronous trainer, and what to do instead.
-REFUSED = {
-    name: _INSTEAD.get(name, f"It belongs to the synchronous trainer. Leave {name} out")
-    for name in MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys()
-    if name not in {*_SHARED, *_METHOD_KNOBS}
-}
+# The other settings of the synchronous trainer.
+REFUSED = MinerGRPOConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys() - {*_SHARED}
 
 
 def _as_synchronous(cls: type) -> type:
@@ -48,13 +33,11 @@ def _as_synchronous(cls: type) -> type:
 
 
 @dataclass(repr=False)
-@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values()})
 @_as_synchronous
 class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     """
-    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and:
-
-    Parameters:
+    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its defaults, and the
+    fields of `MinerGRPOConfig` that `_SHARED` names.
     """
 
     def __post_init__(self) -> None:
@@ -70,11 +53,6 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
             raise ValueError(
                 f"DeepSpeed does not work with TRL's asynchronous trainer: got deepspeed={self.deepspeed!r}, or an "
                 f"accelerate_config with it. Leave it out, or use FSDP: recipes/accelerate/fsdp2.yaml."
-            )
-        if self.eval_strategy != "no":
-            raise ValueError(
-                f"TRL's asynchronous trainer does not evaluate: got eval_strategy={self.eval_strategy!r}. Leave it "
-                f"out; held_out and score_steps of a recipe score held-out problems."
             )
         self._set_accumulation()
         # the rollouts of a window, whose advantages are estimated together: those of an optimizer step

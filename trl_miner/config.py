@@ -1,22 +1,22 @@
 """`MinerGRPOConfig`: TRL's `GRPOConfig` with the settings of the trainer and the knobs of the methods."""
 
 import copy
-import json
 import math
 import os
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trl import GRPOConfig
 
-from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, METHODS, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
+from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.fields import add_method_fields, list_methods, setting
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
-from .methods.own import own_knobs
+from .methods.miner import CREDITS, REWARDS
+from .methods.own import read_knobs
 from .redaction import redact
-from .rules import check_derived, check_settings, device_has_bf16
-from .setting import convert_fields
+from .rules import check_derived, check_settings
+from .setting import convert_fields, setting
 
 
 def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
@@ -44,6 +44,8 @@ class SharedSettings:
         correct_reward_func: Any
         generation_batch_size: Any
         gradient_accumulation_steps: Any
+        miner_lambda_max: Any
+        policy_loss_kwargs: Any
         token_budget: Any
 
         def __getattr__(self, name: str) -> Any: ...
@@ -70,8 +72,7 @@ class SharedSettings:
         wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, self.num_processes)
         if given not in (1, wanted):
             raise ValueError(
-                f"optimizer_batch_size sets gradient_accumulation_steps: got optimizer_batch_size="
-                f"{self.optimizer_batch_size}, which is {wanted} with {self.num_processes} processes, and "
+                f"optimizer_batch_size={self.optimizer_batch_size} makes gradient_accumulation_steps {wanted}: got "
                 f"gradient_accumulation_steps={given}. Leave one of them out."
             )
         self.gradient_accumulation_steps = wanted
@@ -89,43 +90,28 @@ class SharedSettings:
     @property
     def methods(self) -> tuple[Method, ...]:
         """The records of all methods that have a part in the run."""
-        methods: list[Method] = [*self.estimators]
-        if self.policy_loss_method.function is not None:
-            methods.append(self.policy_loss_method)
-        if self.importance_sampling_level != "token":
-            methods.append(GSPO)
-        if self.dynamic_sampling:
-            methods.append(DYNAMIC_SAMPLING)
-        if self.adaptive_sampling_rounds > 1:
-            methods.append(REINFORCE_ADA)
-        if self.prompt_selection in SELECTIONS:
-            methods.append(SELECTIONS[self.prompt_selection])
-        return tuple(methods)
+        parts: dict[Method, bool] = {
+            self.policy_loss_method: self.policy_loss_method.function is not None,
+            GSPO: self.importance_sampling_level != "token",
+            DYNAMIC_SAMPLING: self.dynamic_sampling,
+            REINFORCE_ADA: self.adaptive_sampling_rounds > 1,
+            **{method: self.prompt_selection == name for name, method in SELECTIONS.items()},
+        }
+        return *self.estimators, *(method for method, has_part in parts.items() if has_part)
 
-    def _own_knobs(self) -> dict[str, dict[str, Any]]:
-        own = [method for method in self.estimators if method.name not in METHODS]
-        return own_knobs(own, self.advantage_estimator_kwargs)
+    def knobs(self, method: Method) -> dict[str, Any]:
+        """Return the settings of a method by the names that its function takes; others have its defaults."""
+        kwargs = self.policy_loss_kwargs if isinstance(method, PolicyLoss) else self.advantage_estimator_kwargs
+        given = {name: value for name, value in (kwargs or {}).items() if name in method.knobs}
+        return given | {name: self._value_of(field) for name, field in method.settings.items()}
 
-    def knobs(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names that its function takes."""
-        if method not in METHODS:
-            return self._own_knobs()[method]
-        settings = self.method_settings(method)
-        return {name: settings[METHODS[method].setting(name)] for name in METHODS[method].knobs}
+    def method_settings(self, method: Method) -> dict[str, Any]:
+        """Return the settings of a method by the names of the fields."""
+        return {field: self._value_of(field) for field in method.settings.values()}
 
-    def method_settings(self, method: str) -> dict[str, Any]:
-        """Return the settings of one method, given its name or import path, by the names of the fields.
-
-        A cap is None where `dose_share` takes its place.
-        """
-        if method not in METHODS:
-            return {"advantage_estimator_kwargs": self.knobs(method)}
-        record = METHODS[method]
-        names = [record.setting(name) for name in record.knobs]
-        if method == REINFORCE_ADA.name:
-            names = ["adaptive_sampling_rounds"]
-        replaced = {record.setting("lambda_max")} if self.dose_share is not None else set()
-        return {name: None if name in replaced else getattr(self, name) for name in names}
+    def _value_of(self, field: str) -> Any:
+        """Return a field's value; None for the cap that `dose_share` takes the place of."""
+        return None if field == "miner_lambda_max" and self.dose_share is not None else getattr(self, field)
 
     def without_secrets(self) -> "SharedSettings":
         """Return a copy for a file: its secrets are `***`, and `hub_token` is None."""
@@ -151,33 +137,30 @@ class SharedSettings:
         self.advantage_estimator = self.advantage_estimator.strip()
         if isinstance(self.correct_reward_func, list | tuple):
             self.correct_reward_func = "+".join(map(str, self.correct_reward_func)) or None
-        if isinstance(self.advantage_estimator_kwargs, str):
-            try:
-                self.advantage_estimator_kwargs = json.loads(self.advantage_estimator_kwargs)
-            except ValueError as error:
-                text = self.advantage_estimator_kwargs
-                raise ValueError(f"advantage_estimator_kwargs must be JSON: got {text!r} ({error}).") from error
-        self._own_knobs()
-        for method in METHODS.values():
-            for name, knob in method.knobs.items():
-                if knob.is_optional and getattr(self, method.setting(name)) == math.inf:
-                    # On a command line, inf is the only way to say "none".
-                    setattr(self, method.setting(name), None)
+        self.advantage_estimator_kwargs = read_knobs(
+            "advantage_estimator_kwargs", self.advantage_estimator_kwargs, self.estimators
+        )
+        loss = [self.policy_loss_method] if self.policy_loss in POLICY_LOSSES else []
+        self.policy_loss_kwargs = read_knobs("policy_loss_kwargs", self.policy_loss_kwargs, loss)
+        if self.miner_lambda_max == math.inf:  # on a command line the only way to say "none"
+            self.miner_lambda_max = None
         check_settings(self)
 
 
-@dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
-@add_method_fields(after={"advantage_estimator_kwargs": ESTIMATORS.values(), "policy_loss": POLICY_LOSSES.values()})
-class MinerGRPOConfig(SharedSettings, GRPOConfig):
-    r"""
-    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and:
+def _names(methods: Iterable[Method]) -> str:
+    """Return the names of methods, each with its paper, if it has one."""
+    return ", ".join(f"{method.name} (arXiv {method.arxiv})" if method.arxiv else method.name for method in methods)
 
-    Parameters:
+
+@dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
+class MinerGRPOConfig(SharedSettings, GRPOConfig):
+    """
+    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults, and the fields below.
     """
 
     advantage_estimator: str = setting(
         "miner",
-        f"Advantage estimator: {list_methods(ESTIMATORS.values())}; or the import path of your own, such as "
+        f"Advantage estimator: {_names(ESTIMATORS.values())}; or the import path of your own, such as "
         "my_lib.my_advantages. It is the estimator of mixed prompts, and of the others unless all_right and all_wrong "
         "name theirs. One that does not act on mixed prompts leaves those to GRPO: miner is short for grpo with "
         "all_right: miner.",
@@ -207,7 +190,36 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "reward of format or length gives them no advantage, and all_right and all_wrong apply although it differs.",
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = setting(
-        None, "Knobs of your own advantage estimator: a mapping in a recipe, JSON on a command line."
+        None,
+        "Knobs of the advantage estimators, yours or built in, but for the miner_* and entropy_weight: a mapping in a "
+        "recipe, JSON on a command line, such as {alpha: 0.2} for rl_zvp. They are parameters of their functions.",
+    )
+    miner_gamma: float = setting(
+        2.0, "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.", at_least=0
+    )
+    miner_lambda_max: float | None = setting(
+        1.5e-3,
+        "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; "
+        "inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of the same generation batch.",
+        at_least=0,
+        or_none=True,
+    )
+    miner_credit: str = setting(
+        "focal",
+        "MINER's token credit: focal, or uniform (the paper's ablation w/o FW), as focal with miner_gamma 0.",
+        one_of=CREDITS,
+    )
+    miner_intrinsic: str = setting(
+        "nll",
+        "MINER's intrinsic reward: nll, which credits unsure rollouts; certainty, its opposite, which is not the "
+        "paper's; or constant, 0.05 for every rollout of an all-right prompt (the paper's ablation w/o IR, not "
+        "calibrated: set miner_lambda_max: null).",
+        one_of=REWARDS,
+    )
+    entropy_weight: float = setting(
+        1e-3,
+        "Entropy bonus on all-right prompts: its coefficient, in advantage units per nat; 0 is GRPO.",
+        at_least=0,
     )
     dose_share: float | None = setting(
         None,
@@ -218,9 +230,12 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     policy_loss: str = setting(
         "clip",
-        f"What acts inside the loss: {list_methods(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
+        f"What acts inside the loss: {_names(POLICY_LOSSES.values())}. clip is the loss that loss_type names; "
         "the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
         one_of=POLICY_LOSSES,
+    )
+    policy_loss_kwargs: dict[str, Any] | str | None = setting(
+        None, "Knobs of policy_loss: a mapping in a recipe, JSON on a command line, such as {ratio: 0.002}."
     )
     optimizer_batch_size: int | None = setting(
         None,
@@ -291,37 +306,6 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
 
     def __post_init__(self) -> None:
         self._check_own_fields()
-        self._take_derived_batch()
         self._set_accumulation()
-        try:
-            super().__post_init__()  # which may still choose the device
-        except ValueError:
-            device_has_bf16(self)
-            raise
+        super().__post_init__()
         check_derived(self)
-
-    def _take_derived_batch(self) -> None:
-        """Let TRL derive again what it has derived before, so that a configuration can be rebuilt from its fields."""
-        steps, batch = self.steps_per_generation, self.generation_batch_size
-        if steps is None or batch is None:
-            return
-        parts = f"{self.per_device_train_batch_size} x {self.num_processes} x {steps}"
-        if batch != self.per_device_train_batch_size * self.num_processes * steps:
-            raise ValueError(
-                f"generation_batch_size must be per_device_train_batch_size x processes x steps_per_generation: got "
-                f"{batch} and {parts}. Set one of generation_batch_size and steps_per_generation to None."
-            )
-        self.generation_batch_size = None
-
-    @classmethod
-    def from_grpo_config(cls, args: GRPOConfig) -> "MinerGRPOConfig":
-        """Return the same settings with MINER's defaults, so that a script written for `GRPOConfig` runs unchanged.
-
-        (Of a subclass of yours the fields are kept, not the methods: derive it from `MinerGRPOConfig` instead.)
-        """
-        if isinstance(args, cls):
-            return args
-        config = cls(**{f.name: getattr(args, f.name) for f in fields(GRPOConfig) if f.init})
-        for name in vars(args).keys() - vars(config).keys():
-            setattr(config, name, getattr(args, name))
-        return config

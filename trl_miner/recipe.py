@@ -23,12 +23,11 @@ from .data.worlds import WORLDS
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
-from .methods.fields import check_limits, setting
 from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import convert
+from .setting import check_limits, convert, setting
 from .tools import TOOL_SECONDS
 
 
@@ -209,7 +208,7 @@ class _Parser(TrlParser):
     """TRL's parser, with the recipe that the words name, and an error in the place of a page of usage."""
 
     recipe: Mapping[str, Any] = {}
-    refused: Mapping[str, str] = {}  # by the name of a setting of the other trainer, what to do instead
+    refused: Collection[str] = ()  # settings of the other trainer
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
@@ -231,7 +230,7 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     path = find_recipe(given.config) if given.config else None
     recipe = read_yaml(path) if path else {}
     learn(recipe)
-    kinds, refused = PARSED_TYPES, dict[str, str]()
+    kinds, refused = PARSED_TYPES, set[str]()
     if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
         try:
             from .async_config import REFUSED, RecipeConfig
@@ -266,7 +265,7 @@ def check_recipe(parser: _Parser) -> None:
 def _refuse_other(name: Any, parser: _Parser) -> None:
     """Raise ValueError for a setting of the other trainer."""
     if name in parser.refused:
-        raise ValueError(f"{name} has no effect with asynchronous: true. {parser.refused[name]}.")
+        raise ValueError(f"{name} has no effect with asynchronous: true: it belongs to the synchronous trainer.")
 
 
 def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _Parser]:

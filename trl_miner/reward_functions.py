@@ -5,7 +5,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,35 +75,30 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
     They are the chosen ones (`correct_reward_func`: a name, or several joined by "+"); else the only one; else the
     known verifiers, those with a weight before those with a weight of 0; else all that have one, as a guess.
     """
-    listed, every = ", ".join(names), range(len(names))
-    weighted = [i for i in every if weights is None or weights[i]] or [*every]
+    listed = ", ".join(names)
+    weighted = [name for i, name in enumerate(names) if weights is None or weights[i]] or [*names]
+    own = [name for name in weighted if name in KNOWN_VERIFIERS] or [name for name in names if name in KNOWN_VERIFIERS]
+    why = f"of {listed}; set correct_reward_func for another"
     if chosen is not None:
-        wanted = [chosen] if chosen in names else [name.strip() for name in str(chosen).split("+")]
-        if not set(wanted) <= set(names):
+        own, why = [chosen] if chosen in names else [name.strip() for name in chosen.split("+")], "correct_reward_func"
+        if not set(own) <= set(names):
             raise ValueError(
                 f"correct_reward_func must name reward functions, joined by '+': got {chosen!r}, there are {listed}."
             )
-        return _verifier([i for i in every if names[i] in wanted], names, "correct_reward_func")
-    if len(names) == 1:
-        return _verifier([*every], names, "the only reward function")
-    known = [i for i in every if names[i] in KNOWN_VERIFIERS]
-    if known := [i for i in known if i in weighted] or known:
-        kind = f"the known verifier{'s' * (len(known) > 1)} among {listed}; set correct_reward_func for another"
-        return _verifier(known, names, kind)
-    that_counts = "" if len(weighted) == len(names) else " that has a weight"
-    reason = (
-        f"None of the reward functions {listed} is a known verifier ({', '.join(KNOWN_VERIFIERS)}), so a rollout "
-        f"counts as correct only if each{that_counts} scores it at or above correct_threshold. Set "
-        f"correct_reward_func to the one that verifies, or to several joined by '+'."
-    )
-    return Verifier(tuple(weighted), tuple(names[i] for i in weighted), reason, is_guess=True)
-
-
-def _verifier(columns: Sequence[int], names: Sequence[str], why: str) -> Verifier:
-    own = tuple(names[i] for i in columns)
-    who = f"{' and '.join(own)} decide{'s' * (len(own) == 1)} what is correct ({why})."
-    who += " Of several, those that score a rollout must agree." if len(own) > 1 else ""
-    return Verifier(tuple(columns), own, who)
+    elif len(names) == 1:
+        own, why = [*names], "the only reward function"
+    is_guess = not own
+    own = own or weighted
+    reason = f"{' and '.join(own)} decide{'s' * (len(own) == 1)} what is correct ({why})."
+    reason += " Of several, those that score a rollout must agree." if len(own) > 1 else ""
+    if is_guess:
+        reason = (
+            f"None of the reward functions {listed} is a known verifier ({', '.join(KNOWN_VERIFIERS)}), so a rollout "
+            f"counts as correct only if each that has a weight scores it at or above correct_threshold. Set "
+            f"correct_reward_func to the one that verifies, or to several joined by '+'."
+        )
+    columns = tuple(i for i, name in enumerate(names) if name in own)
+    return Verifier(columns, tuple(names[i] for i in columns), reason, is_guess)
 
 
 def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
@@ -161,15 +156,11 @@ def check_reward_columns(
 
 def required_columns(function: Any) -> list[str]:
     """Return the columns that a reward function cannot do without; a reward model needs none."""
-    required = parameters_of(function, required=True)
-    return [] if hasattr(function, "named_parameters") else sorted(required - REWARD_KWARGS)
-
-
-def parameters_of(function: Callable[..., Any], *, required: bool = False) -> set[str]:
-    """Return the parameters that a function takes by name, or only those without a default."""
+    if hasattr(function, "named_parameters"):
+        return []
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable that has no signature to read
-        return set()
+        return []
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name for p in parameters if p.kind in by_name and not (required and p.default is not p.empty)}
+    return sorted({p.name for p in parameters if p.kind in by_name and p.default is p.empty} - REWARD_KWARGS)

@@ -5,27 +5,15 @@ A rule raises ValueError for settings that cannot be, and logs a warning for tho
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sized
-from dataclasses import replace
-from numbers import Real
+from collections.abc import Sized
 from typing import Any
 
-import torch
-
-from .methods import F_GRPO, KL_COV, METHODS, REINFORCE_PP_BASELINE, SELECTIONS
-from .methods.fields import check_limits
-from .methods.method import AdvantageEstimator, Kind, Knob
+from .methods import F_GRPO, KL_COV, METHODS, MINER, SELECTIONS
+from .methods.method import AdvantageEstimator, Kind
+from .setting import check_limits
 
 logger = logging.getLogger("trl_miner.config")
 
-# Lower bounds of TRL's settings. TRL finds some of these out hours later, or never.
-_AT_LEAST = {
-    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations"), 1),
-    **dict.fromkeys(("steps_per_generation", "generation_batch_size", "max_completion_length"), 1),
-    **dict.fromkeys(("vllm_tensor_parallel_size", "max_tool_calling_iterations"), 1),
-    "num_generations": 2,  # a rollout is judged against its group
-    **dict.fromkeys(("learning_rate", "beta", "epsilon", "epsilon_high"), 0),
-}
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {
     "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
@@ -34,11 +22,6 @@ ONE_OF = {
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
-}
-# Settings that do something only where another one has one of these values.
-_ONLY_WITH: dict[str, tuple[str, Collection[Any]]] = {
-    "miner_gamma": ("miner_credit", ("focal",)),
-    "max_tokens_per_micro_batch": ("compute_less", (True,)),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
@@ -51,33 +34,18 @@ _SHARDED = {"DEEPSPEED", "FSDP", "MEGATRON_LM"}
 # Known: the settings, before `GRPOConfig` derives some from others.
 
 
-def own_fields_are_in_range(args: Any) -> None:
-    """Fields of our own, the methods' knobs among them, are within their limits."""
+def fields_are_in_range(args: Any) -> None:
+    """Fields of our own are within their limits, and those of TRL whose wrong values nothing else refuses."""
     if math.isnan(args.correct_threshold):
         raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
     if args.output_dir == "":
         raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
-    for method in METHODS.values():
-        method.check({name: getattr(args, method.setting(name)) for name in method.knobs}, method.setting(""))
-    check_limits(args)
-
-
-def trl_fields_are_in_range(args: Any) -> None:
-    """Fields of TRL that it does not check, or late, are within their limits."""
-    limits = [Knob(name=name, at_least=limit) for name, limit in _AT_LEAST.items()]
-    limits += [Knob(name=name, at_least=0, at_most=1) for name in ("top_p", "min_p")]
-    for knob in (*limits, *(Knob(name=name, one_of=values) for name, values in ONE_OF.items())):
-        value, default = getattr(args, knob.name), getattr(type(args), knob.name)
-        if knob.name == "scale_rewards" and isinstance(value, bool):
-            value = "group" if value else "none"
-        # (Its type does not tell what may be None: transformers' parser takes that out of it.)
-        if value is not None or (default is not None and knob.name != "max_completion_length"):
-            replace(knob, default=default).check(value, {})
-    if not args.temperature > 0:
+    for name, values in ONE_OF.items():
+        if (value := getattr(args, name)) not in values and not isinstance(value, bool):
+            raise ValueError(f"{name} must be one of {', '.join(values)}: got {value!r}.")
+    if not args.temperature > 0:  # vLLM would sample greedily
         raise ValueError(f"temperature must be above 0: got {args.temperature}. The default is 1.")
-    for weight in args.reward_weights or ():
-        if isinstance(weight, bool) or not isinstance(weight, Real):
-            raise ValueError(f"reward_weights must hold numbers: got {weight!r}. Write [1.0, 0.5].")
+    check_limits(args)
 
 
 def policy_loss_fits(args: Any) -> None:
@@ -98,18 +66,20 @@ def policy_loss_fits(args: Any) -> None:
 def sampling_keeps_what_methods_learn_from(args: Any) -> None:
     """Neither `dynamic_sampling` nor `prompt_selection` passes over prompts that a method learns from."""
     mixed, learners = args.composition.mixed, _learners(args)
-    known = {kind: method for kind, method in learners.items() if method.name in METHODS}
-    if args.dynamic_sampling and learners:
-        text = f"dynamic_sampling drops the {_learned(learners)} learns from: got {describe_estimators(args)}"
-        advice = f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}"
-        if known:
-            raise ValueError(f"{text}. To learn from mixed prompts alone, {advice}; or leave dynamic_sampling out.")
-        # what an estimator of the user's does with them is not known
-        logger.warning(f"{text}. If it does, {advice}, or leave dynamic_sampling out.")
-    if args.prompt_selection in SELECTIONS and known:
+    if not learners:
+        return
+    labels = " and ".join(dict.fromkeys(method.label for method in learners.values()))
+    what = f"{' and '.join(learners).replace('_', '-')} prompts that {labels} learns from"
+    if args.dynamic_sampling:
+        raise ValueError(
+            f"dynamic_sampling drops the {what}: got {describe_estimators(args)}. To learn from mixed prompts alone, "
+            f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}; or "
+            f"leave dynamic_sampling out."
+        )
+    if args.prompt_selection in SELECTIONS:
         logger.warning(
-            f"prompt_selection={args.prompt_selection} generates less often the {_learned(known)} learns from. Leave "
-            f"it out, or set advantage_estimator: grpo alone."
+            f"prompt_selection={args.prompt_selection} generates less often the {what}. Leave it out, or set "
+            f"advantage_estimator: grpo alone."
         )
 
 
@@ -130,7 +100,7 @@ def adaptive_sampling_fits(args: Any) -> None:
 
 
 def dose_has_methods_to_scale(args: Any) -> None:
-    """`dose_share` is a share, has methods to act on, and no cap beside it."""
+    """`dose_share` is a share, and has methods to act on."""
     if args.dose_share is None:
         return
     if not 0 < args.dose_share < 1:
@@ -139,28 +109,6 @@ def dose_has_methods_to_scale(args: Any) -> None:
         raise ValueError(
             f"dose_share scales a method of all_right or all_wrong prompts beside another one of mixed ones: got "
             f"{describe_estimators(args)}. Write advantage_estimator: grpo with all_right: miner, or leave it out."
-        )
-    for kind, method in args.composition.dosed.items():
-        if method is REINFORCE_PP_BASELINE:  # which leaves such a prompt nothing but the batch's offset
-            raise ValueError(f"dose_share needs advantages to scale: got {kind}: {method.name}. Choose another.")
-        knob, setting = method.knobs.get("lambda_max"), method.setting("lambda_max")
-        if knob is not None and (value := getattr(args, setting)) not in (None, knob.default):
-            raise ValueError(f"{setting} must be left out with dose_share, which takes its place: got {value}.")
-
-
-# Known besides: whether this machine has the device that the settings ask for.
-
-
-def device_has_bf16(args: Any) -> None:
-    """bf16, transformers' default here, has a device that computes in it."""
-    from transformers.utils import is_torch_bf16_gpu_available, is_torch_xla_available
-
-    is_wanted = (args.bf16 if args.bf16 is not None else not args.fp16) or args.bf16_full_eval
-    if is_wanted and not args.use_cpu and not is_torch_bf16_gpu_available() and not is_torch_xla_available():
-        got = "no such GPU" if torch.accelerator.is_available() else "no GPU"
-        raise ValueError(
-            f"bf16 needs a GPU that has it: got {got}. To train on a CPU, set use_cpu: true and bf16: false; on an "
-            f"older GPU, bf16: false and fp16: true."
         )
 
 
@@ -171,7 +119,7 @@ def token_advantages_reach_tokens(args: Any) -> None:
     """The loss does not average over each rollout what differs from token to token."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
         return
-    if any(method.per_token for method in args.estimators):
+    if any(method.scores or method is MINER for method in args.estimators):
         logger.warning(
             f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
             f"rollout, so that of {describe_estimators(args)} does not reach single tokens. Use "
@@ -181,24 +129,24 @@ def token_advantages_reach_tokens(args: Any) -> None:
 
 def settings_have_an_effect(args: Any) -> None:
     """No setting is of a method or feature that has no part in the run, or that a method passes over."""
-    used = {method.setting(name) for method in args.methods for name in method.knobs}
+    used = {field for method in args.methods for field in method.settings.values()}
     unused = {
-        method.setting(name): (knob.default, f"of {method.name}, which has no part in this run")
-        for method in METHODS.values()
-        for name, knob in method.knobs.items()
-        if not method.settings_of and method.setting(name) not in used
+        field: f"of {method.name}, which has no part in this run"
+        for method in reversed(METHODS.values())  # of those with one field, the first is named
+        for field in method.settings.values()
+        if field not in used
     }
-    for setting, (other, values) in _ONLY_WITH.items():
-        if setting not in unused and getattr(args, other) not in values:
-            default = getattr(type(args), setting)
-            unused[setting] = default, f"which needs {other}: {' or '.join(str(value).lower() for value in values)}"
+    if args.dose_share is not None:
+        unused["miner_lambda_max"] = "dose_share takes its place"
+    if not args.compute_less:
+        unused["max_tokens_per_micro_batch"] = "which needs compute_less: true"
     if own := [method.name for method in args.estimators if method.from_total_rewards]:
         why = f"as {' and '.join(own)} scales the weighted sum of the rewards in its own way"
-        unused |= {"scale_rewards": ("group", why), "multi_objective_aggregation": ("sum_then_normalize", why)}
+        unused |= dict.fromkeys(("scale_rewards", "multi_objective_aggregation"), why)
     shown = [
         f"{name}={value!r} ({why})"
-        for name, (default, why) in unused.items()
-        if (value := getattr(args, name)) != default
+        for name, why in unused.items()
+        if (value := getattr(args, name)) != getattr(type(args), name)
     ]
     if shown:
         logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
@@ -234,21 +182,18 @@ def gradients_can_be_measured(args: Any, *, distribution: str, precision: str) -
         reason = f"needs every weight and its gradient on each process: got {distribution}. Launch without it"
     elif precision == "fp16":
         reason = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
-    elif args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-        reason = "takes gradients by torch.autograd.grad: got 'use_reentrant': True. Set it to False"
     if reason:
         raise ValueError(f"{setting} {reason}, or leave {setting} out.")
 
 
 def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) -> None:
     """vLLM can get the weights of a quantized model in full."""
-    cannot_be = {
-        "be in 8 bits: got load_in_8bit. Set load_in_4bit, or neither": bits == 8,
-        "have DoRA adapters: got use_dora. Leave out use_dora or load_in_4bit": has_dora,
-        "be sharded: got FSDP or ZeRO-3. Use recipes/accelerate/ddp.yaml, or leave out load_in_4bit": is_sharded,
-    }
-    for rule in (rule for rule, is_so in cannot_be.items() if is_so):
-        raise ValueError(f"A quantized model that vLLM samples from must not {rule}.")
+    got = {"load_in_8bit": bits == 8, "use_dora": has_dora, "FSDP or ZeRO-3": is_sharded}
+    if any(got.values()):
+        raise ValueError(
+            f"vLLM gets the weights of a quantized model only in 4 bits, without DoRA, and whole on each process: got "
+            f"{', '.join(name for name, is_so in got.items() if is_so)}. Change that, or leave out load_in_4bit."
+        )
 
 
 # Known besides: the training set.
@@ -292,19 +237,12 @@ def _learners(args: Any) -> dict[Kind, AdvantageEstimator]:
     return {kind: mixed for kind in sorted(mixed.acts_on - {"mixed"} - homogeneous.keys())} | args.composition.dosed
 
 
-def _learned(learners: Mapping[Kind, AdvantageEstimator]) -> str:
-    """Return "all-right prompts that MINER"."""
-    labels = dict.fromkeys(method.label for method in learners.values())
-    return f"{' and '.join(learners).replace('_', '-')} prompts that {' and '.join(labels)}"
-
-
 def check_settings(args: Any) -> None:
     """Check what is known before `GRPOConfig` derives some settings from others.
 
     Raises ValueError if a rule is broken: with the rule, the value and what to do.
     """
-    own_fields_are_in_range(args)
-    trl_fields_are_in_range(args)
+    fields_are_in_range(args)
     policy_loss_fits(args)
     sampling_keeps_what_methods_learn_from(args)
     adaptive_sampling_fits(args)

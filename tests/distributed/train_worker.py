@@ -118,8 +118,8 @@ CASES = {
     "gated": dict(rewards=[mixed_reward, by_length], correct_reward_func="mixed_reward", gate_on_correctness=True),
     "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),
     "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
-    "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", clip_cov_ratio=1.0, clip_cov_low=0.05),
-    "bapo": dict(OFF_POLICY, policy_loss="bapo", bapo_target=2.0),
+    "clip_cov": dict(OFF_POLICY, policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=1.0, low=0.05)),
+    "bapo": dict(OFF_POLICY, policy_loss="bapo", policy_loss_kwargs=dict(target=2.0)),
     "dynamic_sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
 }
 

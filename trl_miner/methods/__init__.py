@@ -1,10 +1,9 @@
-"""The methods: pure functions of tensors, a file per method. Needs torch alone.
+"""The methods: pure functions of tensors, a file per method or family. Needs torch alone.
 
 `METHODS` has the record of each, which says all that the rest of the package must know of it.
 """
 
 from .method import AdvantageEstimator as AdvantageEstimator
-from .method import Knob as Knob
 from .method import Method as Method
 from .method import PolicyLoss as PolicyLoss
 from .rollouts import Estimate as Estimate
@@ -12,25 +11,20 @@ from .rollouts import Rollouts as Rollouts
 from .rollouts import Surrogate as Surrogate
 
 # isort: off
-# A line per file. Their knobs appear in this order in `trl-miner train --help`.
+# A line per file.
 from .miner import MINER as MINER
 from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GRPO, GSPO as GSPO
 from .grpo import GRESO as GRESO, REINFORCE_ADA as REINFORCE_ADA, THOMPSON as THOMPSON
 from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
-from .ngrpo import NGRPO as NGRPO
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .w_reinforce import W_REINFORCE as W_REINFORCE
 from .rl_zvp import RL_ZVP as RL_ZVP
 from .entropy import ENTROPY as ENTROPY
-from .constant import CONSTANT as CONSTANT
-from .placebo import PLACEBO as PLACEBO
-from .f_grpo import F_GRPO as F_GRPO
-from .passk import PASSK as PASSK
-from .boundary_gate import BOUNDARY_GATE as BOUNDARY_GATE
-from .clip_cov import CLIP_COV as CLIP_COV
-from .kl_cov import KL_COV as KL_COV
+from .controls import CONSTANT as CONSTANT, PLACEBO as PLACEBO
+from .hard_prompts import F_GRPO as F_GRPO, PASSK as PASSK, BOUNDARY_GATE as BOUNDARY_GATE
+from .covariance import CLIP_COV as CLIP_COV, KL_COV as KL_COV
 from .bapo import BAPO as BAPO
 # isort: on
 

@@ -8,7 +8,7 @@ Statistics are over the micro-batches of all processes.
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import Knob, PolicyLoss
+from .method import PolicyLoss
 from .rollouts import Surrogate
 
 _LOW_START, _LOW_STEP = 0.5, 0.05  # of the bounds that the search tries, as in the paper
@@ -78,11 +78,5 @@ BAPO = PolicyLoss(
     function=bapo,
     off_policy_only=True,
     spans_optimizer_step=True,
-    knobs={
-        "target": Knob(
-            "BAPO: ratio of positive to negative contribution to reach; 1: a positive share of one half.", at_least=0
-        ),
-        "low_max": Knob("BAPO: last lower bound of the probability ratio.", at_least=_LOW_START, at_most=1),
-        "high_max": Knob("BAPO: last upper bound of the probability ratio.", at_least=_HIGH_START),
-    },
+    knobs=("target", "low_max", "high_max"),
 )

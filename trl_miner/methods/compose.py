@@ -19,12 +19,12 @@ ALL_RIGHT: Kind = "all_right"
 ALL_WRONG: Kind = "all_wrong"
 
 
-def _pay_nothing(rollouts: Rollouts) -> Estimate:
+def _give_nothing(rollouts: Rollouts) -> Estimate:
     return Estimate.of_rollouts(rollouts, torch.zeros_like(rollouts.advantages_N))
 
 
 NONE = AdvantageEstimator(
-    name="none", label="Nothing", estimate=_pay_nothing, acts_on=frozenset({ALL_RIGHT, ALL_WRONG})
+    name="none", label="Nothing", estimate=_give_nothing, acts_on=frozenset({ALL_RIGHT, ALL_WRONG})
 )
 
 
@@ -32,26 +32,19 @@ NONE = AdvantageEstimator(
 class Composition:
     """The method of each kind of prompt."""
 
-    mixed: AdvantageEstimator  # of prompts that are neither all right nor all wrong
-    homogeneous: Mapping[Kind, AdvantageEstimator]  # of all-right and all-wrong prompts, where one is named
+    mixed: AdvantageEstimator  # of all prompts but for those of `homogeneous`
+    homogeneous: Mapping[Kind, AdvantageEstimator]  # of all-right and all-wrong prompts, where it is another one
+
+    @property
+    def dosed(self) -> dict[Kind, AdvantageEstimator]:
+        """Those methods of homogeneous prompts that a dose can scale: all but "none"."""
+        return {kind: method for kind, method in self.homogeneous.items() if method is not NONE}
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
         """Every method that has a part, once; GRPO only where it is alone, as its advantages are TRL's own."""
-        others = [method for method in _distinct(self.homogeneous) if method.name not in (NONE.name, self.mixed.name)]
+        others = _distinct(self.dosed)
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
-
-    @property
-    def credited(self) -> dict[Kind, AdvantageEstimator]:
-        """The methods of homogeneous prompts that replace the advantages of `mixed`."""
-        # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
-        needless = {self.mixed.name, NONE.name} if self.mixed is GRPO else {self.mixed.name}
-        return {kind: method for kind, method in self.homogeneous.items() if method.name not in needless}
-
-    @property
-    def dosed(self) -> dict[Kind, AdvantageEstimator]:
-        """Those of the `credited` methods that a dose can scale: all but "none"."""
-        return {kind: method for kind, method in self.credited.items() if method.name != NONE.name}
 
 
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
@@ -88,7 +81,9 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
                 f"{estimator!r}, which gives {kind.replace('_', '-')} prompts to {homogeneous[kind].label}. Write "
                 f"advantage_estimator: {mixed.name} with {kind}: {setting}."
             )
-    return Composition(mixed, homogeneous)
+    # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
+    needless = {mixed.name, NONE.name} if mixed is GRPO else {mixed.name}
+    return Composition(mixed, {kind: method for kind, method in homogeneous.items() if method.name not in needless})
 
 
 def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageEstimator]:
@@ -96,7 +91,7 @@ def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageE
 
 
 def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> AdvantageEstimator:
-    name = value.strip() if isinstance(value, str) else ""
+    name = str(value).strip()
     if name in ESTIMATORS:
         return ESTIMATORS[name]
     if name == NONE.name and setting != "advantage_estimator":
@@ -115,7 +110,9 @@ def estimators_of(kind: Kind) -> list[str]:
     return sorted(name for name, method in ESTIMATORS.items() if kind in method.acts_on)
 
 
-def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str], dict[str, Any]]) -> Estimate:
+def estimate(
+    composition: Composition, rollouts: Rollouts, knobs: Callable[[AdvantageEstimator], dict[str, Any]]
+) -> Estimate:
     """Return the advantages of a generation batch: each row from the method of its prompt's kind.
 
     Every method runs once and sees the whole batch. Those of homogeneous prompts also see, as `rollouts.base`, the
@@ -124,16 +121,18 @@ def estimate(composition: Composition, rollouts: Rollouts, knobs: Callable[[str]
     Args:
         composition: The method of each kind.
         rollouts: The batch.
-        knobs: Returns the settings of a method, given its name.
+        knobs: Returns the settings of a method.
     """
-    result = composition.mixed.estimate(rollouts, **knobs(composition.mixed.name))
-    base = None if composition.mixed is GRPO else result
-    credited = composition.credited
-    for method in _distinct(credited):
-        own_kinds = [kind for kind in credited if credited[kind].name == method.name]
-        seen = replace(rollouts, base=base, is_own_N=rows_of(rollouts.kinds, own_kinds))
-        own = method.estimate(seen, **(knobs(method.name) if method.knobs else {}))
-        result = _take_rows(result, own, seen.is_own_N, rollouts)
+    result = composition.mixed.estimate(rollouts, **knobs(composition.mixed))
+    base, homogeneous = None if composition.mixed is GRPO else result, composition.homogeneous
+    for method in _distinct(homogeneous):
+        is_own_N = rows_of(rollouts.kinds, [kind for kind in homogeneous if homogeneous[kind].name == method.name])
+        own = method.estimate(replace(rollouts, base=base), **knobs(method))
+        result = Estimate(
+            torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
+            torch.where(is_own_N, own.advantages_N, result.advantages_N),
+            {**result.metrics, **own.metrics},
+        )
     return result
 
 
@@ -141,12 +140,3 @@ def rows_of(kinds: GroupKinds, names: Iterable[Kind]) -> Tensor:
     """Return (N,) bool: the rows of homogeneous prompts of these kinds."""
     is_kind_N = {ALL_RIGHT: kinds.is_ph_N, ALL_WRONG: kinds.is_nh_N}
     return torch.stack([is_kind_N[name] for name in names]).any(dim=0)
-
-
-def _take_rows(result: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
-    """Return `result` with some rows, and all metrics, of `own`."""
-    return Estimate(
-        torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
-        torch.where(is_own_N, own.advantages_N, result.advantages_N),
-        {**result.metrics, **own.metrics},
-    )

@@ -3,10 +3,11 @@
 # B rollouts of this process; T padded completion tokens
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from .grpo import keep
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 
@@ -34,27 +35,19 @@ def entropy_bonus_advantages(
     return (weight * (-old_logps_BT - entropies_BT)).detach().float().masked_fill(~mask_BT.bool(), 0.0)
 
 
-def _estimate(rollouts: Rollouts, *, weight: float) -> Estimate:
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     is_ph_N = rollouts.kinds.is_ph_N
-    if weight == 0 or not bool(is_ph_N.any()):
-        return keep(rollouts)
     scores = rollouts.score(("old_logps", "entropies"), is_ph_N)
     mask_BT = scores["mask"].bool() & rollouts.local(is_ph_N).unsqueeze(1)
-    advantages_BT = entropy_bonus_advantages(scores["old_logps"], scores["entropies"], mask_BT, weight=weight)
+    advantages_BT = entropy_bonus_advantages(scores["old_logps"], scores["entropies"], mask_BT, **knobs)
     return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
 
 ENTROPY = AdvantageEstimator(
     name="entropy",
     label="Entropy bonus on all-right prompts",
-    function=entropy_bonus_advantages,
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"all_right"}),
-    knobs={
-        "weight": Knob(
-            "Entropy bonus on all-right prompts: its coefficient, in advantage units per nat; 0 is GRPO.", at_least=0
-        )
-    },
+    settings={"weight": "entropy_weight"},
 )

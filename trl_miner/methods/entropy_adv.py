@@ -3,11 +3,12 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .grpo import keep
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 
@@ -34,13 +35,10 @@ def entropy_advantages(
     return (base_B1 + bonus_BT).masked_fill(~mask_BT.bool(), 0.0)
 
 
-def _estimate(rollouts: Rollouts, *, alpha: float, kappa: float) -> Estimate:
-    has_advantage_N = rollouts.advantages_N != 0
-    if alpha == 0 or not bool(has_advantage_N.any()):
-        return keep(rollouts)
-    entropies_BT = rollouts.score(("entropies",), has_advantage_N)["entropies"]
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
+    entropies_BT = rollouts.score(("entropies",), rollouts.advantages_N != 0)["entropies"]
     advantages_B = rollouts.local(rollouts.advantages_N)
-    advantages_BT = entropy_advantages(advantages_B, entropies_BT, rollouts.mask_BT, alpha=alpha, kappa=kappa)
+    advantages_BT = entropy_advantages(advantages_B, entropies_BT, rollouts.mask_BT, **knobs)
     return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
 
@@ -51,10 +49,6 @@ ENTROPY_ADV = AdvantageEstimator(
     function=entropy_advantages,
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"mixed"}),
-    knobs={
-        "alpha": Knob("Entropy-Adv: weight of a token's entropy, in advantage units per nat.", at_least=0),
-        "kappa": Knob("Entropy-Adv: the bonus is at most 1/kappa of the advantage; at least 1.", at_least=1),
-    },
+    knobs=("alpha", "kappa"),
 )

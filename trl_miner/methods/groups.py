@@ -30,31 +30,22 @@ def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> T
     Raises:
         ValueError: G below 2, a shape other than (N,), or an N that does not fill whole groups.
     """
-    if num_generations < 2:
+    if num_generations < 2 or values_N.dim() != 1 or values_N.numel() % num_generations:
         raise ValueError(
-            f"num_generations must be at least 2, because a rollout is judged against its group: got "
-            f"{num_generations}. Sample two or more rollouts per prompt."
-        )
-    if values_N.dim() != 1:
-        raise ValueError(f"{name} must have shape (N,): got {tuple(values_N.shape)}. Pass one value per rollout.")
-    if values_N.numel() % num_generations:
-        raise ValueError(
-            f"{name} must hold whole groups: got {values_N.numel()} values for num_generations={num_generations}. "
-            f"Pass the gathered values, before they are sliced per process."
+            f"{name} must hold whole groups of at least 2, one value per rollout: got shape {tuple(values_N.shape)} "
+            f"for num_generations={num_generations}. Pass the gathered values, before they are sliced per process."
         )
     return values_N.view(-1, num_generations)
 
 
-def homogeneous(values_N: Tensor, num_generations: int) -> Tensor:
-    """Return (N,) bool: whether all values of the rollout's group are the same.
+def differ(values_N: Tensor, num_generations: int) -> Tensor:
+    """Return (P,) bool: whether the values of a group differ, NaN (unscorable) left out.
 
     Compared by value, not by standard deviation: six rewards of 0.3 can have a float32 std of 3e-8, and the published
-    code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous. A NaN (unscorable) equals nothing, so its group is
-    not homogeneous.
+    code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous.
     """
     values_PG = grouped(values_N, num_generations)
-    is_homogeneous_P = values_PG.amax(dim=1) == values_PG.amin(dim=1)
-    return is_homogeneous_P.repeat_interleave(num_generations)
+    return values_PG.nan_to_num(nan=-torch.inf).amax(dim=1) > values_PG.nan_to_num(nan=torch.inf).amin(dim=1)
 
 
 def differs_in_correctness(
@@ -102,30 +93,21 @@ def group_kinds(
     """
     verifier_rewards_N = rewards_N if verifier_rewards_N is None else verifier_rewards_N
     verifier_PG = grouped(verifier_rewards_N, num_generations, "verifier_rewards_N")
-    is_homogeneous_N = homogeneous(rewards_N, num_generations)
+    is_homogeneous_P = ~differ(rewards_N, num_generations) & ~grouped(rewards_N, num_generations).isnan().any(dim=1)
     if advantages_N is not None:
-        is_homogeneous_N = is_homogeneous_N & homogeneous(advantages_N, num_generations)
+        is_homogeneous_P &= ~differ(advantages_N, num_generations)
     # Both comparisons are False for NaN, so an unscorable rollout makes its group neither all right nor all wrong.
     is_right_PG, is_wrong_PG = verifier_PG >= correct_threshold, verifier_PG < correct_threshold
     is_mixed_P = differs_in_correctness(verifier_rewards_N, num_generations, correct_threshold=correct_threshold)
+    is_ph_P, is_nh_P = is_right_PG.all(dim=1) & is_homogeneous_P, is_wrong_PG.all(dim=1) & is_homogeneous_P
     is_unscorable_P = verifier_PG.isnan().any(dim=1) & ~is_mixed_P
-    is_ph_N = is_right_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
-    is_nh_N = is_wrong_PG.all(dim=1).repeat_interleave(num_generations) & is_homogeneous_N
-    is_unscorable_N = is_unscorable_P.repeat_interleave(num_generations)
-    return GroupKinds(is_ph_N, ~(is_ph_N | is_nh_N | is_unscorable_N), is_nh_N, is_unscorable_N)
+    kinds = is_ph_P, ~(is_ph_P | is_nh_P | is_unscorable_P), is_nh_P, is_unscorable_P
+    return GroupKinds(*(is_kind_P.repeat_interleave(num_generations) for is_kind_P in kinds))
 
 
 def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
     """Return (N,) the mean of each rollout's group, NaN left out; NaN where the whole group is NaN."""
     return torch.nanmean(grouped(values_N, num_generations), dim=1).repeat_interleave(num_generations)
-
-
-class Gated(NamedTuple):
-    """Rewards and advantages of the global batch behind the gate, each (N,), and the rollouts that it changed."""
-
-    rewards_N: Tensor
-    advantages_N: Tensor
-    is_gated_N: Tensor
 
 
 def gate_on_correctness(
@@ -135,7 +117,7 @@ def gate_on_correctness(
     *,
     verifier_rewards_N: Tensor,
     correct_threshold: float = 1.0,
-) -> Gated:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Remove every other difference between the rollouts of groups that do not differ in correctness.
 
     Such a group is all right, all wrong, or unscorable, and its rewards of format or length, or its part marks,
@@ -150,23 +132,13 @@ def gate_on_correctness(
         correct_threshold: A rollout is correct when its verifier reward is at or above this, in reward units.
 
     Returns:
-        `Gated`. All other groups keep their numbers bit for bit.
+        (N,) each: rewards, advantages, and the rollouts that changed. All other groups keep their numbers bit for bit.
 
     Source: volcengine/verl-recipe, pull request 125, for a reward that contains length.
     """
     is_mixed_P = differs_in_correctness(verifier_rewards_N, num_generations, correct_threshold=correct_threshold)
-    tells_apart_P = _spreads(rewards_N, num_generations) | _spreads(advantages_N, num_generations)
-    is_gated_N = (tells_apart_P & ~is_mixed_P).repeat_interleave(num_generations)
+    differs_P = differ(rewards_N, num_generations) | differ(advantages_N, num_generations)
+    is_gated_N = (differs_P & ~is_mixed_P).repeat_interleave(num_generations)
     means_N = group_mean(rewards_N, num_generations)
-    return Gated(
-        torch.where(is_gated_N & ~rewards_N.isnan(), means_N, rewards_N),
-        advantages_N.masked_fill(is_gated_N, 0.0),
-        is_gated_N,
-    )
-
-
-def _spreads(values_N: Tensor, num_generations: int) -> Tensor:
-    """Return (P,) bool: whether the values of a group differ, NaN left out."""
-    values_PG = grouped(values_N, num_generations)
-    high_P = values_PG.masked_fill(values_PG.isnan(), -torch.inf).amax(dim=1)
-    return high_P > values_PG.masked_fill(values_PG.isnan(), torch.inf).amin(dim=1)
+    rewards_N = torch.where(is_gated_N & ~rewards_N.isnan(), means_N, rewards_N)
+    return rewards_N, advantages_N.masked_fill(is_gated_N, 0.0), is_gated_N

@@ -45,7 +45,17 @@ GRPO = AdvantageEstimator(
 )
 CLIP = PolicyLoss(name="clip", label="Clipped loss", arxiv="2402.03300")
 GSPO = Method(name="gspo", label="GSPO", arxiv="2507.18071")
-REINFORCE_ADA = Method(name="reinforce_ada", label="Adaptive sampling (Reinforce-Ada)", arxiv="2510.04996")
+REINFORCE_ADA = Method(
+    name="reinforce_ada",
+    label="Adaptive sampling (Reinforce-Ada)",
+    arxiv="2510.04996",
+    settings={"rounds": "adaptive_sampling_rounds"},
+)
 THOMPSON = Method(name="thompson", label="Thompson selection (MoPPS)", arxiv="2507.04632")
 GRESO = Method(name="greso", label="GRESO", arxiv="2506.02177")
-DYNAMIC_SAMPLING = Method(name="dynamic_sampling", label="Dynamic sampling (DAPO)", arxiv="2503.14476")
+DYNAMIC_SAMPLING = Method(
+    name="dynamic_sampling",
+    label="Dynamic sampling (DAPO)",
+    arxiv="2503.14476",
+    settings={"max_rounds": "dynamic_sampling_max_rounds"},
+)

@@ -18,10 +18,11 @@ from torch import Tensor
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 from .grpo import group_relative_advantages as group_relative_advantages
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 STATISTICS = ("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight")
+CREDITS, REWARDS = ("focal", "uniform"), ("nll", "certainty", "constant")  # values of `credit`, `intrinsic`
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
 
 
@@ -145,7 +146,6 @@ def miner_advantages(
     intrinsic: str = "nll",
     std_eps: float = 1e-4,
     correct_threshold: float = 1.0,
-    verifier_rewards_N: Tensor | None = None,
     advantages_N: Tensor | None = None,
     base_NT: Tensor | None = None,
     kinds: GroupKinds | None = None,
@@ -172,12 +172,12 @@ def miner_advantages(
             "certainty", the other sign: mean_k r_int_k - r_int_i, which credits the surest rollouts. Focal weights and
             cap stay. (arXiv 2509.00125, DACE, rewards certainty on easy prompts, in its own way.)
         std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
-        correct_threshold: In units of the verifier's reward.
-        verifier_rewards_N: (N,) the verifier's reward alone, which decides what is correct; default: `rewards_N`.
+        correct_threshold: A rollout is correct when its reward is at or above this.
         advantages_N: (N,) extrinsic advantages computed elsewhere; default: GRPO's.
         base_NT: (N, T) token advantages of another method for the groups that MINER leaves alone, of which
             `advantages_N` are the means over the rollouts and tau_ref is made.
-        kinds: The kinds of the groups, where they are already known; default: derived from the rewards.
+        kinds: The kinds of the groups, where they are known, or a verifier's reward decides what is correct; default:
+            derived from the rewards.
         world: The processes that share the batch; default: this one alone.
 
     Raises:
@@ -188,18 +188,14 @@ def miner_advantages(
     """
     world = world or World()
     knows: dict[str, Any] = dict(lambda_max=lambda_max, credit=credit, intrinsic=intrinsic)
-    MINER.check({**knows, "gamma": gamma})
+    _check_knobs(gamma, **knows)
     grouped(rewards_N, num_generations, "rewards_N")
     _check_shapes(rewards_N, old_logps_NT, mask_NT, world)
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
     if advantages_N is None:
         advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
     kinds = kinds or group_kinds(
-        rewards_N,
-        num_generations,
-        correct_threshold=correct_threshold,
-        verifier_rewards_N=verifier_rewards_N,
-        advantages_N=advantages_N,
+        rewards_N, num_generations, correct_threshold=correct_threshold, advantages_N=advantages_N
     )
     if old_logps_NT is None and needs_old_logps(kinds, advantages_N, **knows):
         raise ValueError(
@@ -259,13 +255,22 @@ def _look_at_tokens(
     return tokens_NT, sums_N4
 
 
+def _check_knobs(gamma: float, lambda_max: float | None, credit: str, intrinsic: str) -> None:
+    if not gamma >= 0:
+        raise ValueError(f"gamma must be at least 0: got {gamma}. The paper's is 2.")
+    if lambda_max is not None and not lambda_max >= 0:
+        raise ValueError(f"lambda_max must be at least 0, or None: got {lambda_max}. The paper's is 1.5e-3.")
+    for name, value, known in (("credit", credit, CREDITS), ("intrinsic", intrinsic, REWARDS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}: got {value!r}.")
+
+
 def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World) -> None:
-    if mask_NT.dim() != 2:
-        raise ValueError(f"mask_NT must have shape (N, T): got {tuple(mask_NT.shape)}. Pass one row per rollout.")
-    if old_logps_NT is not None and old_logps_NT.shape != mask_NT.shape:
+    shapes = [tuple(given_NT.shape) for given_NT in (mask_NT, old_logps_NT) if given_NT is not None]
+    if mask_NT.dim() != 2 or shapes[0] != shapes[-1]:
         raise ValueError(
-            f"old_logps_NT and mask_NT must have one shape, that of the completions: got {tuple(old_logps_NT.shape)} "
-            f"and {tuple(mask_NT.shape)}. Leave the prompt out of both."
+            f"mask_NT and old_logps_NT must have one shape (N, T), that of the completions without prompts: got "
+            f"{' and '.join(map(str, shapes))}."
         )
     if mask_NT.shape[0] * world.size != rewards_N.shape[0]:
         raise ValueError(
@@ -277,7 +282,7 @@ def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tenso
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     """Apply MINER to PH groups; the others keep the estimate of another method, or GRPO's."""
     base, advantages_N = rollouts.base, (rollouts.base or rollouts).advantages_N
-    knows = {name: knobs[name] for name in ("lambda_max", "credit", "intrinsic")}
+    knows = {name: value for name, value in knobs.items() if name != "gamma"}
     scores: Mapping[str, Tensor] = {}
     if needs_old_logps(rollouts.kinds, advantages_N, **knows):
         scores = rollouts.score(("old_logps",), rollouts.kinds.is_ph_N)
@@ -303,27 +308,8 @@ MINER = AdvantageEstimator(
     name="miner",
     label="MINER",
     arxiv="2601.04731",
-    function=miner_advantages,
     estimate=_estimate,
     wants_sampler_logps=True,
-    per_token=True,
     acts_on=frozenset({"all_right"}),
-    knobs={
-        "gamma": Knob("Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.", at_least=0),
-        "lambda_max": Knob(
-            "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0: plain GRPO; "
-            "inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of the same generation batch.",
-            at_least=0,
-        ),
-        "credit": Knob(
-            "MINER's token credit: focal, or uniform (the paper's ablation w/o FW), as focal with miner_gamma 0.",
-            one_of=("focal", "uniform"),
-        ),
-        "intrinsic": Knob(
-            "MINER's intrinsic reward: nll, which credits unsure rollouts; certainty, its opposite, which is not the "
-            "paper's; or constant, 0.05 for every rollout of an all-right prompt (the paper's ablation w/o IR, not "
-            "calibrated: set miner_lambda_max: null).",
-            one_of=("nll", "certainty", "constant"),
-        ),
-    },
+    settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "credit", "intrinsic")},
 )

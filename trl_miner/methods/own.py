@@ -1,4 +1,4 @@
-"""Advantage estimators of the user's own: a function, by import path.
+"""Advantage estimators of the user's own: a function, by import path; and the knobs that are given as a mapping.
 
 It takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a tensor with the advantages
 of this process's rollouts.
@@ -6,19 +6,17 @@ of this process's rollouts.
 # N rollouts of the global batch; B of this process; T padded completion tokens
 """
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from ..importing import did_you_mean, import_object
 from ..setting import convert
-from .method import REQUIRED, AdvantageEstimator, Estimate, Knob
+from .method import AdvantageEstimator, Estimate, Method
 from .rollouts import Rollouts
-
-KWARGS = "advantage_estimator_kwargs"
 
 
 def load_estimator(path: str, setting: str = "advantage_estimator") -> AdvantageEstimator:
@@ -29,88 +27,79 @@ def load_estimator(path: str, setting: str = "advantage_estimator") -> Advantage
     Raises:
         ValueError: The path cannot be imported, or names something else.
     """
-    target, name = import_object(setting, path), path.rpartition(".")[2]
-    if not callable(target) or inspect.isclass(target):
+    function = import_object(setting, path)
+    if not callable(function):
         raise ValueError(
-            f"{setting} must name a function: '{path}' is a {type(target).__name__}. Define "
-            f"def {name}(rollouts, *, my_knob=1.0)."
+            f"{setting} must name a function: '{path}' is a {type(function).__name__}. Define "
+            f"def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
         )
-    parameters, kind = [*inspect.signature(target).parameters.values()], inspect.Parameter
-    if not parameters or parameters[0].kind not in (kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD):
-        raise ValueError(
-            f"{setting}: '{path}' must take the rollouts as its first argument: got {name}{inspect.signature(target)}."
-        )
-    knobs = {p.name: Knob() for p in parameters[1:] if p.kind in (kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY)}
-    return AdvantageEstimator(name=path, label=path, knobs=knobs, estimate=_checked(path, target))
+    _, *parameters = inspect.signature(function).parameters.values()
+    knobs = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    return AdvantageEstimator(name=path, label=path, knobs=knobs, function=function, estimate=_checked(path, function))
 
 
-def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str, dict[str, Any]]:
-    """Return all knobs of the estimators that `load_estimator` returned, by their names.
+def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str, Any] | None:
+    """Return the knobs that a setting gives to methods, each in its type. Of methods with a knob of one name, all get
+    it.
 
     Args:
-        estimators: Their records.
-        kwargs: The setting `advantage_estimator_kwargs`: a mapping, or None.
+        setting: `advantage_estimator_kwargs` or `policy_loss_kwargs`.
+        given: Its value: a mapping, JSON of one, or None.
+        methods: Those that it is for.
 
     Raises:
-        ValueError: A knob is unknown, missing, of the wrong type or out of range.
+        ValueError: It is no mapping, or a knob is unknown, missing or of the wrong type.
     """
-    kwargs = {} if kwargs is None else kwargs
-    if not isinstance(kwargs, Mapping):
-        raise ValueError(f"{KWARGS} must be a mapping of knobs: got {kwargs!r}. Write {{my_knob: 1.0}}.")
-    if kwargs and not estimators:
-        raise ValueError(
-            f"{KWARGS} sets the knobs of an estimator of your own: got {dict(kwargs)}, and no estimator is an "
-            f"import path. The knobs of the others are settings, such as miner_gamma."
-        )
-    known = {name for method in estimators for name in method.knobs}
-    for name in kwargs:
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise ValueError(f"{setting} must be JSON: got {given!r} ({error}).") from error
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"{setting} must be a mapping of knobs: got {given!r}. Write {{my_knob: 1.0}}.")
+    known = {name: parameter for method in methods for name, parameter in method.parameters.items()}
+    knobs = {}
+    for name, value in (given or {}).items():
         if name not in known:
-            suggestion = did_you_mean(str(name), known)
-            raise ValueError(f"{KWARGS}: unknown knob {name!r}.{suggestion} There are: {', '.join(sorted(known))}.")
-    knobs: dict[str, dict[str, Any]] = {}
-    for method in estimators:
-        values = knobs[method.name] = {}
-        for name, knob in method.knobs.items():
-            values[name] = knob.default
-            if name in kwargs:
-                values[name] = convert(f"{KWARGS}.{name}", kwargs[name], knob.type, knob.default)
-            elif knob.default is REQUIRED:
-                raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
-    return knobs
+            hint = did_you_mean(str(name), known)
+            raise ValueError(
+                f"{setting}: unknown knob {name!r}.{hint} There are: {', '.join(sorted(known)) or 'none'}."
+            )
+        knobs[name] = convert(f"{setting}.{name}", value, _type_of(known[name]), known[name].default)
+    if missing := [
+        name for name, parameter in known.items() if parameter.default is parameter.empty and name not in knobs
+    ]:
+        raise ValueError(f"{setting} must set {', '.join(missing)}, which has no default.")
+    return knobs or None
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    if parameter.annotation is not parameter.empty:
+        return parameter.annotation
+    return type(parameter.default) if type(parameter.default) in (bool, int, float, str) else Any
 
 
 def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]:
     """Wrap an estimator so that it returns an `Estimate` of sound numbers, with zeros at padding."""
 
-    @functools.wraps(function)
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
         given_BT, metrics = (result.advantages_BT, result.metrics) if isinstance(result, Estimate) else (result, {})
         mask_BT = rollouts.mask_BT.bool()
-        problem = _problem(given_BT, mask_BT)
-        if not rollouts.world.all(problem is None, mask_BT.device):  # every process raises, so that none waits
-            raise ValueError(f"advantage_estimator={path} {problem or 'failed on another process, which says why.'}")
+        shape = tuple(given_BT.shape) if isinstance(given_BT, Tensor) else type(given_BT).__name__
+        if shape != tuple(mask_BT.shape):
+            raise ValueError(
+                f"advantage_estimator={path} must return the advantages of the tokens of this process's rollouts, of "
+                f"shape (B, T) = {tuple(mask_BT.shape)}: got {shape}. rollouts.to_tokens(values_N) makes them of one "
+                f"value per rollout of the global batch."
+            )
         advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~mask_BT, 0.0)
+        if not advantages_BT.isfinite().all():
+            place = (~advantages_BT.isfinite()).nonzero()[0].tolist()
+            raise ValueError(
+                f"advantage_estimator={path} must return finite advantages: got "
+                f"{advantages_BT[tuple(place)].item()} at {place}. An unscorable rollout, whose reward is NaN, gets 0."
+            )
         return Estimate(advantages_BT, rollouts.token_means(advantages_BT), metrics)
 
     return estimate
-
-
-def _problem(advantages_BT: Any, mask_BT: Tensor) -> str | None:
-    """Return what is wrong with the advantages of an estimator."""
-    if not isinstance(advantages_BT, Tensor):
-        return f"must return a tensor or an Estimate: got {type(advantages_BT).__name__}."
-    if advantages_BT.shape != mask_BT.shape:
-        return (
-            f"must return the advantages of the tokens of this process's rollouts, of shape (B, T) = "
-            f"{tuple(mask_BT.shape)}: got {tuple(advantages_BT.shape)}. rollouts.to_tokens(values_N) makes them of "
-            f"one value per rollout of the global batch."
-        )
-    is_bad_BT = ~advantages_BT.isfinite() & mask_BT
-    if is_bad_BT.any():
-        place = is_bad_BT.nonzero()[0].tolist()
-        return (
-            f"must return finite advantages: got {advantages_BT[tuple(place)].item()} at {place} "
-            f"({int(is_bad_BT.sum())} such). An unscorable rollout, whose reward is NaN, gets 0."
-        )
-    return None

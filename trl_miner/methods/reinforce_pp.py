@@ -3,6 +3,8 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -54,10 +56,6 @@ def _estimate(rollouts: Rollouts, *, subtract_group_mean: bool = False) -> Estim
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
-def _estimate_with_baseline(rollouts: Rollouts) -> Estimate:
-    return _estimate(rollouts, subtract_group_mean=True)
-
-
 REINFORCE_PP = AdvantageEstimator(
     name="reinforce_pp", label="REINFORCE++", arxiv="2501.03262", estimate=_estimate, from_total_rewards=True
 )
@@ -65,6 +63,6 @@ REINFORCE_PP_BASELINE = AdvantageEstimator(
     name="reinforce_pp_baseline",
     label="REINFORCE++ with the group's baseline",
     arxiv="2501.03262",
-    estimate=_estimate_with_baseline,
+    estimate=partial(_estimate, subtract_group_mean=True),
     from_total_rewards=True,
 )

@@ -3,11 +3,12 @@
 # N = P*G rollouts of the global batch; B of this process; T padded completion tokens
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from .grpo import keep
-from .method import AdvantageEstimator, Knob
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 
@@ -37,14 +38,11 @@ def rl_zvp_advantages(
     return (alpha * shaped_BT).masked_fill(~is_token_BT, 0.0)
 
 
-def _estimate(rollouts: Rollouts, *, alpha: float) -> Estimate:
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     kinds = rollouts.kinds
-    is_own_N = (kinds.is_ph_N | kinds.is_nh_N) & rollouts.is_own_N
-    if alpha == 0 or not bool(is_own_N.any()):
-        return keep(rollouts)
-    scores = rollouts.score(("entropies",), is_own_N)
-    sides = (rollouts.local(is_kind_N & is_own_N) for is_kind_N in (kinds.is_ph_N, kinds.is_nh_N))
-    advantages_BT = rl_zvp_advantages(scores["entropies"], rollouts.mask_BT, *sides, alpha=alpha)
+    entropies_BT = rollouts.score(("entropies",), kinds.is_ph_N | kinds.is_nh_N)["entropies"]
+    sides = rollouts.local(kinds.is_ph_N), rollouts.local(kinds.is_nh_N)
+    advantages_BT = rl_zvp_advantages(entropies_BT, rollouts.mask_BT, *sides, **knobs)
     return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
 
@@ -55,7 +53,6 @@ RL_ZVP = AdvantageEstimator(
     function=rl_zvp_advantages,
     estimate=_estimate,
     scores=frozenset({"entropies"}),
-    per_token=True,
     acts_on=frozenset({"all_right", "all_wrong"}),
-    knobs={"alpha": Knob("RL-ZVP: weight of a token's entropy, in advantage units per nat; 0 is GRPO.", at_least=0)},
+    knobs=("alpha",),
 )

@@ -13,13 +13,6 @@ from torch import Tensor
 from ..distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
-ROUNDING = 1e-6  # of a total reward, which is a weighted sum
-
-
-def _not_given() -> Any:
-    """Raise: a method asks for what these rollouts do not have."""
-    raise ValueError("Rollouts must be given what a method asks for: got none. Train with MinerGRPOTrainer.")
-
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
@@ -37,16 +30,14 @@ class Rollouts:
     world: World = field(default_factory=World)  # the processes that share the batch
     # For a method of homogeneous prompts: the estimate of the method of mixed ones. None: GRPO.
     base: "Estimate | None" = None
-    # (N,) bool, or one True for all: the rows that are taken from the method
-    is_own_N: Tensor = field(default_factory=lambda: torch.tensor(True))
     # Returns (N,), an integer for each prompt, the same whenever it comes. Every process must call it.
-    prompt_keys: Callable[[], Tensor] = _not_given
+    prompt_keys: Callable[[], Tensor] | Any = None
     # Returns (N,), 1 for a correct rollout, 0 for a wrong one, as the verifier says; NaN: unscorable.
-    correct: Callable[[], Tensor] = _not_given
+    correct: Callable[[], Tensor] | Any = None
     # Returns (N,), how many rollouts of each one's prompt were correct in the generation batches before.
-    past_correct: Callable[[], Tensor] = _not_given
+    past_correct: Callable[[], Tensor] | Any = None
     # Returns the text of each of this process's B rollouts: of the tokens in `mask_BT`, without special ones.
-    texts: Callable[[], list[str]] = _not_given
+    texts: Callable[[], list[str]] | Any = None
     seed: int = 0  # for random choices that the processes must make alike; no two batches share it
 
     def local(self, values_N: Tensor) -> Tensor:

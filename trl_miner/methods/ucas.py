@@ -3,13 +3,15 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..distributed import World
 from .groups import group_mean
-from .grpo import group_relative_advantages, keep
-from .method import AdvantageEstimator, Knob
+from .grpo import group_relative_advantages
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts, sum_tokens
 
 
@@ -70,9 +72,7 @@ def ucas_advantages(
     return taxed_BT.masked_fill(~is_token_BT | rewards_N[local].isnan().unsqueeze(1), 0.0)
 
 
-def _estimate(rollouts: Rollouts, *, beta_pos: float, beta_neg: float, token_coef: float) -> Estimate:
-    if beta_pos == beta_neg == token_coef == 0:
-        return keep(rollouts)
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     scores = rollouts.score(("token_logits", "self_certainty"), torch.ones_like(rollouts.kinds.is_he_N))
     advantages_BT = ucas_advantages(
         rollouts.rewards_N,
@@ -81,10 +81,8 @@ def _estimate(rollouts: Rollouts, *, beta_pos: float, beta_neg: float, token_coe
         scores["self_certainty"],
         rollouts.mask_BT,
         num_generations=rollouts.num_generations,
-        beta_pos=beta_pos,
-        beta_neg=beta_neg,
-        token_coef=token_coef,
         world=rollouts.world,
+        **knobs,
     )
     return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
 
@@ -96,10 +94,5 @@ UCAS = AdvantageEstimator(
     function=ucas_advantages,
     estimate=_estimate,
     scores=frozenset({"token_logits", "self_certainty"}),
-    per_token=True,
-    knobs={
-        "beta_pos": Knob("UCAS: extra reward for unsure right rollouts, per standard deviation.", at_least=0),
-        "beta_neg": Knob("UCAS: extra penalty for confident wrong rollouts, per standard deviation.", at_least=0),
-        "token_coef": Knob("UCAS: largest tax on a token with a high logit, in advantage units.", at_least=0),
-    },
+    knobs=("beta_pos", "beta_neg", "token_coef"),
 )

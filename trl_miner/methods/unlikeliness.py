@@ -3,11 +3,13 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from .groups import grouped
-from .grpo import group_relative_advantages, keep
-from .method import AdvantageEstimator, Knob
+from .grpo import group_relative_advantages
+from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts, sum_tokens
 
 
@@ -37,11 +39,8 @@ def unlikeliness_advantages(
     return group_relative_advantages(shaped_N, num_generations, std_eps=std_eps)
 
 
-def _estimate(rollouts: Rollouts, *, beta: float) -> Estimate:
-    kinds, is_own_N = rollouts.kinds, rollouts.is_own_N
-    is_ranked_N = (kinds.is_ph_N | kinds.is_grpo_N) & is_own_N
-    if beta == 0 or not bool(is_ranked_N.any()):
-        return keep(rollouts)
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
+    is_ranked_N = ~rollouts.kinds.is_nh_N
     if (rollouts.rewards_N < 0).any():
         raise ValueError(
             f"unlikeliness needs total rewards of at least 0, because a likelier rollout would lose less of one "
@@ -51,7 +50,7 @@ def _estimate(rollouts: Rollouts, *, beta: float) -> Estimate:
     is_token_BT = scores["mask"].bool() & rollouts.local(is_ranked_N).unsqueeze(1)
     means_B = sum_tokens(scores["old_logps"], is_token_BT) / is_token_BT.sum(dim=1).clamp(min=1)
     logps_N = rollouts.world.gather(means_B.to(rollouts.advantages_N.dtype))  # one without tokens ranks last
-    advantages_N = unlikeliness_advantages(rollouts.rewards_N, logps_N, rollouts.num_generations, beta=beta)
+    advantages_N = unlikeliness_advantages(rollouts.rewards_N, logps_N, rollouts.num_generations, **knobs)
     advantages_N = advantages_N.masked_fill(~is_ranked_N, 0.0)
     return Estimate.of_rollouts(rollouts, advantages_N)
 
@@ -65,11 +64,5 @@ UNLIKELINESS = AdvantageEstimator(
     from_total_rewards=True,
     wants_sampler_logps=True,
     acts_on=frozenset({"mixed", "all_right"}),
-    knobs={
-        "beta": Knob(
-            "Unlikeliness reward: share of the reward that the likeliest right rollout loses; 0 is GRPO.",
-            at_least=0,
-            at_most=1,
-        )
-    },
+    knobs=("beta",),
 )

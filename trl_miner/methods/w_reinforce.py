@@ -3,10 +3,14 @@
 # N = P*G rollouts of the global batch
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from .method import AdvantageEstimator, Knob
-from .rollouts import ROUNDING, Estimate, Rollouts
+from .method import AdvantageEstimator
+from .rollouts import Estimate, Rollouts
+
+ROUNDING = 1e-6  # of a total reward, which is a weighted sum
 
 
 def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: float = 1.0) -> Tensor:
@@ -26,14 +30,14 @@ def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: flo
     return (positive * rewards_N - negative * (1 - rewards_N)).nan_to_num(nan=0.0).float()
 
 
-def _estimate(rollouts: Rollouts, *, positive: float, negative: float) -> Estimate:
+def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     known_N = rollouts.rewards_N[~rollouts.rewards_N.isnan()]
     if ((known_N < 0) | (known_N > 1 + ROUNDING)).any():
         raise ValueError(
             f"w_reinforce needs total rewards from 0 (wrong) to 1 (right): got {known_N.min().item():.7g} to "
             f"{known_N.max().item():.7g}. Change the rewards, or the method."
         )
-    advantages_N = signed_advantages(rollouts.rewards_N, positive=positive, negative=negative)
+    advantages_N = signed_advantages(rollouts.rewards_N, **knobs)
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
@@ -44,8 +48,5 @@ W_REINFORCE = AdvantageEstimator(
     function=signed_advantages,
     estimate=_estimate,
     from_total_rewards=True,
-    knobs={
-        "positive": Knob("W-REINFORCE: advantage of a right rollout.", at_least=0, hint="The paper uses 0.1."),
-        "negative": Knob("W-REINFORCE: minus the advantage of a wrong rollout.", at_least=0, hint="The paper uses 1."),
-    },
+    knobs=("positive", "negative"),
 )

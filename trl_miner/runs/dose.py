@@ -11,7 +11,7 @@ KINDS = tuple(kind.setting for kind in (PromptKind.MIXED, PromptKind.ALL_RIGHT, 
 ACTS_ON = {
     **dict.fromkeys(("grpo", "entropy_adv", "f_grpo", "passk", "boundary_gate"), ("mixed",)),
     **dict.fromkeys(("miner", "entropy", "constant", "placebo"), ("all_right",)),
-    **{"ngrpo": ("mixed", "all_wrong"), "unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
+    **{"unlikeliness": ("mixed", "all_right"), "rl_zvp": ("all_right", "all_wrong")},
 }
 NONE = "none"
 

@@ -25,7 +25,10 @@ TRAINING = TypeAdapter(Training)
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 _SHOWN = ("advantage_estimator", "policy_loss", "correct_threshold", "correct_reward_func", "dynamic_sampling")
-_SHOWN_IF_SET = ("gate_on_correctness", "dose_share", "all_right", "all_wrong", "prompt_selection")
+_SHOWN_IF_SET = (
+    *("gate_on_correctness", "dose_share", "all_right", "all_wrong", "prompt_selection"),
+    *("advantage_estimator_kwargs", "policy_loss_kwargs"),
+)
 _SHOWN_LAST = (
     *("loss_type", "num_generations", "temperature", "learning_rate", "beta", "epsilon", "epsilon_high", "delta"),
     *("importance_sampling_level", "steps_per_generation", "num_iterations", "max_completion_length"),
@@ -97,7 +100,7 @@ def _settings(args: Any) -> dict[str, str]:
     if hasattr(args, "max_staleness"):
         shown |= {"asynchronous": True, "max_staleness": args.max_staleness, "token_budget": args.token_budget}
     for method in args.methods:
-        shown |= args.method_settings(method.name)
+        shown |= args.method_settings(method)
     shown = dict(sorted(shown.items())) | {name: getattr(args, name) for name in _SHOWN_LAST}
     return {name: str(value) for name, value in shown.items()}
 

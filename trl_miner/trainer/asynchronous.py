@@ -6,7 +6,6 @@
 import inspect
 import logging
 import time
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -49,9 +48,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are TRL's own; what
     changes are the advantages, one for each token. They are estimated on whole groups, a window of
     `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts at a time. That is an optimizer
-    step, unless `token_budget` is above 0 or conversations fork into several rows: then steps hold other numbers of
-    rows, and a window may reach into the next step. Old log-probs are those of the server that sampled. Prompts may be
-    plain text, too. On a CPU (`use_cpu`) a process of this machine samples in the place of a server.
+    step, unless `token_budget` is above 0: then steps hold other numbers of rows, and a window may reach into the next
+    step. Old log-probs are those of the server that sampled. Prompts may be plain text, too. On a CPU (`use_cpu`) a
+    process of this machine samples in the place of a server.
     """
 
     args: MinerAsyncGRPOConfig
@@ -83,18 +82,12 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
 
     @classmethod
     def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
-        """Return the trainer of a recipe, after a check of what only the synchronous one can do.
-
-        Args:
-            script: The recipe's `MinerScriptArguments`.
-            model_args: TRL's `ModelConfig`.
-            given: For the trainer.
-        """
+        """Return the trainer of a recipe, `script` and TRL's `model_args`, after a check of what only the synchronous
+        one can do; `given` is for the trainer."""
         args, in_turns = given["args"], bool(script.tools or script.environment_factory)
         wrong = {
             "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
             "no rollout_func: its worker generates. Leave rollout_func out": script.rollout_func is not None,
-            "no attn_implementation: it has its own. Leave attn_implementation out": model_args.attn_implementation,
             "16 bits or more. Leave load_in_4bit and load_in_8bit out": model_args.load_in_4bit
             or model_args.load_in_8bit,
             "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
@@ -181,16 +174,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self._watch.observe(rewards_NF)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
-        logps_NT = _pad([one.logps for one in rollouts])
-
-        def score(wanted: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
-            if missing := set(wanted) - {"old_logps"}:
-                raise ValueError(
-                    f"The asynchronous trainer has the log-probs of the server alone: a method asks for "
-                    f"{', '.join(sorted(missing))}. Choose another method, or train with MinerGRPOTrainer."
-                )
-            return {"old_logps": logps_NT, "mask": mask_NT}
-
+        scores = {"old_logps": _pad([one.logps for one in rollouts]), "mask": mask_NT}  # all that the server tells
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         batch = Rollouts(
             rewards_N,
@@ -198,7 +182,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             mask_NT,
             kinds,
             args.num_generations,
-            score,
+            lambda *_: scores,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
             prompt_keys=lambda: torch.tensor([one.prompt_key for one in rollouts]),
             texts=lambda: [tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts],
@@ -211,9 +195,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         advantages = [result.advantages_BT[i, : len(one.logps)] for i, one in enumerate(rollouts)]
         if num_before == 0:
             self._first_step = self.state.global_step
-        step = self.state.global_step + 1
-        if not args.token_budget or args.token_budget < 0:  # windows are steps, and the loader is one ahead
-            step = self._first_step + num_before // len(rollouts) + 1
+        step = self._first_step + num_before // len(rollouts) + 1  # of the window: the loader is one ahead
         if args.log_token_credit and step % args.log_token_credit == 0:
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]

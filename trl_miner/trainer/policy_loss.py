@@ -82,7 +82,7 @@ class PolicyLoss:
             inputs["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
             mask_BT,
             **self.context(),
-            **self._trainer.args.knobs(self._method.name),
+            **self._trainer.args.knobs(self._method),
         )
         return surrogate
 

@@ -157,8 +157,8 @@ class RunTrainer(Trainer):
         by["correct_threshold"] = self.args.correct_threshold
         if self.args.gate_on_correctness:
             gated = gate_on_correctness(rewards_N, advantages_N, self.num_generations, **by)
-            rewards_N, advantages_N = gated.rewards_N, gated.advantages_N
-            self.log_train_metric("groups/gated", gated.is_gated_N.float().mean().item())
+            rewards_N, advantages_N, is_gated_N = gated
+            self.log_train_metric("groups/gated", is_gated_N.float().mean().item())
         kinds = group_kinds(rewards_N, self.num_generations, advantages_N=advantages_N, **by)
         self._watch.end_batch(verifier_rewards_N, kinds)
         return kinds, rewards_N, advantages_N

@@ -53,6 +53,11 @@ class Scores:
         Old log-probs are TRL's where it has computed them, else the sampler's where they stand for the policy's, else
         those of a forward over the rows. Where they come from is the same on every process.
         """
+        if not is_row_N.any():
+            return {
+                "mask": self._mask_BT,
+                **{name: torch.zeros_like(self._mask_BT, dtype=torch.float32) for name in names},
+            }
         missing = {name for name in names if name not in self._known or (is_row_N & ~self._known[name][1]).any()}
         if "old_logps" in missing and self._sampler is not None and self._has_sampled():
             missing.remove("old_logps")

@@ -48,7 +48,7 @@ def write_record(
 ) -> None:
     """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
     args = trainer.args
-    knobs = args.knobs(MINER.name) if MINER in args.estimators else None
+    knobs = args.knobs(MINER) if MINER in args.estimators else None
     table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class)
     about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
     about |= {name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}

@@ -63,10 +63,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
 
-    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args` (a plain `GRPOConfig` gets
-    MINER's defaults). Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
-    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
-    Evaluation is always plain GRPO.
+    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args`. Generation, rewards, loss and
+    evaluation are TRL's own; what changes are the advantages of a training batch, one for each token. `policy_loss`
+    and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
 
     Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
     else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
@@ -399,7 +398,12 @@ def _own_config(model: Any, args: Any) -> MinerGRPOConfig:
     if args is None:
         name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
         return MinerGRPOConfig(f"{str(name or 'model').rstrip('/').split('/')[-1]}-{MinerGRPOTrainer._name}")
-    return MinerGRPOConfig.from_grpo_config(args)
+    if not isinstance(args, MinerGRPOConfig):
+        raise ValueError(
+            f"args must be a MinerGRPOConfig: got {type(args).__name__}, which does not say which method to train. "
+            f"Use MinerGRPOConfig with the same settings."
+        )
+    return args
 
 
 def _set_group_port(args: Any) -> None:

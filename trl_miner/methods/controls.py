@@ -1,4 +1,4 @@
-"""Placebo: MINER's credit, dealt out at random among the rollouts of the prompt. A control for what MINER chooses.
+"""Two controls for what MINER's credit chooses: constant credit, and MINER's credit dealt out at random (placebo).
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process
 """
@@ -7,8 +7,23 @@ import torch
 from torch import Tensor
 
 from .method import AdvantageEstimator
-from .miner import MINER
+from .miner import CONSTANT_REWARD, MINER
 from .rollouts import Estimate, Rollouts
+
+
+def _estimate_constant(rollouts: Rollouts) -> Estimate:
+    """Give every rollout of an all-right prompt the same: MINER with miner_intrinsic: constant, miner_credit: uniform
+    and no cap."""
+    advantages_N = torch.full_like(rollouts.advantages_N, CONSTANT_REWARD)
+    return Estimate.of_rollouts(rollouts, advantages_N)
+
+
+CONSTANT = AdvantageEstimator(
+    name="constant",
+    label="Constant credit on all-right prompts",
+    estimate=_estimate_constant,
+    acts_on=frozenset({"all_right"}),
+)
 
 
 def deal_credit(mass_N: Tensor, keys_N: Tensor, num_generations: int, seed: int) -> Tensor:
@@ -30,7 +45,7 @@ def deal_credit(mass_N: Tensor, keys_N: Tensor, num_generations: int, seed: int)
     return dealt_PG.flatten()
 
 
-def _estimate(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | None = 1.5e-3) -> Estimate:
+def _estimate_placebo(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | None = 1.5e-3) -> Estimate:
     mined = MINER.estimate(
         rollouts,
         gamma=gamma,
@@ -50,9 +65,8 @@ def _estimate(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | Non
 PLACEBO = AdvantageEstimator(
     name="placebo",
     label="Placebo: MINER's credit dealt out at random",
-    estimate=_estimate,
+    estimate=_estimate_placebo,
     wants_sampler_logps=True,
     acts_on=frozenset({"all_right"}),
-    knobs={name: MINER.knobs[name] for name in ("gamma", "lambda_max")},
-    settings_of=MINER.name,
+    settings={name: MINER.settings[name] for name in ("gamma", "lambda_max")},
 )
