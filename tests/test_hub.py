@@ -24,7 +24,8 @@ from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import complete_card
 from trl_miner.runs import models
-from trl_miner.runs.training_record import RECORD, run_record, write_run_record
+from trl_miner.runs.settings import settings_of
+from trl_miner.runs.training_record import RECORD, named, write_run_record
 from trl_miner.train import main as train
 
 TESTS = Path(__file__).parent
@@ -41,7 +42,7 @@ KNOWN = {
     "dataset": {"name": "org/problems", "hub": True},
     "held_out": {"name": "org/problems", "hub": True},
     "methods": ["miner"],
-    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8"},
+    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8.0", "seed": "1.0"},
     "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
     "git": "0123456789ab + changes",
 }
@@ -185,8 +186,7 @@ def test_the_golden_card(tmp_path):
     card = (
         f"---\n{metadata}\nbase_model: /data/base\n---\n\n# Model Card for None\n\nOld.\n\n## Quick start\n\nOld.\n\n"
     )
-    segments = [{"step": step, "settings": {"learning_rate": rate}} for step, rate in ((0, "0.1"), (0, "0.2"))]
-    record = KNOWN | {"is_chat": True, "segments": segments, "papers": {"miner": ["MINER", "2601.04731"]}}
+    record = KNOWN | {"is_chat": True, "papers": {"miner": ["MINER", "2601.04731"]}}
     scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
     facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}}
     (tmp_path / "training.png").touch()
@@ -446,7 +446,7 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     trainer = SimpleNamespace(args=args, model=model, tools=[])
     trainer.prompt_form = PromptForm("chat")
-    write_run_record(trainer, dataset="data/deepscaler", held_out="dev")
+    write_run_record(trainer, settings_of(args), dataset="data/deepscaler", held_out="dev")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
@@ -455,5 +455,4 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert str(tmp_path) not in text and TOKEN not in text
     assert record["is_chat"] and "git" in record
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
-    named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
-    assert named["base_model"]["hub"] and not named["dataset"]["hub"]
+    assert named("Qwen/Qwen3-4B-Base")["hub"] and not named("trl_miner/arithmetic")["hub"]

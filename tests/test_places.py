@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from trl_miner import cli
+from trl_miner.runs.checkpoints import finish
 from trl_miner.runs.eval_folder import read_samples
 from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
@@ -60,11 +61,12 @@ def as_pipe(name):
 
 def as_index(run):
     shutil.move(run / "model.safetensors", run / "model-1.safetensors")
-    (run / INDEX).write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "../victim/.bashrc"}}))
+    shards = {"a": "model-1.safetensors", "b": "../victim/weights.safetensors"}
+    (run / INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
 HOSTILE = {
-    "a shard outside": (as_index, "weight_map.* pattern .*got '../victim/.bashrc'"),
+    "a shard outside": (as_index, "weights.safetensors .* leads out of .*run"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
     "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
@@ -101,6 +103,7 @@ def test_checkpoints_of_other_runs_are_not_taken_for_its_own(run, tmp_path, caps
     other.mkdir()
     shutil.move(run / "model.safetensors", other)
     (other / "trainer_state.json").write_text(json.dumps({"global_step": 9}))
+    finish(other)
     (run / "checkpoint-9").symlink_to(other)
     assert push(run, tmp_path / "dry") == 2
     assert f"leads out of {run}" in capsys.readouterr().err

@@ -19,12 +19,12 @@ VISITS = [
 
 def write_ledger(run, visits=VISITS, *, rows=5, texts=("What is 1+1?", "1+1", "What is 3?", "Four <b>$x$</b>")):
     """A ledger whose batches train for two steps each: at steps 1, 3, 5, ..."""
-    lines, known = [line_of({"format": 1, "correct_threshold": 1.0, "rows": rows, "digest": "d"})], 0
+    lines, known = [line_of({"rows": rows, "digest": "d"})], 0
     for place, visit in enumerate(visits):
         end = max(known, *(prompt + 1 for prompt in visit["prompts"]))
         new = [(f"key {prompt}", texts[prompt]) for prompt in range(known, end)]
         nothing, known = [None] * len(visit["prompts"]), end
-        lines.append(Batch(step=2 * place + 1, rollouts=4, reward=nothing, spread=nothing, new=new, **visit).line())
+        lines.append(Batch(step=2 * place + 1, rollouts=4, spread=nothing, new=new, **visit).line())
     (run / "prompt_ledger.jsonl").write_bytes(b"".join(lines))
     return run
 

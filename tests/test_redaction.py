@@ -16,7 +16,6 @@ from trl_miner import cli, redaction
 from trl_miner.launching.process import GuardedProcess
 from trl_miner.redaction import find_secret, learn, redact
 from trl_miner.runs.eval_folder import write_settings
-from trl_miner.runs.history import read_run
 from trl_miner.runs.training_record import read_compared, write_compared
 
 HEX = "0123456789abcdef0123456789abcdef01234567"  # a key of Weights & Biases, or a commit
@@ -165,9 +164,6 @@ def test_files_hold_no_secret(tmp_path):
     write_compared(tmp_path, settings)
     written = read_compared(tmp_path)
     assert written == redact(settings) and written["recipe"]["env"]["NCCL_DEBUG"] == "INFO"
-    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "reward": 1.0}]}))
-    known = read_run(tmp_path).settings
-    assert known["hub_token"] == "***" and known["seed"] == "1.0" and HEX not in str(known)
     write_settings(tmp_path, asked := {"model": "https://me:tangerine@host/m", "max_tokens": 8})
     write_settings(tmp_path, asked)  # the same again
     assert "tangerine" not in (tmp_path / "settings.json").read_text()

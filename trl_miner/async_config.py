@@ -23,8 +23,7 @@ _INSTEAD = {
 _SHARED = (
     *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
     *("gate_on_correctness", "advantage_estimator_kwargs", "optimizer_batch_size", "overwrite_output_dir"),
-    *("resume_with_changes", "log_token_credit"),
-    *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
+    *("log_token_credit", "vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
 )
 _METHOD_KNOBS = {method.setting(name) for method in ESTIMATORS.values() for name in method.knobs}
 # The other settings of the synchronous trainer, and what to do instead.

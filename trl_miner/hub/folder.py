@@ -9,12 +9,11 @@ from typing import Any
 
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
+from ..runs.checkpoints import STATE, last_step
 from ..runs.files import fault, read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
-from ..runs.trainer_state import FILE as STATE
-from ..runs.trainer_state import last_step
 from ..runs.training_record import RECORD, read_run_record
 from .model_card import EMPTY_CARD, PICTURE, complete_card
 
@@ -60,7 +59,7 @@ def assemble(
     path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
     card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
     evaluation = {} if held_out is None else held_out.scores
-    record = read_run_record(model.run) or {}
+    record = read_run_record(model.run)
     text = complete_card(card, target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
     (target / "README.md").write_text(text, encoding="utf-8")
     check_secrets(target)

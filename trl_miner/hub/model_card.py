@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..redaction import redact
 from ..runs.held_out import AFTER
 from ..runs.models import ADAPTER
-from ..runs.settings import sentences
 from ..runs.training_record import HUB_ID, papers_of, read_run_record
 from ..text import code_for_markdown, for_markdown, one_line
 
@@ -25,6 +24,12 @@ PICTURE = "training.png"
 # For a run that was killed before TRL wrote its card.
 EMPTY_CARD = "---\nlibrary_name: transformers\ntags: [generated_from_trainer, trl]\n---\n"
 SECTIONS = ("Quick start", "Training procedure")  # the template writes them, in the place of TRL's
+_SHOWN = re.compile(
+    r"advantage_estimator|all_right|all_wrong|policy_loss|correct_(threshold|reward_func)|gate_on_correctness|"
+    r"dose_share|prompt_selection|dynamic_sampling|asynchronous|max_staleness|token_budget|tool functions|loss_type|"
+    r"num_(generations|iterations)|temperature|learning_rate|beta|epsilon|epsilon_high|delta|"
+    r"importance_sampling_level|rollouts per .*|max_completion_length"
+)
 # The prompt of the quick start, in the form of the training prompts.
 _CHAT = '[{"role": "user", "content": "Compute 12 + 7 - 5."}]'
 _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training prompts'
@@ -34,7 +39,7 @@ def describe_run(card: str, args: "MinerGRPOConfig", evaluation: Mapping[str, Ma
     """Return the card of a run that has just ended, from TRL's."""
     folder = Path(args.output_dir)
     name = (args.hub_model_id if args.push_to_hub else None) or folder.resolve().name
-    return complete_card(card, folder, read_run_record(folder) or {}, name=name, evaluation=evaluation)
+    return complete_card(card, folder, read_run_record(folder), name=name, evaluation=evaluation)
 
 
 def complete_card(
@@ -74,7 +79,7 @@ def complete_card(
     benchmarks = benchmarks or {}
     _set_metadata(data, record, (folder / ADAPTER).is_file())
     dataset = record.get("dataset") or {"name": (data.datasets or [""])[0], "hub": True}
-    settings, versions = record.get("settings") or {}, dict(record.get("versions") or {})
+    settings, versions = _shown_settings(record), dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
         versions["trl_miner"] += f" (git {record['git']})"
     moments = {name: scores for name, scores in evaluation.items() if name == moment or not name.startswith("step ")}
@@ -92,7 +97,6 @@ def complete_card(
         badges=[line for line in earlier.text.splitlines() if line.startswith("[<img ")],
         papers=[(for_markdown(label), arxiv) for label, arxiv in papers_of(record)],
         settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
-        changes=map(for_markdown, sentences(record.get("segments") or ())),
         has_picture=(folder / PICTURE).is_file(),
         moments=[for_markdown(moment.capitalize()) for moment in moments],
         scores=[[metric, *(_share(scores.get(metric)) for scores in moments.values())] for metric in metrics],
@@ -101,6 +105,16 @@ def complete_card(
         sections="".join(one for one in sections if one[3:].partition("\n")[0].strip() not in SECTIONS).strip(),
     )
     return redact(str(shown))
+
+
+def _shown_settings(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that matter most, and those of the run's methods."""
+    own = tuple(f"{method}_" for method in record.get("methods") or ())
+    return {
+        name: text.removesuffix(".0")
+        for name, text in (record.get("settings") or {}).items()
+        if name.startswith(own) or (_SHOWN.fullmatch(name) and text not in ("None", "False", "none"))
+    }
 
 
 def _set_metadata(data: Any, record: Mapping[str, Any], is_adapter: bool) -> None:

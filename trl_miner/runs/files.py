@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import zlib
-from codecs import BOM_UTF8
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..redaction import redact
 from .records import OBJECT
 
-ADVICE = "Restore it, or leave its folder out."
+ADVICE = "Restore it, or delete it."
 
 
 def fault(path: Path, folder: Path) -> str:
@@ -47,15 +46,11 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: A
 def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
     """Return the record that a JSON text holds. Raise ValueError, which says in one line what is wrong."""
     try:
-        return record.validate_json(text.removeprefix(BOM_UTF8))
+        return record.validate_json(text)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)[0]
-    if found["type"] == "json_invalid":
-        raise ValueError(f"it must be JSON: {found['msg'].removeprefix('Invalid JSON: ')}")
-    if found["type"] == "missing":
-        raise ValueError(f"{'.'.join(map(str, found['loc']))} is missing")
-    rule = found["msg"].replace("Input should be", "must be")
-    raise ValueError(f"{'.'.join(map(str, found['loc'])) or 'it'} {rule}: got {ascii(found['input']):.40}")
+    place = ".".join(map(str, found["loc"]))
+    raise ValueError(f"{place}{': ' if place else ''}{found['msg']}, got {ascii(found['input']):.40}")
 
 
 def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
@@ -69,17 +64,9 @@ def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJ
     return content
 
 
-def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
-    """Read a record that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
-    if not path.is_file():
-        return {}
-    try:
-        return read_object(path, record=record)
-    except ValueError as error:
-        if notes is None:
-            raise
-        notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
-        return {}
+def read_optional(path: Path, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
+    """Read a record; empty: there is no such file."""
+    return read_object(path, record=record) if path.is_file() else {}
 
 
 def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> list[tuple[int, Any]]:

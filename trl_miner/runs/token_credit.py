@@ -106,7 +106,7 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
             metas[meta["step"]] = meta
     if not tables:
         raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
-    record = read_run_record(run) or {}
+    record = read_run_record(run)
     return Credit(
         name=run.resolve().name,
         methods=tuple(label for label, _ in papers_of(record)),

@@ -124,12 +124,9 @@ def unfinished_notes(methods: Sequence[Method]) -> list[str]:
 
 
 def reading_notes(runs: Sequence[RunHistory]) -> list[str]:
-    """Say what could not be read of the runs, or was read in another way than a reader may think."""
-    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+    """Say what was read of the runs in another way than a reader may think."""
     unknown = [run.name for run in runs if not run.settings]
-    if unknown:
-        notes.append(f"No settings are recorded of {', '.join(unknown)}: each is a method of its own.")
-    return notes
+    return [f"No settings are recorded of {', '.join(unknown)}: each is a method of its own."] if unknown else []
 
 
 def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]:
