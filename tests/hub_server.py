@@ -23,13 +23,12 @@ class Hub:
     def __init__(self):
         self.repos, self.private, self.blobs, self.requests, self.faults = {}, set(), {}, [], []
         self.lock = threading.Lock()
-        self.reached, self.released = threading.Event(), threading.Event()
         self.url = ""
 
     def fail(self, pattern, times=10**9, status=500):
         """Answer the first requests whose "METHOD path" matches with `status`.
 
-        Status 0 closes the connection. "hold" sets `reached` and answers once `released` is set.
+        Status 0 closes the connection.
         """
         with self.lock:
             self.faults.append([re.compile(pattern), times, status])
@@ -71,10 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if fault == "hold":
-            self.hub.reached.set()
-            self.hub.released.wait(60)
-        elif fault is not None:
+        if fault is not None:
             return self.answer({"error": "told to fail"}, fault)
         if not path.startswith("/lfs/") and not self.headers.get("Authorization", "").startswith("Bearer hf_"):
             return self.answer({"error": "Invalid credentials in Authorization header"}, 401)
@@ -86,12 +82,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, content, status=200, **headers):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        with contextlib.suppress(ConnectionError):  # the client was killed
-            self.send_response(status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
-                self.send_header(name.replace("_", "-"), str(value))
-            self.end_headers()
-            self.wfile.write(data)
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(data)
 
     def missing(self, what):
         self.answer({"error": f"{what} not found"}, 404, X_Error_Code=f"{what}NotFound")
@@ -211,7 +206,6 @@ def running():
     try:
         yield hub
     finally:
-        hub.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

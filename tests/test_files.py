@@ -1,10 +1,8 @@
 """Reading and writing the files of run folders: what is broken is named, and nothing is ever half written."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from trl_miner.runs.files import read_lines, read_object, read_optional, read_parquet, write_whole
+from trl_miner.runs.files import read_lines, read_object, read_optional, write_whole
 
 
 @pytest.mark.parametrize(
@@ -43,16 +41,3 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, chunks())
     assert path.read_text() == "old"
-
-
-def test_a_table_that_is_damaged_or_cut_off_is_left_out_with_its_reason(tmp_path):
-    path = tmp_path / "folder" / "table.parquet"
-    path.parent.mkdir()
-    table = pa.table({"a": list(range(6)), "b": ["x" * 50 + str(i) for i in range(6)]})
-    pq.write_table(table, path, compression=None, write_page_checksum=True)
-    assert read_parquet(path) == (table, None)
-    content = path.read_bytes()
-    for damaged in (content[:-10], content.replace(b"x3", b"x4")):
-        path.write_bytes(damaged)
-        found, note = read_parquet(path)
-        assert found is None and note.startswith("folder/table.parquet is damaged or still being written, and is left")

@@ -85,7 +85,7 @@ def finished(policy, tmp_path_factory):
     """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
     output = tmp_path_factory.mktemp("runs") / "tiny"
     more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
-    more |= dict(hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
+    more |= dict(hub_model_id="me/tiny", hub_private_repo=True)
     more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
     path = output.parent / "recipe.yaml"
     path.write_text(yaml.safe_dump(RECIPE | more | dict(model_name_or_path=policy, output_dir=str(output))))
@@ -130,7 +130,7 @@ def test_a_run_that_cannot_push_ends_well(finished):
     said = finished.said
     assert finished.code == 0, said[-3000:]
     assert finished.attempts == 30  # 5 attempts of ours, each 1 + 5 of huggingface_hub's
-    assert "The model was not pushed; the training goes on." in said and "try again later" in said
+    assert "The model was not pushed." in said and "try again later" in said
     assert f"trl-miner push {finished.folder} --repo-id me/tiny --private" in said
     assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
 
@@ -329,7 +329,7 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
     assert re.search(said, done.stderr), done.stderr
 
 
-# While a run trains.
+# At the end of a training.
 
 
 class FakeTrainer(SimpleNamespace):
@@ -337,10 +337,9 @@ class FakeTrainer(SimpleNamespace):
 
     def __init__(self, folder, **settings):
         args = dict(output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None)
-        args |= dict(hub_revision=None, hub_strategy="every_save", hub_always_push=False) | settings
-        super().__init__(args=SimpleNamespace(**args), state=SimpleNamespace(global_step=2), control=None)
+        super().__init__(args=SimpleNamespace(**args | dict(hub_revision=None) | settings), state=None, control=None)
         self.callback_handler = SimpleNamespace(on_push_begin=lambda *_: None)
-        self.hub_model_id, self.push_in_progress, self.saved = "me/tiny", None, 0
+        self.hub_model_id, self.saved = "me/tiny", 0
 
     def is_world_process_zero(self):
         return True
@@ -352,52 +351,21 @@ class FakeTrainer(SimpleNamespace):
         pass
 
 
-@pytest.mark.parametrize(
-    ("strategy", "place"),
-    [("every_save", None), ("checkpoint", "last-checkpoint"), ("all_checkpoints", "checkpoint-2")],
-)
-def test_a_checkpoint_is_pushed_while_the_run_goes_on(run, online, strategy, place):
-    (run / "checkpoint-2" / "README.md").write_text("peft's")
-    (run / ".push-left").mkdir()  # by a run that was killed
-    trainer = FakeTrainer(run, hub_strategy=strategy, hub_revision="trial")
-    training.open_repo(trainer, lambda: None)
-    assert not list(run.glob(".push-*"))
-    weights = (run / "checkpoint-2" / "model.safetensors").read_bytes()
-    online.fail("preupload/trial", times=1, status="hold")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    assert online.reached.wait(60)
-    shutil.rmtree(run / "checkpoint-2")  # save_total_limit
-    training.push_checkpoint(trainer, str(run / "checkpoint-1"))  # falls out: the other is under way
-    online.released.set()
-    trainer.push_in_progress.wait_until_done()
-    files = online.files("me/tiny", "trial")
-    assert files["model.safetensors"] == weights and not list(run.glob(".push-*"))
-    resumable = {name.partition("/")[2] for name in files if place and name.startswith(f"{place}/")}
-    assert ({"optimizer.pt", "trainer_state.json"} <= resumable) == (place is not None)
-    assert not [name for name in files if "training_args" in name or name.endswith("/README.md")]
-
-
 def test_the_end_of_a_training_is_pushed_with_its_settings(run, online, capsys):
-    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True, hub_strategy="end")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    assert online.requests == []  # before the end, as the recipe says
+    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True)
     assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
     assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
     assert not list(run.glob(".push-*"))
 
 
-def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys):
-    online.fail("preupload")
+def test_a_push_that_fails_is_printed_and_shows_no_token(run, online, capsys):
     trainer = FakeTrainer(run, hub_token="hf_of_the_recipe_0123456789")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    trainer.push_in_progress.wait_until_done()
-    (run / "checkpoint-1" / "model.safetensors").unlink()
-    training.push_checkpoint(trainer, str(run / "checkpoint-1"))
+    (run / "generation_config.json").write_text('{"note": "hf_of_the_recipe_0123456789"}')
+    assert not training.push_trained(trainer)
     printed = capsys.readouterr().out
-    assert "The checkpoint of step 2 was not pushed; the training goes on." in printed
-    assert "must hold model.safetensors" in printed and "hf_of_the_recipe" not in printed
-    assert not list(run.glob(".push-*"))
+    assert "The model was not pushed. A file to be published must not hold a secret" in printed
+    assert "hf_of_the_recipe" not in printed and online.repos == {} and not list(run.glob(".push-*"))
 
 
 def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
@@ -413,20 +381,16 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, processes):
-    """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
+def test_a_lora_run_is_pushed_at_its_end(policy, online, tmp_path, capfd, processes):
+    """Real training; the first two commits meet a 500 each and are tried again."""
     more = dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"], report_to="none", hub_token=TOKEN)
-    more |= dict(hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
-    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"))
+    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"), hub_model_id="me/lora")
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     online.fail("commit", times=2)
     call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
     said, files = capfd.readouterr(), online.files("me/lora")
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
-    assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
-    assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
-        "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
-    })  # fmt: skip
+    assert not any(name.endswith(("training_args.bin", "/model.safetensors")) for name in files)
     assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
     assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
     assert not list((tmp_path / "lora").glob(".push-*"))

@@ -69,7 +69,7 @@ HOSTILE = {
     "a shard outside": (as_index, "weights.safetensors .* leads out of .*run"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
-    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
+    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "a link to none"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
     "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),

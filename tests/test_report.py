@@ -110,7 +110,7 @@ def test_each_kind_of_folder_is_known(tmp_path):
     ("file", "content", "message"),
     [
         (None, "", "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        ("training.json", "{}", "neither its end nor a checkpoint. Set save_steps"),
+        ("training.json", "{}", "of a run that trains, wait for the first checkpoint"),
         ("settings.json", "{}", "scores.json is missing. Run: trl-miner score"),
         ("trainer_state.json", '{"log_history": [', "Invalid JSON"),
     ],

@@ -15,7 +15,6 @@ import pytest
 from trl_miner.cli import main
 from trl_miner.runs import held_out, models, token_credit
 from trl_miner.runs.checkpoints import last_step, newest
-from trl_miner.runs.files import read_parquet
 from trl_miner.runs.history import columns_of, read_run
 from trl_miner.runs.runs_file import collect_runs
 from trl_miner.viewing.inputs import read_inputs
@@ -72,12 +71,10 @@ def test_a_run_is_read():
     assert run.settings["miner_gamma"] == "2.0" and run.versions["git"] == "dc44e673e6a4"
 
 
-def test_token_records_and_completions_are_read():
+def test_token_records_are_read():
     credit = token_credit.read_credit(RUN)
     assert credit.methods == ("MINER",) and credit.notes == () and sorted(credit.metas) == [2, 4]
     assert credit.table.num_rows == 24 and credit.metas[4]["gamma"] == 2.0
-    tables = [read_parquet(path) for path in (RUN / "completions").glob("*.parquet")]
-    assert len(tables) == 4 and all(note is None and table.num_rows == 32 for table, note in tables)
 
 
 def test_checkpoints_and_models_are_found():

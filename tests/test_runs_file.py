@@ -64,16 +64,6 @@ def test_every_metric_of_a_chart_is_kept():
     assert keys and all(key in METRICS or key.startswith(METRIC_PREFIXES) for key in keys)
 
 
-def test_no_path_of_the_machine_is_kept(tmp_path):
-    folder = write_study(tmp_path)[0]
-    settings = {"model_name_or_path": "/home/someone/models/base", "dataset_name": "owner/data"}
-    settings |= {"held_out": "mine=/home/someone/mine.jsonl", "vllm_server_base_url": "http://h:8/v1"}
-    edit(folder / "training.json", settings=settings)
-    write_runs([read_run(folder)], path := tmp_path / "runs.jsonl")
-    kept = {"model_name_or_path": "base", "held_out": "mine=mine.jsonl"}
-    assert "someone" not in path.read_text() and read_runs(path)[0].settings == settings | kept
-
-
 @pytest.mark.parametrize(
     "content, message",
     [

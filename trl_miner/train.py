@@ -15,7 +15,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -93,7 +92,6 @@ def run(
     settings.pop("model_init_kwargs", None)  # which `build` completes
     decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
-    _check_writable(output)
     with hold_run(output):
         decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
@@ -318,17 +316,6 @@ def _end_interrupted() -> None:
     atexit._run_exitfuncs()  # trackers
     sys.stdout.flush()
     os._exit(INTERRUPTED)
-
-
-def _check_writable(output: Path) -> None:
-    """Raise before the run, rather than when the first checkpoint is due."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=output).close()
-    except OSError as error:
-        raise OSError(
-            f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
-        ) from error
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ says log_token_credit: 10.
 
 import argparse
 import shlex
-import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.inspect import MOST_TOKENS, write_inspect_page
 
     credit = read_credit(args.folder, quiet=False)
-    for note in credit.notes:
-        print(f"trl-miner inspect: {note}", file=sys.stderr)
     output = args.output or Path(args.folder) / "inspect.html"
     most = MOST_TOKENS if args.max_tokens is None else args.max_tokens
     path = write_inspect_page(credit, output, max_tokens=most, steps=args.steps, quiet=False)

@@ -10,7 +10,7 @@ from typing import Any
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret, learn
 from ..runs.checkpoints import STATE, last_step
-from ..runs.files import fault, read_optional
+from ..runs.files import read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
@@ -79,7 +79,12 @@ def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any],
 
 
 def _check_place(path: Path, model: Model) -> None:
-    if problem := fault(path, model.run):
+    """Raise OSError for a link out of the run's folder, which may be a stranger's, and for what is no file."""
+    real = path.resolve()
+    problem = "it is no ordinary file, or a link to none" if not real.is_file() else ""
+    if not real.is_relative_to(model.run.resolve()):
+        problem = f"it leads out of {model.run.resolve()}, to {real}"
+    if problem:
         raise OSError(
             f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself there."
         )

@@ -43,11 +43,6 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder holds a run's state, as a checkpoint does, whole or damaged."""
-    return (folder / STATE).is_file()
-
-
 def last_step(folder: Path) -> int | None:
     """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or damaged."""
     try:

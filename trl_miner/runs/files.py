@@ -1,7 +1,4 @@
-"""Reading and writing the files of run folders: whole files, JSON, YAML and Parquet.
-
-A folder may come from a stranger, and a link in it may lead anywhere: see `fault`.
-"""
+"""Reading and writing the files of run folders: whole files, JSON and YAML."""
 
 import gzip
 import json
@@ -17,16 +14,6 @@ from ..redaction import redact
 from .records import OBJECT
 
 ADVICE = "Restore it, or delete it."
-
-
-def fault(path: Path, folder: Path) -> str:
-    """Return why a file must not be published with its folder, as the end of a sentence; empty: it may be."""
-    real = path.resolve()
-    if not real.is_relative_to(folder.resolve()):
-        return f"it leads out of {folder.resolve()}, to {real}"
-    if not real.is_file():
-        return "it is a link that leads to no file" if path.is_symlink() else "it is no ordinary file"
-    return ""
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -113,18 +100,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key: value.")
     return content
-
-
-def read_parquet(path: Path) -> tuple[Any, str | None]:
-    """Read a Parquet file, or return None and a sentence that says why it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_table(path, page_checksum_verification=True), None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        name = f"{path.parent.name}/{path.name}"
-        return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 
 def _one_line(error: object) -> str:

@@ -12,12 +12,13 @@ from .checkpoints import STATE, list_checkpoints
 from .files import read_object
 from .held_out import HeldOut, read_held_out
 from .records import State, number
-from .training_record import RECORD, read_compared, read_run_record, run_folders
+from .training_record import read_compared, read_run_record
 
 if TYPE_CHECKING:
     import numpy as np
 
 _STATE = TypeAdapter(State)
+_UNSET = {("all_right", "None"), ("all_wrong", "None")}  # advantage_estimator decides
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,6 @@ def read_run(folder: str | Path) -> RunHistory:
         columns=columns,
         method=read_compared(folder).get("method"),
         seed=record.get("seed"),
-        # None here says that advantage_estimator decides, and is no method
         settings={name: text for name, text in settings.items() if (name, text) not in _UNSET},
         scores=held_out.by_step if held_out else {},
         steps=steps,
@@ -80,9 +80,6 @@ def read_run(folder: str | Path) -> RunHistory:
         held_out=held_out,
         versions=(record.get("versions") or {}) | ({"git": record["git"]} if record.get("git") else {}),
     )
-
-
-_UNSET = {("all_right", "None"), ("all_wrong", "None")}
 
 
 def columns_of(logs: Iterable[Any]) -> dict[str, "np.ndarray"]:
@@ -111,14 +108,9 @@ def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    if (folder / RECORD).is_file() or run_folders(folder):
-        return (
-            f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
-            f"one sooner, or wait."
-        )
     return (
         f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training run, the --output "
-        f"of trl-miner compare, or that of trl-miner eval."
+        f"of trl-miner compare, or that of trl-miner eval; of a run that trains, wait for the first checkpoint."
     )
 
 

@@ -1,17 +1,18 @@
 """A run folder that a run has used before: what is a run's in it, and whether another may begin or go on there."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .checkpoints import STATE, is_checkpoint, list_checkpoints
+from .checkpoints import STATE
 from .held_out import FILE as HELD_OUT
-from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, is_trls_card
+from .models import ADAPTER, BEST, INDEX, NEW_BEST
 from .prompt_ledger import FILE as LEDGER
 from .settings import differences
 from .training_record import RECORD, read_run_record
 
+_STEPS = ("credit/credit_*[0-9].parquet", "completions/completions_*[0-9].parquet")
 _OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
 # A new run writes over what else belongs to a model.
 _MODEL = ("*.safetensors", INDEX, ADAPTER, "prompt_form.json", "training.png", _OF_TRAINING)
@@ -40,7 +41,7 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
     """
     folder = Path(config.output_dir or "trainer_output")
     places = [] if checkpoint is None else [checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent]
-    if folder.resolve() in places or not any(_written(folder)):
+    if folder.resolve() in places or not _written(folder):
         return False
     if config.overwrite_output_dir:
         if model and Path(model).exists() and Path(model).resolve().is_relative_to(folder.resolve()):
@@ -65,7 +66,7 @@ def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpo
 
 def clear(folder: Path) -> None:
     """Delete all that runs have written into a folder, and nothing else. Of a linked checkpoint the link goes."""
-    for path in [*_written(folder)]:  # the record last, so that a folder that is cleared in part is still a run's
+    for path in _written(folder):  # the record last, so that a folder that is cleared in part is still a run's
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -74,24 +75,14 @@ def clear(folder: Path) -> None:
 
 def forget_after(folder: Path, step: int) -> None:
     """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start."""
-    for path in [*_steps(folder)]:
+    for path in (path for pattern in _STEPS for path in folder.glob(pattern)):
         if int(path.stem.rpartition("_")[2]) > step:
             path.unlink(missing_ok=True)
 
 
-def _written(folder: Path) -> Iterator[Path]:
-    """Everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
-    yield from filter(is_checkpoint, list_checkpoints(folder))
-    yield from _steps(folder)
+def _written(folder: Path) -> list[Path]:
+    """Return everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
+    names = ("checkpoint-*[0-9]", *_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD)
     if (folder / _OF_TRAINING).is_file():
-        yield from (path for name in _MODEL for path in folder.glob(name))
-    yield from (folder / name for name in (BEST, NEW_BEST) if any((folder / name).glob("*.safetensors")))
-    if is_trls_card(folder / CARD):
-        yield folder / CARD
-    yield from (path for name in (STATE, HELD_OUT, LEDGER, RECORD) if (path := folder / name).is_file())
-
-
-def _steps(folder: Path) -> Iterator[Path]:
-    """The files of a run folder that hold one step each."""
-    files = (path for name in ("credit", "completions") for path in folder.glob(f"{name}/{name}_*.parquet"))
-    return (path for path in files if path.stem.rpartition("_")[2].isdecimal())
+        names = (*_MODEL, *names)
+    return [path for name in names for path in folder.glob(name)]

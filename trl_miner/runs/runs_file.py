@@ -2,7 +2,7 @@
 
 It is a few pages of text, so the raw results of a study fit into a repository. A line holds the fields of a
 `RunHistory`, with `held_out` as `held_out.json` has it, and `logs` in the place of `columns`: by metric a list with a
-number for each logged step, to 6 digits; null where that step has none. Of paths it keeps the last name only.
+number for each logged step, to 6 digits; null where that step has none. Like `training.json`, it names no path.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..redaction import redact, without_paths
 from .files import read_lines, write_whole
 from .held_out import HeldOutFile, held_out_of
 from .history import RunHistory, read_run
@@ -91,7 +90,7 @@ def _content(run: RunHistory) -> dict[str, Any]:
     steps = [step for step, _ in run.values("step")]
     columns = {key: dict(run.values(key)) for key in ("step", *kept)}
     return {
-        **without_paths(redact({name: getattr(run, name) for name in _FIELDS})),
+        **{name: getattr(run, name) for name in _FIELDS},
         "held_out": None if run.held_out is None else run.held_out.as_json(),
         "logs": {key: [_short(values.get(step, math.nan)) for step in steps] for key, values in columns.items()},
     }

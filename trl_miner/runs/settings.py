@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..redaction import redact, without_paths
+from ..redaction import redact
 from .prompt_ledger import header_of
 from .training_record import read_run_record
 
@@ -50,6 +50,7 @@ _BATCH = "rollouts per generation batch (generation_batch_size, steps_per_genera
 _PER_PROCESS = {*re.findall(r"\w+_\w+", _STEP + _BATCH)}
 _NOT_OF_ADAPTER = {"base_model_name_or_path", "inference_mode", "revision", "peft_version"}
 _PIECES = 4  # of a file that are compared
+_PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 
 
@@ -114,8 +115,8 @@ def check_settings(checkpoint: Path, settings: Mapping[str, str]) -> None:
 
 
 def as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, the same at every start, wherever a local file or folder lies."""
-    return without_paths({name: _text(name, value) for name, value in settings.items()})
+    """Return values as texts, the same at every start, wherever a local file or folder lies: paths are last names."""
+    return {name: _PATH.sub(r"\1", _text(name, value)) for name, value in settings.items()}
 
 
 def _text(name: str, value: Any) -> str:

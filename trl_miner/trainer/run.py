@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -17,7 +16,6 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
 from ..heartbeat import CHECKPOINT, phase
-from ..hub.training import push_checkpoint
 from ..runs import checkpoints
 from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import forget_after, make_room
@@ -26,7 +24,6 @@ from ..runs.training_record import write_run_record
 from .patching import patched
 
 logger = logging.getLogger(__name__)
-REFERENCE = "reference.pt"  # of a checkpoint
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -146,8 +143,11 @@ class Checkpointing(TrainerCallback):
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
-        if self.resumed_from is not None and args.sync_ref_model:
-            self._restore_reference(self.resumed_from / REFERENCE)
+        if self.resumed_from is not None and args.sync_ref_model and state.is_world_process_zero:
+            logger.warning(
+                f"{self.resumed_from.name} does not hold the reference model, which sync_ref_model moves: it starts "
+                f"anew, so that this run will differ from an uninterrupted one."
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
@@ -205,8 +205,6 @@ class Checkpointing(TrainerCallback):
                 best = trainer.state.best_model_checkpoint
                 rotate_checkpoints(str(folder), args.save_total_limit, best, use_mtime=True)
             trainer.accelerator.wait_for_everyone()
-        if args.push_to_hub:
-            push_checkpoint(trainer, str(checkpoint))
 
     def _write(self, checkpoint: Path, write: Callable[[], None]) -> None:
         trainer, accelerator = self._trainer, self._trainer.accelerator
@@ -216,7 +214,6 @@ class Checkpointing(TrainerCallback):
         with patched(trainer.args, "push_to_hub", False), patched(trainer.args, "save_total_limit", None):
             write()
         self._save_rollouts(checkpoint)
-        self._save_reference(checkpoint)
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             checkpoints.finish(checkpoint)
@@ -230,23 +227,6 @@ class Checkpointing(TrainerCallback):
         step = trainer._step
         if step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
             checkpoints.save_rollouts(checkpoint, trainer.accelerator.process_index, self._layout(), batches, step)
-
-    def _save_reference(self, checkpoint: Path) -> None:
-        """Save the reference model where the training moves it: TRL's checkpoints do not have it."""
-        trainer, args = self._trainer, self._trainer.args
-        is_sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
-        if args.sync_ref_model and args.should_save and not (args.save_only_model or is_sharded):
-            torch.save(trainer.accelerator.unwrap_model(trainer.ref_model).state_dict(), checkpoint / REFERENCE)
-
-    def _restore_reference(self, file: Path) -> None:
-        if file.is_file():
-            weights = torch.load(file, map_location="cpu", weights_only=True)
-            self._trainer.accelerator.unwrap_model(self._trainer.ref_model).load_state_dict(weights)
-        elif self._trainer.is_world_process_zero():
-            logger.warning(
-                f"{file.parent.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
-                f"DeepSpeed or FSDP never does): it starts anew, so that the run will differ."
-            )
 
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
         folder = checkpoint.parent

@@ -1,7 +1,6 @@
 """`RunTrainer`: what both trainers do around their steps: records, checkpoints, the card, pushes."""
 
 import logging
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -39,21 +38,6 @@ class RunTrainer(Trainer):
     A base class beside TRL's trainer, which comes after it.
     """
 
-    _tag_names = ["trl", "grpo", "miner"]
-    _name = "MINER"
-    _paper = {
-        "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
-        "id": "2601.04731",
-        # docstyle-ignore
-        "citation": textwrap.dedent("""\
-            @article{jiang2026miner,
-                title        = {{Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models}},
-                author       = {Shuyang Jiang and Yuhao Wang and Ya Zhang and Yanfeng Wang and Yu Wang},
-                year         = 2026,
-                eprint       = {arXiv:2601.04731},
-            }"""),
-    }
-
     reward_funcs: list[Any]
 
     def _add_run(self) -> None:
@@ -61,9 +45,6 @@ class RunTrainer(Trainer):
         self._metrics: dict[str, Any]
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
         self.about: Mapping[str, Any] = {}  # what `training.json` says beside what the trainer knows
-        if self._paper["id"] not in {method.arxiv for method in self.args.estimators}:  # the card must not credit it
-            trl: Any = super()
-            self._name, self._paper, self._tag_names = trl._name, trl._paper, trl._tag_names
         self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
