@@ -19,10 +19,11 @@ from huggingface_hub import HfApi, ModelCard, close_session
 from studies import counts_of
 
 from trl_miner import cli
+from trl_miner.data.prompt_form import read_form, write_form
 from trl_miner.data.prompts import PromptForm
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
-from trl_miner.hub.model_card import complete_card
+from trl_miner.hub.model_card import make_card
 from trl_miner.runs import models
 from trl_miner.runs.settings import settings_of
 from trl_miner.runs.training_record import RECORD, named, write_run_record
@@ -177,37 +178,18 @@ def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, t
 
 
 def test_the_golden_card(tmp_path):
-    """Metadata, badges and sections that TRL or the user has written stay; the rest is of the run."""
-    own = "## Intended use\n\nSums, in English.\n\n```python\n# ## no heading\n```"
-    metadata = (
-        "library_name: transformers\nlanguage: en\nlicence: license\ntags: [trl, 'base_model:adapter:/data/base']"
-    )
-    badge = '[<img src="https://badge.svg" alt="W&B"/>](https://wandb.ai/me/run)'
-    card = (
-        f"---\n{metadata}\nbase_model: /data/base\n---\n\n# Model Card for None\n\nOld.\n\n## Quick start\n\nOld.\n\n"
-    )
-    record = KNOWN | {"is_chat": True, "papers": {"miner": ["MINER", "2601.04731"]}}
+    record = KNOWN | {"papers": {"miner": ["MINER", "2601.04731"]}}
     scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
-    facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}}
+    facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}, "tags": ["mine"]}
     (tmp_path / "training.png").touch()
-    text = f"{card}## Training procedure\n\n{badge}\n\n### Settings\n\nOld.\n\n{own}\n"
-    whole = complete_card(text, tmp_path, record, **facts)
-    assert whole == (TESTS / "golden" / "card.md").read_text()
-    assert complete_card(whole, tmp_path, record, **facts) == whole  # a push writes it again
-
-
-def test_metadata_that_cannot_be_read_is_told(run, online):
-    (run / "README.md").write_text("---\ntags: [\n---\n[TRL](https://github.com/huggingface/trl)\n")
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
+    write_form(tmp_path, PromptForm("chat"))
+    assert make_card(tmp_path, record, **facts) == (TESTS / "golden" / "card.md").read_text()
 
 
 def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys):
-    record = json.loads((run / RECORD).read_text())
-    assert record["is_chat"] is False  # the arithmetic world's prompts are texts
-    (run / "README.md").unlink()  # killed before its card
+    assert read_form(str(run)).style == "plain"  # the arithmetic world's prompts are texts
     (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    (run / RECORD).write_text(json.dumps(record | {"is_chat": True}))
+    write_form(run, PromptForm("chat"))
     (tmp_path / "pushed").mkdir()
     folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
@@ -409,7 +391,6 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     trainer = SimpleNamespace(args=args, model=model, tools=[])
-    trainer.prompt_form = PromptForm("chat")
     write_run_record(trainer, settings_of(args), dataset="data/deepscaler", held_out="dev")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
@@ -417,6 +398,6 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["ucas_beta_pos"] == "0.25"
     assert str(tmp_path) not in text and TOKEN not in text
-    assert record["is_chat"] and "git" in record
+    assert "git" in record
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
     assert named("Qwen/Qwen3-4B-Base")["hub"] and not named("trl_miner/arithmetic")["hub"]

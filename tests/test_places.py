@@ -16,7 +16,6 @@ from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
 
 SECRET = "the owner's own"
-CARD = "---\nlibrary_name: x\n---\n\n# Model\n\nTrained using [TRL](https://github.com/huggingface/trl).\n"
 
 
 @pytest.fixture
@@ -30,7 +29,6 @@ def run(tmp_path):
     save_file({"w": np.zeros(2)}, run / "model.safetensors")
     shutil.copy(run / "model.safetensors", victim / "weights.safetensors")
     (run / "config.json").write_text("{}")
-    (run / "README.md").write_text(CARD)
     return run
 
 

@@ -13,9 +13,9 @@ from ..runs.checkpoints import STATE, last_step
 from ..runs.files import read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.held_out import FILE as HELD_OUT
-from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
+from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, weight_files
 from ..runs.training_record import RECORD, read_run_record
-from .model_card import EMPTY_CARD, PICTURE, complete_card
+from .model_card import PICTURE, make_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
@@ -25,7 +25,7 @@ _FILES = (
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
     PICTURE,
 )
-_READ = (RECORD, HELD_OUT, STATE, INDEX, CARD)  # to make the card, and to find the weights
+_READ = (RECORD, HELD_OUT, STATE, INDEX)  # to make the card, and to find the weights
 # A vocabulary may hold what has the name or the shape of a secret.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
@@ -56,12 +56,10 @@ def assemble(
     held_out, moment = _held_out(model)
     if held_out is not None:
         write_held_out(target, held_out)
-    path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
-    card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
     evaluation = {} if held_out is None else held_out.scores
     record = read_run_record(model.run)
-    text = complete_card(card, target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
-    (target / "README.md").write_text(text, encoding="utf-8")
+    text = make_card(target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
+    (target / CARD).write_text(text, encoding="utf-8")
     check_secrets(target)
     return target
 

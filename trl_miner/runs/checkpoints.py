@@ -27,7 +27,7 @@ FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
 _NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
 _SIZES, _STATE = TypeAdapter(dict[str, Count]), TypeAdapter(State)
-NOT_NAMED = (None, False, "false", "False")
+_NOT_NAMED = (None, False, "false", "False")
 _NEWEST = (True, "latest", "true", "True")
 
 
@@ -94,8 +94,6 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     """
     from ..distributed import decided_by_one
 
-    if wanted in NOT_NAMED:
-        return None
     # one decides: on other nodes a shared file system may not show the folder yet
     checkpoint = decided_by_one(lambda: choose(wanted, Path(output_dir)))
     return None if checkpoint is None else str(checkpoint)
@@ -103,7 +101,7 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
 
 def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
     """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
-    if wanted in NOT_NAMED:
+    if wanted in _NOT_NAMED:
         return None
     is_named, lost = wanted not in _NEWEST, []
     for folder in [Path(str(wanted))] if is_named else reversed(list_checkpoints(output_dir)):

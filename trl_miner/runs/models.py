@@ -22,7 +22,7 @@ from .training_record import RECORD
 BEST, NEW_BEST = "best", ".best.new"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
-CARD, TRLS_CARD = "README.md", b"huggingface/trl)"
+CARD = "README.md"
 _SHARDS = TypeAdapter(record({"weight_map": dict[str, str]}))
 _ADVICE = "Save the model again, or give another checkpoint."
 
@@ -52,11 +52,6 @@ def find_model(run: Path) -> Model:
         return Model(checkpoint, run, step_of(checkpoint))
     weight_files(run)
     return Model(run, run)
-
-
-def is_trls_card(card: Path) -> bool:
-    """Return whether a file, which need not exist, is a model card that TRL has written."""
-    return card.is_file() and TRLS_CARD in card.read_bytes()
 
 
 def weight_files(folder: Path) -> list[Path]:

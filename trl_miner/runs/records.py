@@ -45,7 +45,6 @@ Training = record(
     {
         **dict.fromkeys(("base_model", "dataset", "held_out"), Named),
         **dict.fromkeys(("settings", "versions"), Texts),
-        "is_chat": bool,
         "methods": list[str],
         "papers": dict[str, tuple[str, str | None]],
         "seed": Count,

@@ -82,7 +82,6 @@ def forget_after(folder: Path, step: int) -> None:
 
 def _written(folder: Path) -> list[Path]:
     """Return everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
-    names = ("checkpoint-*[0-9]", *_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD)
-    if (folder / _OF_TRAINING).is_file():
-        names = (*_MODEL, *names)
+    names = [*_MODEL] if (folder / _OF_TRAINING).is_file() else []
+    names += ["checkpoint-*[0-9]", *_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD]
     return [path for name in names for path in folder.glob(name)]

@@ -36,7 +36,6 @@ def write_run_record(
         "base_model": named(trainer.model.config._name_or_path),
         "dataset": named(dataset),
         "held_out": named(held_out),
-        "is_chat": _prompts_are_chats(trainer),
         "methods": [method.name for method in args.methods],
         "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": dict(settings),
@@ -79,14 +78,6 @@ def _git_revision() -> str | None:
     except (OSError, subprocess.SubprocessError):  # no git, or a file system that hangs: the card can do without
         return None
     return (found or "").strip() or None
-
-
-def _prompts_are_chats(trainer: Any) -> bool:
-    """Return whether a trainer's prompts are conversations; of a stream that has not begun, whether its tokenizer has
-    a chat template."""
-    if trainer.prompt_form is not None:
-        return bool(trainer.prompt_form.style == "chat")
-    return getattr(trainer.processing_class, "chat_template", None) is not None
 
 
 def read_run_record(run: Path) -> dict[str, Any]:

@@ -100,29 +100,29 @@ class Checkpointing(TrainerCallback):
         # Before all others: a training without a step left opens no tracker and starts no watchdog.
         trainer.callback_handler.callbacks.insert(0, self)
         self.resumed_from: Path | None = None  # the checkpoint of a training that begins; None once it is taken up
-        self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
+        self._prepared: list[str | None] = []  # what `prepare` has returned, until a training takes it
 
     def resume(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
         checkpoint = self.prepare(wanted)
-        self._prepared = ()
+        self._prepared.clear()
         return checkpoint
 
     def prepare(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, and make the run folder ready. Every process must call it.
 
-        It does so once: what it has returned may be passed in again.
+        It does so once for each training.
 
         Raises:
             ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
         """
-        if (wanted or None) in self._prepared:
-            return None if self._prepared[0] is None else str(self._prepared[0])
+        if self._prepared:
+            return self._prepared[0]
         with hold_run(self._trainer.args.output_dir):
             checkpoint = checkpoints.agree_on(wanted, self._trainer.args.output_dir)
             decided_by_one(lambda: self._begin(wanted, None if checkpoint is None else Path(checkpoint)))
         self.resumed_from = None if checkpoint is None else Path(checkpoint)
-        self._prepared = checkpoint, wanted or None
+        self._prepared.append(checkpoint)
         return checkpoint
 
     def _begin(self, wanted: str | bool | None, checkpoint: Path | None) -> None:

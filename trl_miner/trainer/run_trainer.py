@@ -17,13 +17,15 @@ from transformers import Trainer
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
 from ..heartbeat import beat, phase
-from ..hub.model_card import describe_run
+from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
 from ..methods import GRPO, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
+from ..runs.models import CARD
+from ..runs.training_record import named, read_run_record
 from .correctness import CorrectnessWatch
 from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
@@ -78,9 +80,8 @@ class RunTrainer(Trainer):
     # A training: from a checkpoint, step by step.
 
     def find_checkpoint(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint that `train(wanted)` would resume from, which it also takes: every process calls it.
-
-        It raises what `train` raises before the first step.
+        """Return the checkpoint from which the next training resumes, with the errors that it would raise before its
+        first step. Every process must call it.
         """
         return self._checkpoints.prepare(wanted)
 
@@ -162,12 +163,20 @@ class RunTrainer(Trainer):
         if self.args.estimators[-1] is not GRPO:
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        super().create_model_card(*args, **kwargs)
-        path = Path(self.args.output_dir) / "README.md"
-        if self.is_world_process_zero() and path.is_file():
-            card = describe_run(path.read_text(encoding="utf-8"), self.args, self.evaluation)
-            path.write_text(card, encoding="utf-8")
+    def create_model_card(
+        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
+    ) -> None:
+        """Write our own card in the place of TRL's."""
+        if not self.is_world_process_zero():
+            return
+        folder = Path(self.args.output_dir)
+        record = read_run_record(folder)
+        record["dataset"] = record.get("dataset") or named(dataset_name)
+        name = (self.args.hub_model_id if self.args.push_to_hub else None) or model_name or folder.resolve().name
+        tags = [tags] if isinstance(tags, str) else tags or []
+        text = make_card(folder, record, name=name, evaluation=self.evaluation, tags=tags)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CARD).write_text(text, encoding="utf-8")
 
     # TRL's metrics, modes and random state.
 
