@@ -133,7 +133,7 @@ def test_a_run_that_cannot_push_ends_well(finished):
     assert finished.attempts == 30  # 5 attempts of ours, each 1 + 5 of huggingface_hub's
     assert "The model was not pushed." in said and "try again later" in said
     assert f"trl-miner push {finished.folder} --repo-id me/tiny --private" in said
-    assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
+    assert (finished.folder / "model.safetensors").is_file()
 
 
 def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, online, tmp_path):
@@ -191,7 +191,7 @@ def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys):
     (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     write_form(run, PromptForm("chat"))
     (tmp_path / "pushed").mkdir()
-    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
+    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed")
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     assert 'prompt = [{"role": "user"' in code and "max_new_tokens=8," in code
     monkeypatch.chdir(tmp_path)
@@ -338,7 +338,6 @@ def test_the_end_of_a_training_is_pushed_with_its_settings(run, online, capsys):
     assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
     assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
-    assert not list(run.glob(".push-*"))
 
 
 def test_a_push_that_fails_is_printed_and_shows_no_token(run, online, capsys):
@@ -347,7 +346,7 @@ def test_a_push_that_fails_is_printed_and_shows_no_token(run, online, capsys):
     assert not training.push_trained(trainer)
     printed = capsys.readouterr().out
     assert "The model was not pushed. A file to be published must not hold a secret" in printed
-    assert "hf_of_the_recipe" not in printed and online.repos == {} and not list(run.glob(".push-*"))
+    assert "hf_of_the_recipe" not in printed and online.repos == {}
 
 
 def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
@@ -375,7 +374,6 @@ def test_a_lora_run_is_pushed_at_its_end(policy, online, tmp_path, capfd, proces
     assert not any(name.endswith(("training_args.bin", "/model.safetensors")) for name in files)
     assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
     assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
-    assert not list((tmp_path / "lora").glob(".push-*"))
 
 
 # What training.json says of a run, and so the card.

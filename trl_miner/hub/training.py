@@ -4,15 +4,14 @@
 pickle), completions and logs, and at every checkpoint.
 """
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..redaction import redact
 from ..runs.models import Model
-from .folder import adapter_warning, assemble, link
-from .upload import explain, is_transient, push_folder, with_retries
+from .folder import adapter_warning
+from .upload import explain, is_transient, push_model, with_retries
 
 
 def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
@@ -55,13 +54,10 @@ def push_trained(
             trainer.init_hf_repo()  # the trainer was not told to push, or could not reach the Hub
         if not trainer.hub_model_id:
             raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
-        repo_id = trainer.hub_model_id
-        with tempfile.TemporaryDirectory(prefix=".push-", dir=output) as folder:
-            assemble(Model(output, output), Path(folder), name=repo_id, place=link, secrets=[token])
-            push_folder(
-                Path(folder), repo_id, message=commit_message, private=args.hub_private_repo, revision=revision,
-                token=token,
-            )  # fmt: skip
+        push_model(
+            Model(output, output), trainer.hub_model_id, private=args.hub_private_repo, revision=revision, token=token,
+            message=commit_message,
+        )  # fmt: skip
     except Exception as error:
         options = " --private" if args.hub_private_repo else ""
         options += f" --revision {revision}" if revision else ""
@@ -74,5 +70,5 @@ def push_trained(
         return False
     if warning := adapter_warning(output):
         print(warning, flush=True)
-    print(f"Pushed to {repo_id}.", flush=True)
+    print(f"Pushed to {trainer.hub_model_id}.", flush=True)
     return True

@@ -3,18 +3,16 @@
 The trainer always writes it: first a line about the data set, then one line per generation batch.
 
 {"rows": 7500, "digest": "9f0c..."}     null and null: a stream
-{"step": 1, "rollouts": 8, "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]],
- "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0]}
+{"step": 1, "rollouts": 8, "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0],
+ "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [], "skipped": []}
 
 Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step` is the first
 optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a prompt's rollouts `correct` are
 right, `scored` have a reward of the verifier; `spread` is the largest of their total rewards less the smallest, null
-where there is none. Every process of a run writes the same, so one does.
-
-Two fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated and
-did not train on, or at which adaptive sampling generated more rollouts of a prompt of the batch; and `skipped`, the
-prompts that `prompt_selection` left out. Prompts with the same text are one prompt. A checkpoint counts the generation
-batches before it, so that a resumed run goes on behind as many lines.
+where there is none. `dropped` are places in `prompts` that dynamic sampling generated and did not train on, or where
+adaptive sampling generated more rollouts of a prompt of the batch; `skipped` are the prompts that `prompt_selection`
+left out. Prompts with the same text are one prompt. Every process of a run would write the same, so one does. A
+checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
 """
 
 import hashlib
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
-_OPTIONAL = ("new", "dropped", "skipped")
 ALL_RIGHT, MIXED, ALL_WRONG = range(3)
 KINDS = tuple(kind.words for kind in (PromptKind.ALL_RIGHT, PromptKind.MIXED, PromptKind.ALL_WRONG))
 
@@ -58,7 +55,7 @@ class Batch:
 
     def line(self) -> bytes:
         """Return the line of the file."""
-        return line_of({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
+        return line_of(vars(self))
 
 
 _HEADER, _BATCH = TypeAdapter(LedgerHeader), TypeAdapter(Batch)
