@@ -281,10 +281,7 @@ def test_what_passes_is_tried_again(run, online, what, status):
     assert re.search("failed: .*Next try in 2 s.*failed: .*in 4 s", done.stdout, re.DOTALL)
 
 
-def test_a_signed_address_is_not_printed(run, online):
-    online.fail("PUT /lfs", status=400)
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "Bad request" in done.stderr and "X-Signature" not in done.stderr
+def test_a_signed_address_is_not_printed():
     said = upload.explain(OSError("PUT https://host/lfs/1?X-Signature=abc&X-Id=2 failed"), "me/tiny")
     assert "PUT https://host/lfs/1 failed" in said and "abc" not in said
 
@@ -307,7 +304,7 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
         monkeypatch.setenv(name, value)
     done = push_here(run, *arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert len(online.requests) < 10 and not online.blobs  # at once, and nothing sent
+    assert len(online.requests) < 10 and online.repos == {}  # at once, and nothing sent
     assert re.search(said, done.stderr), done.stderr
 
 
