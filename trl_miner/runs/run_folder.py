@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .checkpoints import STATE
+from .checkpoints import STATE, list_checkpoints
 from .held_out import FILE as HELD_OUT
 from .models import ADAPTER, BEST, INDEX, NEW_BEST
 from .prompt_ledger import FILE as LEDGER
@@ -83,5 +83,5 @@ def forget_after(folder: Path, step: int) -> None:
 def _written(folder: Path) -> list[Path]:
     """Return everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
     names = [*_MODEL] if (folder / _OF_TRAINING).is_file() else []
-    names += ["checkpoint-*[0-9]", *_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD]
-    return [path for name in names for path in folder.glob(name)]
+    names += [*_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD]
+    return [*list_checkpoints(folder), *(path for name in names for path in folder.glob(name))]
