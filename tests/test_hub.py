@@ -178,9 +178,9 @@ def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, t
 
 
 def test_the_golden_card(tmp_path):
-    record = KNOWN | {"papers": {"miner": ["MINER", "2601.04731"]}}
+    record = KNOWN | {"papers": {"miner": ["MINER", "2601.04731"]}, "tags": ["mine"]}
     scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
-    facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}, "tags": ["mine"]}
+    facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}}
     (tmp_path / "training.png").touch()
     write_form(tmp_path, PromptForm("chat"))
     assert make_card(tmp_path, record, **facts) == (TESTS / "golden" / "card.md").read_text()

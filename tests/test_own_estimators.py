@@ -103,8 +103,10 @@ def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp
     assert record["methods"] == ["own_estimators.by_token"]
     assert [*record["papers"]["own_estimators.by_token"]] == ["own_estimators.by_token", None]
     assert record["settings"]["advantage_estimator_kwargs"] == '{"bonus": 0.5}'
-    trainer.create_model_card(model_name="m")
-    assert "own_estimators.by_token" in (tmp_path / "README.md").read_text()
+    trainer.create_model_card(model_name="m", tags=["mine"], dataset_name="org/problems")
+    trainer.create_model_card(model_name="m")  # as at each checkpoint
+    card = (tmp_path / "README.md").read_text()
+    assert "own_estimators.by_token" in card and "\n- mine\n" in card and "\n- org/problems\n" in card
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):

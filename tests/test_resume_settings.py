@@ -114,7 +114,7 @@ def test_another_spelling_of_a_setting_is_no_change(tmp_path, first, second):
 
 def test_a_checkpoint_that_does_not_say_its_settings_is_told(policy, run):
     (run / "training.json").unlink()
-    with pytest.raises(ValueError, match="with which settings checkpoint-2 was made: it does not"):
+    with pytest.raises(ValueError, match="does not say with which settings checkpoint-2 was made"):
         trainer(policy, run, max_steps=4).train(resume_from_checkpoint="latest")
 
 

@@ -5,7 +5,7 @@ The trainer writes it into the run folder; a push writes it anew, from the recor
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ def make_card(
     evaluation: Mapping[str, Mapping[str, float]],
     moment: str = AFTER,
     benchmarks: Mapping[str, Any] | None = None,
-    tags: Iterable[str] = (),
 ) -> str:
     """Return the card of a run.
 
@@ -48,7 +47,6 @@ def make_card(
         evaluation: Scores in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}.
         moment: Of these weights, in `evaluation`.
         benchmarks: Of a `scores.json`.
-        tags: Beside those of the libraries and papers.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -60,13 +58,14 @@ def make_card(
     form = read_form(str(folder))
     base, dataset, is_adapter = record.get("base_model"), record.get("dataset"), (folder / ADAPTER).is_file()
     base_id, papers = _hub_id(base), papers_of(record)
+    tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
         library_name="peft" if is_adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base_id,
         base_model_relation="adapter" if is_adapter and base_id else None,
         datasets=[dataset["name"]] if _hub_id(dataset) else None,
-        tags=sorted({"generated_from_trainer", "trl", *tags, *(f"arxiv:{arxiv}" for _, arxiv in papers if arxiv)}),
+        tags=sorted({"generated_from_trainer", "trl", *tags, *(record.get("tags") or ())}),
     )
     shown = ModelCard.from_template(
         data,

@@ -45,7 +45,7 @@ Training = record(
     {
         **dict.fromkeys(("base_model", "dataset", "held_out"), Named),
         **dict.fromkeys(("settings", "versions"), Texts),
-        "methods": list[str],
+        **dict.fromkeys(("methods", "tags"), list[str]),
         "papers": dict[str, tuple[str, str | None]],
         "seed": Count,
         "git": str,

@@ -78,6 +78,7 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
         "environments": ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ())) or "none",
         "rollout function": _name_of(trainer.rollout_func) if trainer.rollout_func else "none",
         "adapter": "none",
+        "asynchronous": hasattr(trainer.args, "max_staleness"),
     }
     for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
         given["adapter"] = _of_adapter(adapter)
@@ -105,8 +106,8 @@ def check_settings(checkpoint: Path, settings: Mapping[str, str]) -> None:
     known = read_run_record(checkpoint.parent).get("settings")
     way = f"start a run from its model in another output_dir: model_name_or_path: {checkpoint}"
     if known is None:
-        raise ValueError(f"{checkpoint.parent} must say with which settings {checkpoint.name} was made: it does not. "
-                         f"If it is another trainer's, {way}.")  # fmt: skip
+        of_another = f"{checkpoint.parent} does not say with which settings {checkpoint.name} was made"
+        raise ValueError(f"{of_another}. If another trainer has made it, {way}.")
     if found := differences(known, settings):
         raise ValueError(
             f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ: {found}. Give the "

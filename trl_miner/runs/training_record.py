@@ -7,7 +7,7 @@ The first holds neither paths of the machine nor secrets: of a local folder it k
 import contextlib
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,15 @@ def _git_revision() -> str | None:
 def read_run_record(run: Path) -> dict[str, Any]:
     """Read `training.json` of a run folder; empty: there is none."""
     return read_optional(run / RECORD, _TRAINING)
+
+
+def add_to_record(run: Path, dataset: str | None, tags: Sequence[str]) -> dict[str, Any]:
+    """Return `training.json` with a data set and tags for its card, which are kept where there is such a file."""
+    known = read_run_record(run)
+    record = known | {"dataset": known.get("dataset") or named(dataset), "tags": [*tags] or known.get("tags") or []}
+    if known:
+        write_json(run / RECORD, record)
+    return record
 
 
 def read_tools(run: Path) -> str | None:

@@ -25,7 +25,7 @@ from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from ..runs.models import CARD
-from ..runs.training_record import named, read_run_record
+from ..runs.training_record import add_to_record
 from .correctness import CorrectnessWatch
 from .patching import patched
 from .run import Checkpointing, NothingLeft, RunState
@@ -170,11 +170,9 @@ class RunTrainer(Trainer):
         if not self.is_world_process_zero():
             return
         folder = Path(self.args.output_dir)
-        record = read_run_record(folder)
-        record["dataset"] = record.get("dataset") or named(dataset_name)
+        record = add_to_record(folder, dataset_name, [tags] if isinstance(tags, str) else tags or ())
         name = (self.args.hub_model_id if self.args.push_to_hub else None) or model_name or folder.resolve().name
-        tags = [tags] if isinstance(tags, str) else tags or []
-        text = make_card(folder, record, name=name, evaluation=self.evaluation, tags=tags)
+        text = make_card(folder, record, name=name, evaluation=self.evaluation)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(text, encoding="utf-8")
 
