@@ -57,14 +57,14 @@ def make_card(
     metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
     form = read_form(str(folder))
     base, dataset, is_adapter = record.get("base_model"), record.get("dataset"), (folder / ADAPTER).is_file()
-    base_id, papers = _hub_id(base), papers_of(record)
+    base_id, dataset_id, papers = _hub_id(base), _hub_id(dataset), papers_of(record)
     tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
         library_name="peft" if is_adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base_id,
         base_model_relation="adapter" if is_adapter and base_id else None,
-        datasets=[dataset["name"]] if _hub_id(dataset) else None,
+        datasets=[dataset_id] if dataset_id else None,
         tags=sorted({"generated_from_trainer", "trl", *tags, *(record.get("tags") or ())}),
     )
     shown = ModelCard.from_template(
