@@ -74,7 +74,7 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
         "model": trainer.model.config._name_or_path or type(trainer.model).__name__,
         "train_dataset": "a stream" if rows is None else f"{header['rows']} rows, {header['digest']}",
         "reward functions": ", ".join(trainer.reward_func_names),
-        "tool functions": ", ".join(map(_name_of, trainer.tools or ())) or "none",
+        "tool functions": ", ".join(tool.__name__ for tool in trainer.tools or ()) or "none",
         "environments": ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ())) or "none",
         "rollout function": _name_of(trainer.rollout_func) if trainer.rollout_func else "none",
         "adapter": "none",

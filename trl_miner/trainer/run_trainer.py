@@ -40,6 +40,7 @@ class RunTrainer(Trainer):
     A base class beside TRL's trainer, which comes after it.
     """
 
+    _name = "MINER"  # in the default output_dir
     reward_funcs: list[Any]
 
     def _add_run(self) -> None:
