@@ -19,7 +19,8 @@ from ..text import code_for_markdown, for_markdown
 TEMPLATE = Path(__file__).with_name("card.jinja")
 PICTURE = "training.png"
 _SHOWN = re.compile(
-    r"advantage_estimator|all_right|all_wrong|policy_loss|correct_(threshold|reward_func)|gate_on_correctness|"
+    r"(advantage_estimator|policy_loss)(_kwargs)?|all_right|all_wrong|correct_(threshold|reward_func)|"
+    r"gate_on_correctness|"
     r"dose_share|prompt_selection|dynamic_sampling|asynchronous|max_staleness|token_budget|tool functions|loss_type|"
     r"num_(generations|iterations)|temperature|learning_rate|beta|epsilon|epsilon_high|delta|"
     r"importance_sampling_level|rollouts per .*|max_completion_length"
