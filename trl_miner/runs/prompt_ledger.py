@@ -4,7 +4,7 @@ The trainer always writes it: first a line about the data set, then one line per
 
 {"rows": 7500, "digest": "9f0c..."}     null and null: a stream
 {"step": 1, "rollouts": 8, "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0],
- "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [], "skipped": []}
+ "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [1]}
 
 Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step` is the first
 optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a prompt's rollouts `correct` are
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
+_OPTIONAL = ("new", "dropped", "skipped")  # only there where they hold something
 ALL_RIGHT, MIXED, ALL_WRONG = range(3)
 KINDS = tuple(kind.words for kind in (PromptKind.ALL_RIGHT, PromptKind.MIXED, PromptKind.ALL_WRONG))
 
@@ -55,7 +56,7 @@ class Batch:
 
     def line(self) -> bytes:
         """Return the line of the file."""
-        return line_of(vars(self))
+        return line_of({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
 
 
 _HEADER, _BATCH = TypeAdapter(LedgerHeader), TypeAdapter(Batch)
