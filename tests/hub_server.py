@@ -1,11 +1,11 @@
-"""A Hub on the loopback address: the part of the protocol that huggingface_hub needs to push a model, without Xet.
+"""A Hub on the loopback address: the part of the protocol that huggingface_hub needs to push a small model, without
+large file storage and Xet.
 
 It keeps the files of every revision, refuses requests without a token, and fails where a test tells it to.
 """
 
 import base64
 import contextlib
-import hashlib
 import json
 import re
 import threading
@@ -14,22 +14,19 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
-LFS_FROM = 10_000  # bytes; the Hub's own limit is larger, and by suffix
-
 
 class Hub:
     """State of the server. `repos[id][branch][path]` is the content of a file."""
 
     def __init__(self):
-        self.repos, self.private, self.blobs, self.requests, self.faults = {}, set(), {}, [], []
+        self.repos, self.private, self.requests, self.faults = {}, set(), [], []
         self.lock = threading.Lock()
-        self.reached, self.released = threading.Event(), threading.Event()
         self.url = ""
 
     def fail(self, pattern, times=10**9, status=500):
         """Answer the first requests whose "METHOD path" matches with `status`.
 
-        Status 0 closes the connection. "hold" sets `reached` and answers once `released` is set.
+        Status 0 closes the connection.
         """
         with self.lock:
             self.faults.append([re.compile(pattern), times, status])
@@ -61,9 +58,6 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         self.handle_one("POST")
 
-    def do_PUT(self):
-        self.handle_one("PUT")
-
     def handle_one(self, method):
         path = urlsplit(self.path).path
         fault = self.hub.fault_of(f"{method} {path}")
@@ -71,12 +65,9 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if fault == "hold":
-            self.hub.reached.set()
-            self.hub.released.wait(60)
-        elif fault is not None:
+        if fault is not None:
             return self.answer({"error": "told to fail"}, fault)
-        if not path.startswith("/lfs/") and not self.headers.get("Authorization", "").startswith("Bearer hf_"):
+        if not self.headers.get("Authorization", "").startswith("Bearer hf_"):
             return self.answer({"error": "Invalid credentials in Authorization header"}, 401)
         for wanted, pattern, route in ROUTES:
             if wanted == method and (found := re.fullmatch(pattern, path)):
@@ -86,12 +77,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, content, status=200, **headers):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        with contextlib.suppress(ConnectionError):  # the client was killed
-            self.send_response(status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
-                self.send_header(name.replace("_", "-"), str(value))
-            self.end_headers()
-            self.wfile.write(data)
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(data)
 
     def missing(self, what):
         self.answer({"error": f"{what} not found"}, 404, X_Error_Code=f"{what}NotFound")
@@ -136,12 +126,8 @@ class Handler(BaseHTTPRequestHandler):
     def preupload(self, body, repo, revision):
         if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
             return self.missing("Revision")
-        files = []
-        for file in json.loads(body)["files"]:
-            is_lfs = file["size"] >= LFS_FROM or file["path"].endswith(".safetensors")
-            mode = "lfs" if is_lfs else "regular"
-            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": None})
-        self.answer({"files": files})
+        paths = [file["path"] for file in json.loads(body)["files"]]
+        self.answer({"files": [dict(path=path, uploadMode="regular", shouldIgnore=False, oid=None) for path in paths]})
 
     def validate(self, body):
         try:
@@ -150,22 +136,6 @@ class Handler(BaseHTTPRequestHandler):
         except (yaml.YAMLError, IndexError) as error:
             errors = [{"message": str(error)}]
         self.answer({"errors": errors, "warnings": []}, 400 if errors else 200)
-
-    def batch(self, body, repo):
-        objects = []
-        for wanted in json.loads(body)["objects"]:
-            if wanted["oid"] not in self.hub.blobs:
-                # as a presigned address has one
-                upload = {"href": f"{self.hub.url}/lfs/{wanted['oid']}?X-Signature=signed"}
-                wanted = {**wanted, "actions": {"upload": upload}}
-            objects.append(wanted)
-        self.answer({"transfer": "basic", "objects": objects})
-
-    def put(self, body, oid):
-        if hashlib.sha256(body).hexdigest() != oid:
-            return self.answer({"error": "another sha256"}, 400)
-        self.hub.blobs[oid] = body
-        self.answer({})
 
     def commit(self, body, repo, revision):
         if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
@@ -176,8 +146,6 @@ class Handler(BaseHTTPRequestHandler):
             key, value = operation["key"], operation["value"]
             if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile":
-                files[value["path"]] = self.hub.blobs[value["oid"]]
             elif key == "deletedFile":
                 del files[value["path"]]
         self.hub.repos[repo][revision] = files
@@ -194,8 +162,6 @@ ROUTES = [
     ("POST", rf"/api/models/{_REPO}/branch/([^/]+)", Handler.branch),
     ("POST", rf"/api/models/{_REPO}/preupload/([^/]+)", Handler.preupload),
     ("POST", rf"/api/models/{_REPO}/commit/([^/]+)", Handler.commit),
-    ("POST", rf"/{_REPO}\.git/info/lfs/objects/batch", Handler.batch),
-    ("PUT", r"/lfs/(\w+)", Handler.put),
 ]
 
 
@@ -211,7 +177,6 @@ def running():
     try:
         yield hub
     finally:
-        hub.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

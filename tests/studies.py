@@ -19,15 +19,15 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
 
     `after` is Pass@1 after training by method, by default `AFTER`. `moments` is how often each run is scored, at first
     before training. `per_log` is called with a log's method, seed and step, and returns more entries for it. `run` are
-    more entries of "compared" in `training.json`.
+    more entries of `training.json`.
     """
     found = []
     for method, rate in (after or AFTER).items():
         for seed in range(1, seeds + 1):
             path = folder / method / f"seed{seed}"
             path.mkdir(parents=True)
-            recipe = {"output_dir": f"runs/{method}", "max_steps": STEPS, **RECIPES[method]}
-            facts = {"method": method, "recipe": recipe, "options": [], "optimizer_steps_per_step": 1.0, "seed": seed}
+            settings = {name: str(value) for name, value in RECIPES[method].items()}
+            record = {"settings": settings, "seed": seed, "optimizer_steps_per_step": 1.0} | run
             counts = scored(method, seed, rate, problems, moments)
             history = [
                 logged(method, step, (per_log or (lambda *_: {}))(method, seed, step))
@@ -35,7 +35,7 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
             ]
             state = {"global_step": STEPS, "max_steps": STEPS, "log_history": history}
             for name, content in (
-                ("training", {"compared": facts | run}), ("held_out", counts), ("trainer_state", state)
+                ("training", record), ("compared", {"method": method}), ("held_out", counts), ("trainer_state", state)
             ):  # fmt: skip
                 (path / f"{name}.json").write_text(json.dumps(content))
             found.append(path)

@@ -59,7 +59,7 @@ def plain_pass_at_k(n, c, k):
 
 def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(undrawn, tmp_path):
     write_study(tmp_path / "study")
-    path = write_runs(read_inputs([tmp_path / "study"]).runs, tmp_path / "runs.jsonl")
+    write_runs(read_inputs([tmp_path / "study"]).runs, path := tmp_path / "runs.jsonl")
     report = write_report([path], tmp_path / "report", quiet=True).with_name("report.md")
     shown = tables_of_markdown(report.read_text())
 

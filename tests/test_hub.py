@@ -19,12 +19,14 @@ from huggingface_hub import HfApi, ModelCard, close_session
 from studies import counts_of
 
 from trl_miner import cli
+from trl_miner.data.prompt_form import read_form, write_form
 from trl_miner.data.prompts import PromptForm
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
-from trl_miner.hub.model_card import complete_card
+from trl_miner.hub.model_card import make_card
 from trl_miner.runs import models
-from trl_miner.runs.training_record import RECORD, run_record, write_run_record
+from trl_miner.runs.settings import settings_of
+from trl_miner.runs.training_record import RECORD, named, write_run_record
 from trl_miner.train import main as train
 
 TESTS = Path(__file__).parent
@@ -41,7 +43,7 @@ KNOWN = {
     "dataset": {"name": "org/problems", "hub": True},
     "held_out": {"name": "org/problems", "hub": True},
     "methods": ["miner"],
-    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8"},
+    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8.0", "seed": "1.0"},
     "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
     "git": "0123456789ab + changes",
 }
@@ -84,7 +86,7 @@ def finished(policy, tmp_path_factory):
     """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
     output = tmp_path_factory.mktemp("runs") / "tiny"
     more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
-    more |= dict(hub_model_id="me/tiny", hub_strategy="end", hub_private_repo=True)
+    more |= dict(hub_model_id="me/tiny", hub_private_repo=True)
     more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
     path = output.parent / "recipe.yaml"
     path.write_text(yaml.safe_dump(RECIPE | more | dict(model_name_or_path=policy, output_dir=str(output))))
@@ -129,9 +131,9 @@ def test_a_run_that_cannot_push_ends_well(finished):
     said = finished.said
     assert finished.code == 0, said[-3000:]
     assert finished.attempts == 30  # 5 attempts of ours, each 1 + 5 of huggingface_hub's
-    assert "The model was not pushed; the training goes on." in said and "try again later" in said
+    assert "The model was not pushed." in said and "try again later" in said
     assert f"trl-miner push {finished.folder} --repo-id me/tiny --private" in said
-    assert not list(finished.folder.glob(".push-*")) and (finished.folder / "model.safetensors").is_file()
+    assert (finished.folder / "model.safetensors").is_file()
 
 
 def test_what_arrives_is_what_the_dry_run_wrote_and_no_more(run, online, tmp_path):
@@ -176,40 +178,20 @@ def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, t
 
 
 def test_the_golden_card(tmp_path):
-    """Metadata, badges and sections that TRL or the user has written stay; the rest is of the run."""
-    own = "## Intended use\n\nSums, in English.\n\n```python\n# ## no heading\n```"
-    metadata = (
-        "library_name: transformers\nlanguage: en\nlicence: license\ntags: [trl, 'base_model:adapter:/data/base']"
-    )
-    badge = '[<img src="https://badge.svg" alt="W&B"/>](https://wandb.ai/me/run)'
-    card = (
-        f"---\n{metadata}\nbase_model: /data/base\n---\n\n# Model Card for None\n\nOld.\n\n## Quick start\n\nOld.\n\n"
-    )
-    segments = [{"step": step, "settings": {"learning_rate": rate}} for step, rate in ((0, "0.1"), (0, "0.2"))]
-    record = KNOWN | {"is_chat": True, "segments": segments, "papers": {"miner": ["MINER", "2601.04731"]}}
+    record = KNOWN | {"papers": {"miner": ["MINER", "2601.04731"]}, "tags": ["mine"]}
     scores = {"before": {"pass@1": 0.1}, "step 1": {"pass@1": 0.2}, "after": {"pass@1": 0.75}}
     facts = {"name": "me/tiny", "evaluation": scores, "benchmarks": {"aime24": BENCHMARK}}
     (tmp_path / "training.png").touch()
-    text = f"{card}## Training procedure\n\n{badge}\n\n### Settings\n\nOld.\n\n{own}\n"
-    whole = complete_card(text, tmp_path, record, **facts)
-    assert whole == (TESTS / "golden" / "card.md").read_text()
-    assert complete_card(whole, tmp_path, record, **facts) == whole  # a push writes it again
-
-
-def test_metadata_that_cannot_be_read_is_told(run, online):
-    (run / "README.md").write_text("---\ntags: [\n---\n[TRL](https://github.com/huggingface/trl)\n")
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "README.md must be YAML" in done.stderr and "Repair it" in done.stderr
+    write_form(tmp_path, PromptForm("chat"))
+    assert make_card(tmp_path, record, **facts) == (TESTS / "golden" / "card.md").read_text()
 
 
 def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys):
-    record = json.loads((run / RECORD).read_text())
-    assert record["is_chat"] is False  # the arithmetic world's prompts are texts
-    (run / "README.md").unlink()  # killed before its card
+    assert read_form(str(run)).style == "plain"  # the arithmetic world's prompts are texts
     (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
-    (run / RECORD).write_text(json.dumps(record | {"is_chat": True}))
+    write_form(run, PromptForm("chat"))
     (tmp_path / "pushed").mkdir()
-    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed", place=shutil.copyfile)
+    folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed")
     code = (folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     assert 'prompt = [{"role": "user"' in code and "max_new_tokens=8," in code
     monkeypatch.chdir(tmp_path)
@@ -299,10 +281,7 @@ def test_what_passes_is_tried_again(run, online, what, status):
     assert re.search("failed: .*Next try in 2 s.*failed: .*in 4 s", done.stdout, re.DOTALL)
 
 
-def test_a_signed_address_is_not_printed(run, online):
-    online.fail("PUT /lfs", status=400)
-    done = push_here(run, "--repo-id", "me/tiny")
-    assert done.returncode == 2 and "Bad request" in done.stderr and "X-Signature" not in done.stderr
+def test_a_signed_address_is_not_printed():
     said = upload.explain(OSError("PUT https://host/lfs/1?X-Signature=abc&X-Id=2 failed"), "me/tiny")
     assert "PUT https://host/lfs/1 failed" in said and "abc" not in said
 
@@ -325,11 +304,11 @@ def test_a_wrong_call_is_told_what_to_do(run, online, monkeypatch, arguments, ch
         monkeypatch.setenv(name, value)
     done = push_here(run, *arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert len(online.requests) < 10 and not online.blobs  # at once, and nothing sent
+    assert len(online.requests) < 10 and online.repos == {}  # at once, and nothing sent
     assert re.search(said, done.stderr), done.stderr
 
 
-# While a run trains.
+# At the end of a training.
 
 
 class FakeTrainer(SimpleNamespace):
@@ -337,10 +316,9 @@ class FakeTrainer(SimpleNamespace):
 
     def __init__(self, folder, **settings):
         args = dict(output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None)
-        args |= dict(hub_revision=None, hub_strategy="every_save", hub_always_push=False) | settings
-        super().__init__(args=SimpleNamespace(**args), state=SimpleNamespace(global_step=2), control=None)
+        super().__init__(args=SimpleNamespace(**args | dict(hub_revision=None) | settings), state=None, control=None)
         self.callback_handler = SimpleNamespace(on_push_begin=lambda *_: None)
-        self.hub_model_id, self.push_in_progress, self.saved = "me/tiny", None, 0
+        self.hub_model_id, self.saved = "me/tiny", 0
 
     def is_world_process_zero(self):
         return True
@@ -352,52 +330,20 @@ class FakeTrainer(SimpleNamespace):
         pass
 
 
-@pytest.mark.parametrize(
-    ("strategy", "place"),
-    [("every_save", None), ("checkpoint", "last-checkpoint"), ("all_checkpoints", "checkpoint-2")],
-)
-def test_a_checkpoint_is_pushed_while_the_run_goes_on(run, online, strategy, place):
-    (run / "checkpoint-2" / "README.md").write_text("peft's")
-    (run / ".push-left").mkdir()  # by a run that was killed
-    trainer = FakeTrainer(run, hub_strategy=strategy, hub_revision="trial")
-    training.open_repo(trainer, lambda: None)
-    assert not list(run.glob(".push-*"))
-    weights = (run / "checkpoint-2" / "model.safetensors").read_bytes()
-    online.fail("preupload/trial", times=1, status="hold")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    assert online.reached.wait(60)
-    shutil.rmtree(run / "checkpoint-2")  # save_total_limit
-    training.push_checkpoint(trainer, str(run / "checkpoint-1"))  # falls out: the other is under way
-    online.released.set()
-    trainer.push_in_progress.wait_until_done()
-    files = online.files("me/tiny", "trial")
-    assert files["model.safetensors"] == weights and not list(run.glob(".push-*"))
-    resumable = {name.partition("/")[2] for name in files if place and name.startswith(f"{place}/")}
-    assert ({"optimizer.pt", "trainer_state.json"} <= resumable) == (place is not None)
-    assert not [name for name in files if "training_args" in name or name.endswith("/README.md")]
-
-
 def test_the_end_of_a_training_is_pushed_with_its_settings(run, online, capsys):
-    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True, hub_strategy="end")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    assert online.requests == []  # before the end, as the recipe says
+    trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True)
     assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
     assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
     assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
-    assert not list(run.glob(".push-*"))
 
 
-def test_a_failing_checkpoint_is_printed_and_the_run_goes_on(run, online, capsys):
-    online.fail("preupload")
+def test_a_push_that_fails_is_printed_and_shows_no_token(run, online, capsys):
     trainer = FakeTrainer(run, hub_token="hf_of_the_recipe_0123456789")
-    training.push_checkpoint(trainer, str(run / "checkpoint-2"))
-    trainer.push_in_progress.wait_until_done()
-    (run / "checkpoint-1" / "model.safetensors").unlink()
-    training.push_checkpoint(trainer, str(run / "checkpoint-1"))
+    (run / "generation_config.json").write_text('{"note": "hf_of_the_recipe_0123456789"}')
+    assert not training.push_trained(trainer)
     printed = capsys.readouterr().out
-    assert "The checkpoint of step 2 was not pushed; the training goes on." in printed
-    assert "must hold model.safetensors" in printed and "hf_of_the_recipe" not in printed
-    assert not list(run.glob(".push-*"))
+    assert "The model was not pushed. A file to be published must not hold a secret" in printed
+    assert "hf_of_the_recipe" not in printed and online.repos == {}
 
 
 def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
@@ -413,23 +359,18 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_lora_run_pushes_while_it_trains(policy, online, tmp_path, capfd, processes):
-    """Real training, each checkpoint pushed; the first two commits meet a 500 each and are tried again."""
+def test_a_lora_run_is_pushed_at_its_end(policy, online, tmp_path, capfd, processes):
+    """Real training; the first two commits meet a 500 each and are tried again."""
     more = dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"], report_to="none", hub_token=TOKEN)
-    more |= dict(hub_model_id="me/lora", hub_strategy="checkpoint", hub_always_push=True)
-    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"))
+    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"), hub_model_id="me/lora")
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     online.fail("commit", times=2)
     call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
     said, files = capfd.readouterr(), online.files("me/lora")
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
-    assert "last-checkpoint/trainer_state.json" in files and "last-checkpoint/optimizer.pt" in files
-    assert not any(name.endswith(("training_args.bin", "model.safetensors")) for name in set(files) - {
-        "adapter_model.safetensors", "last-checkpoint/adapter_model.safetensors"
-    })  # fmt: skip
+    assert not any(name.endswith(("training_args.bin", "/model.safetensors")) for name in files)
     assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
     assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
-    assert not list((tmp_path / "lora").glob(".push-*"))
 
 
 # What training.json says of a run, and so the card.
@@ -445,15 +386,13 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     trainer = SimpleNamespace(args=args, model=model, tools=[])
-    trainer.prompt_form = PromptForm("chat")
-    write_run_record(trainer, dataset="data/deepscaler", held_out="dev")
+    write_run_record(trainer, settings_of(args), dataset="data/deepscaler", held_out="dev")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
     assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["miner_gamma"] == "2.0"
     assert str(tmp_path) not in text and TOKEN not in text
-    assert record["is_chat"] and "git" in record
+    assert "git" in record
     assert set(record["versions"]) >= {"trl_miner", "trl", "transformers", "torch"}
-    named = run_record(args, base_model="Qwen/Qwen3-4B-Base", dataset="trl_miner/arithmetic", held_out=None)
-    assert named["base_model"]["hub"] and not named["dataset"]["hub"]
+    assert named("Qwen/Qwen3-4B-Base")["hub"] and not named("trl_miner/arithmetic")["hub"]

@@ -12,7 +12,7 @@ from test_estimators import batch, run
 
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.recipe import make_parser
-from trl_miner.runs.training_record import read_run_record, write_run_record
+from trl_miner.runs.training_record import read_run_record
 
 BY_LENGTH = "own_estimators.by_length"
 
@@ -87,13 +87,14 @@ def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp
     grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts)), 4)
     expected = (grpo.unsqueeze(1) + 0.5 * (torch.arange(mask.shape[1]) > 0)) * mask
     assert torch.allclose(next(trainer.token_advantages), expected, atol=1e-6)
-    write_run_record(trainer)
     record = read_run_record(tmp_path)
     assert record["methods"] == ["own_estimators.by_token"]
     assert [*record["papers"]["own_estimators.by_token"]] == ["own_estimators.by_token", None]
-    assert record["settings"]["advantage_estimator_kwargs"] == "{'bonus': 0.5}"
-    trainer.create_model_card(model_name="m")
-    assert "own_estimators.by_token" in (tmp_path / "README.md").read_text()
+    assert record["settings"]["advantage_estimator_kwargs"] == '{"bonus": 0.5}'
+    trainer.create_model_card(model_name="m", tags=["mine"], dataset_name="org/problems")
+    trainer.create_model_card(model_name="m")  # as at each checkpoint
+    card = (tmp_path / "README.md").read_text()
+    assert "own_estimators.by_token" in card and "\n- mine\n" in card and "\n- org/problems\n" in card
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):

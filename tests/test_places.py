@@ -10,12 +10,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from trl_miner import cli
+from trl_miner.runs.checkpoints import finish
 from trl_miner.runs.eval_folder import read_samples
-from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
 
 SECRET = "the owner's own"
-CARD = "---\nlibrary_name: x\n---\n\n# Model\n\nTrained using [TRL](https://github.com/huggingface/trl).\n"
 
 
 @pytest.fixture
@@ -29,7 +28,6 @@ def run(tmp_path):
     save_file({"w": np.zeros(2)}, run / "model.safetensors")
     shutil.copy(run / "model.safetensors", victim / "weights.safetensors")
     (run / "config.json").write_text("{}")
-    (run / "README.md").write_text(CARD)
     return run
 
 
@@ -60,14 +58,15 @@ def as_pipe(name):
 
 def as_index(run):
     shutil.move(run / "model.safetensors", run / "model-1.safetensors")
-    (run / INDEX).write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "../victim/.bashrc"}}))
+    shards = {"a": "model-1.safetensors", "b": "../victim/weights.safetensors"}
+    (run / INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
 HOSTILE = {
-    "a shard outside": (as_index, "weight_map.* pattern .*got '../victim/.bashrc'"),
+    "a shard outside": (as_index, "weights.safetensors .* leads out of .*run"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
-    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
+    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "a link to none"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
     "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),
@@ -101,6 +100,7 @@ def test_checkpoints_of_other_runs_are_not_taken_for_its_own(run, tmp_path, caps
     other.mkdir()
     shutil.move(run / "model.safetensors", other)
     (other / "trainer_state.json").write_text(json.dumps({"global_step": 9}))
+    finish(other)
     (run / "checkpoint-9").symlink_to(other)
     assert push(run, tmp_path / "dry") == 2
     assert f"leads out of {run}" in capsys.readouterr().err
@@ -121,11 +121,3 @@ def test_pipes_are_refused_and_do_not_hang(tmp_path):
     os.mkfifo(tmp_path / "samples.jsonl")
     with pytest.raises(FileNotFoundError, match="must be a file of samples"):
         read_samples(tmp_path / "samples.jsonl")
-
-
-def test_nothing_is_written_where_a_link_leads(run, tmp_path):
-    for name in (".scores.md.tmp", "scores.md"):
-        as_link(name, "{victim}/owned")(run)
-    write_whole(run / "scores.md", "text")
-    assert (run / "scores.md").read_text() == "text" and not (run / "scores.md").is_symlink()
-    assert (tmp_path / "victim" / "owned").read_text() == SECRET

@@ -176,7 +176,7 @@ def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
     """By its name the base model gets plain text; runs/Qwen3-4B-Base/miner is no name of a base model."""
     run = train_by_recipe(tmp_path, base)
     capsys.readouterr()
-    pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model", place=shutil.copyfile)
+    pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model")
     for model in (run / "checkpoint-1", pushed):
         assert asked_for(model) == {*trained_on}
         assert "was trained on" not in capsys.readouterr().err

@@ -73,7 +73,6 @@ DYNAMIC = CYCLE | dict(dynamic_sampling=True, advantage_estimator="grpo")
 RUNS = {
     "a pass": {},
     "accumulation": dict(per_device_train_batch_size=3, steps_per_generation=8, gradient_accumulation_steps=2),
-    "moving reference": dict(beta=0.5, sync_ref_model=True, ref_model_sync_steps=1),
     "bapo": CYCLE | dict(num_iterations=2, policy_loss="bapo", loss_type="dapo"),
     "clip_cov": dict(CYCLE, policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=0.1, low=0.01), learning_rate=3e-2),
     "dose": CYCLE | dict(dose_share=0.01),

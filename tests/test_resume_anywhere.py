@@ -55,9 +55,10 @@ def test_a_stream_goes_on_within_its_first_pass_and_says_that_it_cannot_later(po
 HALVES = dict(per_device_train_batch_size=3, steps_per_generation=4, max_steps=6)
 
 
-def test_rollouts_of_other_settings_are_generated_again(policy, tmp_path, caplog):
+def test_rollouts_of_other_batches_per_device_are_generated_again(policy, tmp_path, caplog):
     train(policy, tmp_path, 12, **HALVES, callbacks=[At(2, stop_training)])
-    resumed = train(policy, tmp_path, 12, resume="latest", resume_with_changes=True, **HALVES, beta=0.1)
+    others = dict(per_device_train_batch_size=1, gradient_accumulation_steps=3, steps_per_generation=12, max_steps=6)
+    resumed = train(policy, tmp_path, 12, resume="latest", **others)
     assert resumed.state.global_step == 6
     assert "generated again" in caplog.text
 

@@ -125,12 +125,6 @@ def test_kinds_take_turns(monkeypatch):
     assert chosen.view(-1, 2)[:, 0].tolist() == [True, True, False, True, True, False]
 
 
-def test_a_disk_that_takes_nothing_does_not_end_the_training(policy, tmp_path, caplog):
-    (tmp_path / "credit").write_text("a file in the folder's place")
-    trainer = trained(policy, tmp_path, max_steps=2, **EVERY_STEP)
-    assert trainer.state.global_step == 2 and "could not be written" in caplog.text
-
-
 TEXTS = ["So 7 + 5 is 12.\nChecking: 12", "naïve café 🤖🇩🇪 日本語 \t end", "  two  spaces "]
 
 

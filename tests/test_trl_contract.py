@@ -15,7 +15,6 @@ from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.hub.model_card import SECTIONS
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, ONE_OF
 from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
@@ -271,16 +270,6 @@ def test_the_loss_takes_an_advantage_for_every_token(stepped, loss_type):
         trainer.model, {**batch, "advantages": rows.unsqueeze(1).expand(batch["completion_ids"].shape).clone()}
     )
     assert rows.abs().sum() > 0 and torch.equal(per_row, per_token), moved("GRPOTrainer._compute_loss ((B, T))")
-
-
-def test_the_model_card_replaces_trls_sections_and_keeps_its_citations(stepped):
-    trainer, _ = stepped
-    trainer.create_model_card(model_name="m", tags=["mine"], dataset_name="org/problems")
-    from pathlib import Path
-
-    card = (Path(trainer.args.output_dir) / "README.md").read_text()
-    assert re.findall("^## (.*)", card, re.M) == [*SECTIONS, "Citations"], moved("the model card's template")
-    assert "- mine\n" in card and "(https://huggingface.co/datasets/org/problems)" in card
 
 
 def test_only_the_trainer_touches_what_is_private():

@@ -20,13 +20,13 @@ from .launching.process import GuardedProcess
 from .progress import duration, finish
 from .recipe_files import find_recipe
 from .redaction import learn, redact
+from .runs.checkpoints import last_step
 from .runs.files import read_yaml, write_whole
 from .runs.held_out import read_held_out
 from .runs.history import RunHistory, read_run
 from .runs.locks import TRAINING_LOCK, lock_folder
 from .runs.runs_file import NAME as RUNS
 from .runs.runs_file import collect_runs
-from .runs.trainer_state import last_step
 from .runs.training_record import read_compared, run_folder, write_compared
 from .threads import NOT_ASKED
 from .viewing.tables import final_scores, methods_table
@@ -43,7 +43,7 @@ class Run:
 
     folder: Path
     recipe: Path
-    settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome
+    settings: Mapping[str, Any]  # of `compared.json`: all that decides the outcome
 
     @property
     def command(self) -> list[str]:

@@ -261,11 +261,6 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "Delete what earlier runs have written into output_dir, and nothing else, before a run starts there; else a "
         "used folder is an error. A run that goes on from a checkpoint of the folder deletes nothing.",
     )
-    resume_with_changes: bool = setting(
-        False,
-        "Go on from a checkpoint although settings, model, data or reward functions have changed, which is an error "
-        "otherwise. The length of a run, and what it logs, saves, pushes and evaluates, may change without it.",
-    )
     log_token_credit: int = setting(
         0,
         "Optimizer steps from one record of tokens to the next; 0: none. A record, credit/credit_STEP.parquet in "

@@ -21,53 +21,36 @@ _SECRET_NAME = re.compile(  # in lower case with underscores
     r"_?(?:tok(?:en)?s?|keys?|key_id|pass)$"
 )
 _PLACEHOLDER = re.compile(r"|\*+|none|null|true|false|<[^<>]*>|\$.*|\{.*\}", re.IGNORECASE | re.DOTALL)
-_SHAPES = re.compile(  # tokens, private keys, signatures of addresses, and the user in an address
+_SHAPES = re.compile(  # tokens, and the user in an address
     r"(?<![A-Za-z0-9])(?:hf_(?!x+\b)(?=[A-Za-z]*[0-9A-Z]|[a-z]{30})[A-Za-z0-9]{10,}|api_org_[A-Za-z0-9]{20,}"
     r"|wandb_v1_\w{20,}|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?=[A-Za-z_-]{0,99}\d)[\w-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z]))"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<=-Signature=)[^&\s\"']+|(?<=://)[^\s/@'\"]*:[^\s/'\"]+(?=@)",
-    re.DOTALL,
+    r"|(?<=://)[^\s/@'\"]*:[^\s/'\"]+(?=@)"
 )
-_PATH = re.compile(r"(?<![\w.:/~-])~?/(?:[^\s/=,'\"]+/)*([^\s/=,'\"]+)/?")
 _learned: set[str] = set()
 
 
 def redact(value: Any) -> Any:
     """Return settings, a command line or a text without the secrets in them, each replaced by `***`."""
-    return _hide(value, "", [])
-
-
-def without_paths(value: Any) -> Any:
-    """Return a value of JSON with the last name of each path in its texts."""
-    if isinstance(value, str):
-        return _PATH.sub(r"\1", value)
-    if isinstance(value, Mapping):
-        return {name: without_paths(inner) for name, inner in value.items()}
-    return [without_paths(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return _hide(value, "", set())
 
 
 def learn(settings: Any) -> None:
     """Remember the secrets of settings or of a command line: from now on they are hidden wherever they appear."""
-    found: list[tuple[str, str]] = []
+    found: set[str] = set()
     _hide(settings, "", found)
-    _learned.update(value for _, value in found if len(value) >= _SHORTEST)
+    _learned.update(value for value in found if len(value) >= _SHORTEST)
 
 
 def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
-    """Return what a text to be published holds, "the value of HF_TOKEN" or "a secret under pwd"; None: no secret.
+    """Return what a text to be published holds, such as "the value of HF_TOKEN"; None: no secret.
 
     A vocabulary is searched for known values alone: its words may have the shape of a secret.
     """
     for value, name in _known().items():
         if value in text:
             return f"the value of {name}" if name else "a secret"
-    if is_vocabulary:
-        return None
-    found: list[tuple[str, str]] = []
-    if _hide(text, "", found) == text:
-        return None
-    return f"a secret under {found[0][0]}" if found else "a secret"
+    return None if is_vocabulary or redact(text) == text else "a secret"
 
 
 def hide_in_tracebacks() -> None:
@@ -87,11 +70,11 @@ def _is_secret(name: str, value: Any) -> bool:
     """Return whether a value is a secret because of the name that it stands under, such as that of an option."""
     if not isinstance(value, str | int) or isinstance(value, bool) or _PLACEHOLDER.fullmatch(str(value)):
         return False
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.]", "_", name.lstrip("-")).lower()
+    name = re.sub(r"[-.]", "_", name.lstrip("-")).lower()
     return bool(_SECRET_NAME.search(name)) or (name == "token" and len(str(value)) >= _SHORTEST)
 
 
-def _hide(value: Any, name: str, found: list[tuple[str, str]]) -> Any:
+def _hide(value: Any, name: str, found: set[str]) -> Any:
     """Return a value that stands under a name without its secrets; add those that a name tells to `found`."""
     if isinstance(value, Mapping):
         is_under_secret = _is_secret(name, "x" * _SHORTEST)
@@ -101,15 +84,15 @@ def _hide(value: Any, name: str, found: list[tuple[str, str]]) -> Any:
         return type(value)(_hide(word, option or name, found) for option, word in zip(options, value, strict=False))
     option, equals, setting = value.partition("=") if isinstance(value, str) else ("", "", "")
     if equals and option.startswith("--") and _is_secret(option, setting):
-        found.append((option, setting))
+        found.add(setting)
         return f"{option}={HIDDEN}"
     if _is_secret(name, value) and not str(value).startswith("--"):
-        found.append((name, str(value)))
+        found.add(str(value))
         return HIDDEN
     return _hide_in_text(value, found) if isinstance(value, str) else value
 
 
-def _hide_in_text(text: str, found: list[tuple[str, str]]) -> str:
+def _hide_in_text(text: str, found: set[str]) -> str:
     if text.lstrip().startswith("{"):  # settings as JSON, such as the value of an option
         with contextlib.suppress(ValueError, RecursionError):
             settings = json.loads(text)

@@ -15,7 +15,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -45,12 +44,10 @@ from .progress import finish, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
-from .runs.checkpoints import is_checkpoint, list_checkpoints
+from .runs.checkpoints import choose
 from .runs.locks import check_run, hold_run
-from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, why_full
-from .runs.settings import continued, settings_of
-from .runs.trainer_state import last_step
-from .runs.training_record import note
+from .runs.run_folder import make_room
+from .runs.settings import check_settings, settings_of
 from .threads import fitting_threads
 from .tools import check_prompts, load_environments, load_tools
 from .trackers import check_trackers
@@ -69,25 +66,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv is None:
         hide_in_tracebacks()
         sys.argv[1:] = redact(arguments)  # which trackers record
-    output = ""
-    try:
-        arguments = with_recipe_file(arguments)
-        script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
-        output = str(config.output_dir)
-        if script_args.quiet:
-            disable_progress_bars()
-            logging.disable_progress_bar()
-        with quietly(script_args.quiet):
-            run(script_args, config, model_args, mixture)
-    except KeyboardInterrupt:
-        if not output:
-            raise
-        raise KeyboardInterrupt(how_to_go_on(output)) from None
-    except Exception as error:
-        why = str(error) if isinstance(error, DiskFull) else why_full(error, output) if output else None
-        if why is None:
-            raise
-        raise DiskFull(f"{why[0].upper()}{why[1:].rstrip('.')}. Make room. {how_to_go_on(output)}") from error
+    arguments = with_recipe_file(arguments)
+    script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
+    if script_args.quiet:
+        disable_progress_bars()
+        logging.disable_progress_bar()
+    with quietly(script_args.quiet):
+        run(script_args, config, model_args, mixture)
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
     # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
     # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
@@ -99,20 +84,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
-) -> MinerGRPOTrainer | None:
-    """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
+) -> MinerGRPOTrainer:
+    """Train one recipe: score, train, score, save, draw. Return the trainer."""
     output = Path(config.output_dir)
-    place = PartialState()
+    PartialState()
     settings = settings_of(config, (args, model_args))
     settings.pop("model_init_kwargs", None)  # which `build` completes
-    if said := decided_by_one(lambda: say_finished(config, None if config.resume_with_changes else settings)):
-        place.print(said)
-        place.wait_for_everyone()  # none may end while another still listens to it
-        place.destroy_process_group()
-        return None
     decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
-    _check_writable(output)
     with hold_run(output):
         decided_by_one(lambda: _make_room(config, model_args, settings))
         reward_funcs = load_reward_funcs(args, config)
@@ -129,15 +108,10 @@ def run(
 def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
     """Raise ValueError for other settings than the checkpoint's, and for a folder of another run unless it may be
     cleared; before a model is loaded."""
-    output, wanted = Path(config.output_dir), config.resume_from_checkpoint
-    if wanted in (None, False, "false", "False"):
-        checkpoint = None
-    elif wanted in (True, "latest", "true", "True"):  # the trainer chooses, and judges once more
-        checkpoint = next(filter(is_checkpoint, reversed(list_checkpoints(output))), None)
-    else:
-        checkpoint = Path(str(wanted))
-    if checkpoint is not None and last_step(checkpoint) is not None:
-        continued(checkpoint, settings, (), 0, is_confirmed=config.resume_with_changes)
+    wanted = config.resume_from_checkpoint
+    checkpoint = choose(wanted, Path(config.output_dir))  # the trainer judges once more
+    if checkpoint is not None:
+        check_settings(checkpoint, settings)
     model = str(model_args.model_name_or_path or "")
     make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
 
@@ -196,9 +170,6 @@ def _run(
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
     if is_main:
-        if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
-            epochs = config.num_train_epochs if config.max_steps < 1 else None
-            note(output, finished={"steps": trainer.state.global_step, "epochs": epochs})
         _finish(output, args)
     return trainer
 
@@ -327,36 +298,24 @@ def _command(argv: Sequence[str] | None = None) -> int:
     gc.enable()
     try:
         main(argv)
-    except KeyboardInterrupt as end:
-        _end_interrupted(str(end))
+    except KeyboardInterrupt:
+        _end_interrupted()
     except Exception as error:
-        if not isinstance(error, DiskFull) and any(
-            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
-        ):
+        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
             raise
         return tell(error, "train")
     return 0
 
 
-def _end_interrupted(how: str) -> None:
-    """Say once what is kept, and end at once: an ordinary exit may wait for what the other processes held."""
+def _end_interrupted() -> None:
+    """Say once how to go on, and end at once: an ordinary exit may wait for what the other processes held."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if int(os.environ.get("RANK") or 0) == 0:
-        print(f"trl-miner train: stopped by Ctrl-C. {how}".rstrip(), file=sys.stderr, flush=True)
+        how = "To go on from the newest checkpoint: the same command with --resume_from_checkpoint latest"
+        print(f"trl-miner train: stopped by Ctrl-C. {how}", file=sys.stderr, flush=True)
     atexit._run_exitfuncs()  # trackers
     sys.stdout.flush()
     os._exit(INTERRUPTED)
-
-
-def _check_writable(output: Path) -> None:
-    """Raise before the run, rather than when the first checkpoint is due."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=output).close()
-    except OSError as error:
-        raise OSError(
-            f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
-        ) from error
 
 
 if __name__ == "__main__":

@@ -45,9 +45,11 @@ def write_run(folder, num_steps, seed):
     names = ["before", *(f"step {num_steps * k // 10}" for k in range(1, 10)), "after"]
     facts = {
         "training": {
-            "compared": {"method": "miner", "recipe": {"advantage_estimator": "miner"}, "options": [], "seed": seed}
-            | {"optimizer_steps_per_step": 1.0}
+            "settings": {"advantage_estimator": "miner"},
+            "seed": seed,
+            "optimizer_steps_per_step": 1.0,
         },
+        "compared": {"method": "miner"},
         "held_out": {
             "problems": {},
             "moments": {

@@ -6,7 +6,6 @@ loads nothing else. A training writes the records if its recipe says log_token_c
 
 import argparse
 import shlex
-import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.inspect import write_inspect_page
 
     credit = read_credit(args.folder, quiet=False)
-    for note in credit.notes:
-        print(f"trl-miner inspect: {note}", file=sys.stderr)
     output = args.output or Path(args.folder) / "inspect.html"
     path = write_inspect_page(credit, output, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))

@@ -48,7 +48,6 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         from ..doctor.examination import refusals
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise
-        from ..runs.run_folder import say_finished
 
         plan = make_plan(
             args.recipe, overrides, num_gpus=args.num_gpus, only=args.only, server_host=args.host,
@@ -58,10 +57,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         print(f"note: {redact(note)}", flush=True)
     if args.dry_run:
         _print_commands(plan, args)
-    # the training would say both, but only once the server has loaded the model
-    elif plan.server and plan.train and (said := say_finished(plan.settings)):
-        print(said)
-        return 0
+    # the training would say it, but only once the server has loaded the model
     if plan.train and (args.dry_run or plan.server):
         if found := refusals(plan, is_here=not args.dry_run):
             for finding in found:

@@ -20,11 +20,11 @@ from ..data.prompts import PromptForm, guess_style
 from ..data.worlds import WORLDS
 from ..errors import first_line
 from ..redaction import learn
+from ..runs.checkpoints import STATE
 from ..runs.files import read_object
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER
 from ..runs.records import BASE_MODEL
-from ..runs.trainer_state import FILE as STATE
 from .backends import Backend, ModelOptions, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, Sampling, generate, prompt_ids
 

@@ -27,8 +27,8 @@ from ..reward_functions import (
 )
 from ..rewards import text_of
 from ..runs import models
+from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
-from ..runs.trainer_state import last_step
 from ..text import one_line
 from .generate import sample_seed
 from .metrics import paired_difference
@@ -269,7 +269,7 @@ class EvaluationCallback(TrainerCallback):
         done = None if checkpoint is None else last_step(Path(checkpoint))
         restored = [self._read(done) if done is not None and self.trainer.is_world_process_zero() else None]
         broadcast_object_list(restored)
-        if restored[0] is None:  # a first start replaces the file, a damaged one too
+        if restored[0] is None:  # a first start replaces the file
             return False
         self.held_out, self.best = restored[0]
         self.evaluation.update({moment: found.scores for moment, found in self.held_out.items()})
@@ -277,15 +277,13 @@ class EvaluationCallback(TrainerCallback):
 
     def _read(self, done: int) -> tuple[dict[str, Moment], float] | None:
         """Return the counts up to an optimizer step, and the best score so far; None: there are none."""
-        notes: list[str] = []
-        known = read_held_out(self.folder, notes)
-        if known is None and not notes:
+        known = read_held_out(self.folder)
+        if known is None:
             return None
-        if known and self.problems is not None and known.fingerprint != self._about_problems["fingerprint"]:
-            notes.append("the held-out problems are others now, and the scores of those before are left out.")
+        if self.problems is not None and known.fingerprint != self._about_problems["fingerprint"]:
+            text = f"{self.folder}: the held-out problems are others now, and the scores of those before are left out."
+            warnings.warn(text, stacklevel=2)
             known = None
-        for note in notes:
-            warnings.warn(f"{self.folder}: {note}", stacklevel=2)
         best = models.read_best_score(self.folder) if self.keep_best else None
         until = known and known.until(done)
         return dict(until.moments) if until else {}, self.best if best is None else best

@@ -1,1 +1,1 @@
-"""Publish runs on the Hub: find the model, assemble the folder with its card, push it now or while it trains."""
+"""Publish runs on the Hub: find the model, assemble the folder with its card, push it."""

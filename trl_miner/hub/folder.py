@@ -1,22 +1,20 @@
 """Assemble the folder that is published: a model's files, its scores, and its card."""
 
 import os
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..data.prompt_form import FILE as PROMPT_FORM
-from ..redaction import find_secret, learn
-from ..runs.files import fault, read_optional
+from ..redaction import find_secret
+from ..runs.checkpoints import STATE, last_step
+from ..runs.files import read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.held_out import FILE as HELD_OUT
-from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, is_trls_card, weight_files
-from ..runs.trainer_state import FILE as STATE
-from ..runs.trainer_state import last_step
+from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, weight_files
 from ..runs.training_record import RECORD, read_run_record
-from .model_card import EMPTY_CARD, PICTURE, complete_card
+from .model_card import PICTURE, make_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
@@ -26,48 +24,36 @@ _FILES = (
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
     PICTURE,
 )
-_READ = (RECORD, HELD_OUT, STATE, INDEX, CARD)  # to make the card, and to find the weights
+_READ = (RECORD, HELD_OUT, STATE, INDEX)  # to make the card, and to find the weights
 # A vocabulary may hold what has the name or the shape of a secret.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
 
 
-def assemble(
-    model: Model,
-    target: Path,
-    *,
-    name: str,
-    place: Callable[[Path, Path], Any],
-    benchmarks: Mapping[str, Any] | None = None,
-    secrets: Iterable[str | None] = (),
-) -> Path:
-    """Fill the empty folder `target` with everything that is published of a model, and return it.
+def assemble(model: Model, target: Path, *, name: str, benchmarks: Mapping[str, Any] | None = None) -> Path:
+    """Fill the empty folder `target` with everything that is published of a model, as links, and return it.
 
-    `place` puts a file of the run in its place (`link` or `os.symlink`), `name` is the
-    repository's, and `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret, such as those
-    of the environment and of `secrets`, and OSError if one lies outside the run's folder, which may be a stranger's.
+    `name` is the repository's, and `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret,
+    and OSError if one lies outside the run's folder, which may be a stranger's.
     """
-    learn({"token": list(secrets)})
     for folder in (model.run, model.weights):
         for path in (folder / name for name in _READ):
             if os.path.lexists(path):
                 _check_place(path, model)
     is_adapter = (model.weights / ADAPTER).is_file()
-    _place_files(model, target, place, without=("config.json",) if is_adapter else ())
+    _link_files(model, target, without=("config.json",) if is_adapter else ())
     held_out, moment = _held_out(model)
     if held_out is not None:
         write_held_out(target, held_out)
-    path = model.run / CARD  # TRL's: the one that PEFT writes beside an adapter says nothing of the run
-    card = path.read_text(encoding="utf-8", errors="replace") if is_trls_card(path) else EMPTY_CARD
     evaluation = {} if held_out is None else held_out.scores
-    record = read_run_record(model.run) or {}
-    text = complete_card(card, target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
-    (target / "README.md").write_text(text, encoding="utf-8")
+    record = read_run_record(model.run)
+    text = make_card(target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
+    (target / CARD).write_text(text, encoding="utf-8")
     check_secrets(target)
     return target
 
 
-def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any], without: Iterable[str]) -> None:
+def _link_files(model: Model, target: Path, without: Iterable[str]) -> None:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
         there = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]  # with links to nothing
@@ -76,22 +62,19 @@ def _place_files(model: Model, target: Path, place: Callable[[Path, Path], Any],
     for inner, path in files.items():
         _check_place(path, model)
         (target / inner).parent.mkdir(parents=True, exist_ok=True)
-        place(path.resolve(), target / inner)
+        (target / inner).symlink_to(path.resolve())
 
 
 def _check_place(path: Path, model: Model) -> None:
-    if problem := fault(path, model.run):
+    """Raise OSError for a link out of the run's folder, which may be a stranger's, and for what is no file."""
+    real = path.resolve()
+    problem = "it is no ordinary file, or a link to none" if not real.is_file() else ""
+    if not real.is_relative_to(model.run.resolve()):
+        problem = f"it leads out of {model.run.resolve()}, to {real}"
+    if problem:
         raise OSError(
             f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself there."
         )
-
-
-def link(source: Path | str, target: Path | str) -> None:
-    """Hard-link a file, so that it outlives the run's own; copy it on another file system."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def adapter_warning(weights: Path) -> str:

@@ -1,6 +1,5 @@
 """Push to the Hub: what goes to which branch, again where an error may pass, and explained where it does not."""
 
-import os
 import re
 import shutil
 import tempfile
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ..redaction import redact
+from ..redaction import learn, redact
 from ..runs.models import Model
 from .folder import assemble
 
@@ -37,57 +36,50 @@ def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None
     if target.exists():
         raise ValueError(f"--dry-run must name a new folder: got {target}. Remove it, or name another.")
     with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
-        assemble(model, Path(folder), name=name, place=os.symlink, benchmarks=benchmarks)
+        assemble(model, Path(folder), name=name, benchmarks=benchmarks)
         shutil.copytree(folder, target)
 
 
-def push_model(model: Model, repo_id: str, *, private: bool | None, revision: str | None, benchmarks: Any) -> str:
-    """Push a model to a repository. Return the address of what was pushed."""
-    from huggingface_hub import constants
-
-    with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
-        assemble(model, Path(folder), name=repo_id, place=os.symlink, benchmarks=benchmarks)
-        message = "Upload model" if model.step is None else f"Upload model of step {model.step}"
-        push_folder(Path(folder), repo_id, private=private, revision=revision, message=message)
-    page = f"{constants.ENDPOINT}/{repo_id}"
-    return page if revision in (None, "main") else f"{page}/tree/{quote(revision)}"
-
-
-def push_folder(
-    folder: Path,
+def push_model(
+    model: Model,
     repo_id: str,
     *,
-    message: str,
-    private: bool | None = None,
-    revision: str | None = None,
+    private: bool | None,
+    revision: str | None,
+    benchmarks: Any = None,
+    message: str | None = None,
     token: str | None = None,
-) -> None:
-    """Upload a folder, and create the repository and the branch if they are missing.
+) -> str:
+    """Push a model, and create the repository and the branch if they are missing. Return the address.
 
     Weights under other names are removed from the repository's root. An OSError says what to do.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     from .. import __version__
 
+    learn({"token": token})
     api = HfApi(token=token, library_name="trl_miner", library_version=__version__)
+    message = message or ("Upload model" if model.step is None else f"Upload model of step {model.step}")
+    branch = None if revision == "main" else revision
+    with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
+        assemble(model, Path(folder), name=repo_id, benchmarks=benchmarks)
 
-    def push() -> None:
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        if revision not in (None, "main"):
-            api.create_branch(repo_id, branch=revision, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo_id,
-            folder_path=folder,
-            revision=revision,
-            commit_message=message,
-            delete_patterns=list(_REPLACED),
-        )
+        def push() -> None:
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            if branch:
+                api.create_branch(repo_id, branch=branch, exist_ok=True)
+            api.upload_folder(
+                repo_id=repo_id, folder_path=folder, revision=branch, commit_message=message,
+                delete_patterns=list(_REPLACED),
+            )  # fmt: skip
 
-    try:
-        with_retries(push, f"Push to {repo_id}")
-    except Exception as error:
-        raise OSError(explain(error, repo_id)) from error
+        try:
+            with_retries(push, f"Push to {repo_id}")
+        except Exception as error:
+            raise OSError(explain(error, repo_id)) from error
+    page = f"{constants.ENDPOINT}/{repo_id}"
+    return f"{page}/tree/{quote(branch)}" if branch else page
 
 
 def with_retries(action: Callable[[], T], title: str) -> T:

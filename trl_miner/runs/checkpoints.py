@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from .files import read_optional, write_json
-from .records import Count
-from .trainer_state import FILE as STATE
-from .trainer_state import last_step
+from .files import read_object, read_optional, write_json
+from .records import Count, State
 
 if TYPE_CHECKING:
     import torch
@@ -24,10 +22,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
+STATE = "trainer_state.json"  # of a run folder and of each checkpoint: the log, and how far the run got
 FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
 _NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
-_SIZES = TypeAdapter(dict[str, Count])
+_SIZES, _STATE = TypeAdapter(dict[str, Count]), TypeAdapter(State)
 _NOT_NAMED = (None, False, "false", "False")
 _NEWEST = (True, "latest", "true", "True")
 
@@ -44,9 +43,13 @@ def list_checkpoints(run: str | Path) -> list[Path]:
     return [steps[step] for step in sorted(steps)]
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder holds a run's state, as a checkpoint does, whole or damaged."""
-    return (folder / STATE).is_file()
+def last_step(folder: Path) -> int | None:
+    """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or damaged."""
+    try:
+        step = read_object(folder / STATE, record=_STATE).get("global_step")
+    except (OSError, ValueError):
+        return None
+    return None if step is None else int(step)
 
 
 def begin(folder: Path) -> None:
@@ -62,8 +65,11 @@ def finish(folder: Path) -> None:
 
 
 def find_fault(folder: Path) -> str:
-    """Return why no run can resume from a checkpoint, as a phrase; empty: it is whole."""
-    sizes: dict[str, int] = read_optional(folder / FILES, [], _SIZES)
+    """Return why a checkpoint is not whole, as a phrase; empty: it is."""
+    try:
+        sizes: dict[str, int] = read_optional(folder / FILES, _SIZES)
+    except ValueError:
+        sizes = {}
     if not sizes:
         return f"{FILES} is missing: it was not written to its end, or by another trainer"
     if last_step(folder) is None:
@@ -72,29 +78,12 @@ def find_fault(folder: Path) -> str:
         path = folder / name  # of another node's file, a network file system may first have told an earlier size
         if not path.is_file() or path.stat().st_size < size:
             return f"{name} is missing or cut off"
-    if not _num_processes(folder):
-        return "it holds the model alone (save_only_model). Start a run from it: give it as model_name_or_path"
     return ""
-
-
-def _num_processes(folder: Path) -> int:
-    """Return the number of processes that wrote a checkpoint, each its random state; 0: it holds the model alone."""
-    return len([*folder.glob("rng_state*.pth")])
 
 
 def newest(run: str | Path) -> Path | None:
     """Return the newest whole checkpoint of a run folder, or None."""
     return next((folder for folder in reversed(list_checkpoints(run)) if not find_fault(folder)), None)
-
-
-def check_newest(run: Path, checkpoint: Path) -> None:
-    """Raise ValueError if a run folder holds later checkpoints than one from which it goes on with other settings."""
-    step = last_step(checkpoint) or 0
-    if later := [folder.name for folder in list_checkpoints(run) if (step_of(folder) or 0) > step]:
-        raise ValueError(
-            f"A run that goes on with other settings must not leave later checkpoints beside its own: {run} holds "
-            f"{', '.join(later)} of the earlier ones. Give another output_dir, or delete them."
-        )
 
 
 def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
@@ -105,20 +94,21 @@ def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
     """
     from ..distributed import decided_by_one
 
-    if wanted in _NOT_NAMED:
-        return None
     # one decides: on other nodes a shared file system may not show the folder yet
-    checkpoint = decided_by_one(lambda: _choose(wanted, Path(output_dir)))
+    checkpoint = decided_by_one(lambda: choose(wanted, Path(output_dir)))
     return None if checkpoint is None else str(checkpoint)
 
 
-def _choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
+def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
     """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
+    if wanted in _NOT_NAMED:
+        return None
     is_named, lost = wanted not in _NEWEST, []
     for folder in [Path(str(wanted))] if is_named else reversed(list_checkpoints(output_dir)):
         if not (fault := find_fault(folder)):
-            _warn_of_other_processes(folder)
-            return folder
+            if any(folder.glob("rng_state*.pth")):
+                return folder
+            fault = "it holds the model alone (save_only_model). Start a run from it: give it as model_name_or_path"
         if is_named:
             raise ValueError(f"A checkpoint must be whole: of {folder}, {fault}.")
         logger.warning(f"{folder.name} is passed over: {fault}.")
@@ -128,17 +118,6 @@ def _choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
         return None
     why = f"those in it are not. {' '.join(lost)} Restore one, or delete them all" if lost else "there is none"
     raise ValueError(f"resume_from_checkpoint={wanted} needs a whole checkpoint in {output_dir}: {why}.")
-
-
-def _warn_of_other_processes(folder: Path) -> None:
-    from accelerate import PartialState
-
-    made, size = _num_processes(folder), PartialState().num_processes
-    if made != size:
-        logger.warning(
-            f"{folder.name} was made by {made} process(es), and there are {size}: their random states do not fit, so "
-            f"that this run will differ from an uninterrupted one."
-        )
 
 
 def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int) -> None:
@@ -152,14 +131,11 @@ def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict
     torch.save(kept, folder / ROLLOUTS.format(rank=rank))
 
 
-def load_rollouts(
-    folder: Path, rank: int, layout: list[int], device: "torch.device", *, has_changed: bool = False
-) -> dict[str, Any] | None:
+def load_rollouts(folder: Path, rank: int, layout: list[int], device: "torch.device") -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts have another layout
-    or `has_changed`: settings have. Then all generate again, as TRL does; a process that generated alone would wait
-    for the others forever.
+    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts have another layout.
+    Then all generate again, as TRL does; a process that generated alone would wait for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
@@ -167,12 +143,11 @@ def load_rollouts(
     path, kept = folder / ROLLOUTS.format(rank=rank), None
     if path.is_file():  # through the CPU: torch.load does not know accelerate's cpu:0
         kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
-    is_usable = kept is not None and kept["layout"] == layout and not has_changed
-    if all(gather_object([is_usable])):
+    if all(gather_object([kept is not None and kept["layout"] == layout])):
         return kept
     if rank == 0 and any(folder.glob(ROLLOUTS.format(rank="*"))):
         logger.warning(
-            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other settings, batches or "
-            f"processes. They are generated again, so that this run will differ from an uninterrupted one."
+            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other batches or processes. "
+            f"They are generated again, so that this run will differ from an uninterrupted one."
         )
     return None

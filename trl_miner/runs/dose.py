@@ -35,5 +35,4 @@ def l1_shares(run: RunHistory) -> list[tuple[float, float]]:
     capped = next((name for name in ("miner", "placebo") if name in credited), None)
     if capped is None or run.settings.get("dose_share", "None") != "None":
         return []
-    # NaN where it is no finite number; before a change of settings, another dose may have been asked for
-    return [(step, v) for step, v in run.values(f"{capped}/l1_share") if v == v and step > run.since]
+    return [(step, v) for step, v in run.values(f"{capped}/l1_share") if v == v]  # NaN: no finite number

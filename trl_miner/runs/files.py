@@ -1,13 +1,9 @@
-"""Reading and writing the files of run folders: whole files, JSON, YAML and Parquet.
-
-A folder may come from a stranger, and a link in it may lead anywhere: see `fault`.
-"""
+"""Reading and writing the files of run folders: whole files, JSON and YAML."""
 
 import gzip
 import json
 import os
 import zlib
-from codecs import BOM_UTF8
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,24 +13,13 @@ from pydantic import TypeAdapter, ValidationError
 from ..redaction import redact
 from .records import OBJECT
 
-ADVICE = "Restore it, or leave its folder out."
-
-
-def fault(path: Path, folder: Path) -> str:
-    """Return why a file must not be published with its folder, as the end of a sentence; empty: it may be."""
-    real = path.resolve()
-    if not real.is_relative_to(folder.resolve()):
-        return f"it leads out of {folder.resolve()}, to {real}"
-    if not real.is_file():
-        return "it is a link that leads to no file" if path.is_symlink() else "it is no ordinary file"
-    return ""
+ADVICE = "Restore it, or delete it."
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
     """Write a file so that it is complete or unchanged, even if the process dies or the disk is full."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # a stranger's folder may hold a link there, which would lead elsewhere
-    with open(temporary, "xb") as file:
+    with open(temporary, "wb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
     os.replace(temporary, path)
 
@@ -47,15 +32,11 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: A
 def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
     """Return the record that a JSON text holds. Raise ValueError, which says in one line what is wrong."""
     try:
-        return record.validate_json(text.removeprefix(BOM_UTF8))
+        return record.validate_json(text)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)[0]
-    if found["type"] == "json_invalid":
-        raise ValueError(f"it must be JSON: {found['msg'].removeprefix('Invalid JSON: ')}")
-    if found["type"] == "missing":
-        raise ValueError(f"{'.'.join(map(str, found['loc']))} is missing")
-    rule = found["msg"].replace("Input should be", "must be")
-    raise ValueError(f"{'.'.join(map(str, found['loc'])) or 'it'} {rule}: got {ascii(found['input']):.40}")
+    place = ".".join(map(str, found["loc"]))
+    raise ValueError(f"{place}{': ' if place else ''}{found['msg']}, got {ascii(found['input']):.40}")
 
 
 def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
@@ -69,17 +50,9 @@ def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJ
     return content
 
 
-def read_optional(path: Path, notes: list[str] | None = None, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
-    """Read a record that may be missing; a broken one is an error, or, with `notes`, a sentence in them."""
-    if not path.is_file():
-        return {}
-    try:
-        return read_object(path, record=record)
-    except ValueError as error:
-        if notes is None:
-            raise
-        notes.append(f"{path.name} could not be read and is left out ({error.__cause__ or error}).")
-        return {}
+def read_optional(path: Path, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
+    """Read a record; empty: there is no such file."""
+    return read_object(path, record=record) if path.is_file() else {}
 
 
 def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> list[tuple[int, Any]]:
@@ -126,18 +99,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key: value.")
     return content
-
-
-def read_parquet(path: Path) -> tuple[Any, str | None]:
-    """Read a Parquet file, or return None and a sentence that says why it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_table(path, page_checksum_verification=True), None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        name = f"{path.parent.name}/{path.name}"
-        return None, f"{name} is damaged or still being written, and is left out: {_one_line(error)}."
 
 
 def _one_line(error: object) -> str:

@@ -112,7 +112,7 @@ class HeldOut:
 
 
 _MOMENTS = TypeAdapter(Mapping[str, Moment])
-_Levels = list[str | int | Number]
+_Levels = tuple[str | int | Number, ...]
 HeldOutFile = record(
     {
         "problems": record({}, {"fingerprint": str, "level": _Levels, "trained_levels": _Levels}),
@@ -127,16 +127,13 @@ def write_held_out(run: Path, held_out: HeldOut) -> None:
     write_json(run / FILE, held_out.as_json(), indent=None)
 
 
-def read_held_out(run: Path, notes: list[str] | None = None) -> HeldOut | None:
-    """Read `held_out.json`, for `history.read_run` and resumed runs; damage is an error, or a sentence in `notes`."""
-    content = read_optional(run / FILE, notes, _RECORD)
+def read_held_out(run: Path) -> HeldOut | None:
+    """Read `held_out.json`, for `history.read_run` and resumed runs; None: there is none, or it has no moment."""
+    content = read_optional(run / FILE, _RECORD)
     try:
         return held_out_of(content)
     except ValueError as error:
-        if notes is None:
-            raise ValueError(f"{run / FILE}: {error}. {ADVICE}") from error
-        notes.append(f"{FILE} is left out: {error}.")
-        return None
+        raise ValueError(f"{run / FILE}: {error}. {ADVICE}") from error
 
 
 def held_out_of(content: Mapping[str, Any]) -> HeldOut | None:
@@ -145,13 +142,11 @@ def held_out_of(content: Mapping[str, Any]) -> HeldOut | None:
         return None
     problems: Mapping[str, Any] = content["problems"]
     moments = dict(sorted(content["moments"].items(), key=lambda pair: pair[1].step))
-    levels, trained = (
-        None if problems.get(key) is None else tuple(problems[key]) for key in ("level", "trained_levels")
-    )
+    levels = problems.get("level")
     sizes = {len(moment.num_correct) for moment in moments.values()} | ({len(levels)} if levels is not None else set())
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"all moments and levels must be of the same problems, and there are {sorted(sizes)}")
-    return HeldOut(moments, levels, trained, problems.get("fingerprint"))
+    return HeldOut(moments, levels, problems.get("trained_levels"), problems.get("fingerprint"))
 
 
 def _span(levels: Iterable[Any]) -> str:

@@ -1,25 +1,24 @@
-"""A run folder as reports see it: `read_run` puts its files together.
+"""A run folder as reports see it: `read_run` puts its files together."""
 
-Files may be unfinished, or hold anything where a number should be. What cannot be read is left out, with a note.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .checkpoints import list_checkpoints, step_of
-from .files import read_optional
+from pydantic import TypeAdapter
+
+from .checkpoints import STATE, list_checkpoints
+from .files import read_object
 from .held_out import HeldOut, read_held_out
-from .records import number as number
-from .settings import clean_settings, read_options, sentences
-from .trainer_state import FILE as STATE
-from .trainer_state import RECORD as STATE_RECORD
-from .trainer_state import columns_of
-from .training_record import RECORD, TRAINING, run_folders
+from .records import State, number
+from .training_record import read_compared, read_run_record
 
 if TYPE_CHECKING:
     import numpy as np
+
+_STATE = TypeAdapter(State)
+_UNSET = {("all_right", "None"), ("all_wrong", "None")}  # advantage_estimator decides
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,6 @@ class RunHistory:
     planned: int | None = None  # None: not recorded
     per_step: float | None = None  # optimizer steps per generation batch; None: not recorded
     finished: bool = True  # all planned steps are done, and it was scored after training if it was scored at all
-    notes: Sequence[str] = ()  # sentences for the reader of its curves
-    since: int = 0  # optimizer steps before the settings became those of `settings`
     held_out: HeldOut | None = None  # None: not recorded
     versions: Mapping[str, str] = field(default_factory=dict)  # of the packages, and "git", this package's commit
 
@@ -60,37 +57,42 @@ def read_run(folder: str | Path) -> RunHistory:
 
     Raises:
         FileNotFoundError: Neither the folder nor a checkpoint in it holds a `trainer_state.json`.
-        ValueError: None of those there can be read.
+        ValueError: A file is damaged.
     """
     folder = Path(folder)
-    notes: list[str] = []
-    state = _read_state(folder, notes)
+    state, record, held_out = _read_state(folder), read_run_record(folder), read_held_out(folder)
     columns = columns_of(state.get("log_history") or ())
-    record = read_optional(folder / RECORD, notes, TRAINING)
-    compared = record.get("compared") or {}
-    segments = record.get("segments") or []
-    changed = sentences(segments)
     steps = int(state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0))
     planned = state.get("max_steps")
-    held_out = read_held_out(folder, notes)
-    known = record | compared
+    settings = record.get("settings") or {}
     return RunHistory(
         folder=folder,
         name=folder.resolve().name,
         columns=columns,
-        method=compared.get("method"),
-        seed=known.get("seed"),
-        settings=_settings(compared, record, planned) | ({"segments": " ".join(changed)} if changed else {}),
+        method=read_compared(folder).get("method"),
+        seed=record.get("seed"),
+        settings={name: text for name, text in settings.items() if (name, text) not in _UNSET},
         scores=held_out.by_step if held_out else {},
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
-        per_step=known.get("optimizer_steps_per_step"),
+        per_step=record.get("optimizer_steps_per_step"),
         finished=(not planned or steps >= planned) and (held_out is None or held_out.after is not None),
-        notes=[*changed, *notes],
-        since=segments[-1]["step"] if segments else 0,
         held_out=held_out,
         versions=(record.get("versions") or {}) | ({"git": record["git"]} if record.get("git") else {}),
     )
+
+
+def columns_of(logs: Iterable[Any]) -> dict[str, "np.ndarray"]:
+    """Return training logs as columns: by metric (n, 2) optimizer steps, ascending, and values; NaN where a value is
+    no finite number. Of logs of the same step the last value counts. Logs without a reward are no training logs."""
+    import numpy as np
+
+    by_metric: dict[str, dict[float, float | None]] = defaultdict(dict)
+    for log in logs:
+        if isinstance(log, Mapping) and "reward" in log and (step := number(log.get("step"))) is not None:
+            for key, value in log.items():
+                by_metric[key][step] = number(value)
+    return {key: np.array(sorted(points.items()), dtype=float) for key, points in by_metric.items()}
 
 
 def has_state(folder: Path) -> bool:
@@ -106,40 +108,24 @@ def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
-    if (folder / RECORD).is_file() or run_folders(folder):
-        return (
-            f"{folder} holds no {STATE}: the run has reached neither its end nor a checkpoint. Set save_steps to have "
-            f"one sooner, or wait."
-        )
     return (
         f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training run, the --output "
-        f"of trl-miner compare, or that of trl-miner eval."
+        f"of trl-miner compare, or that of trl-miner eval; of a run that trains, wait for the first checkpoint."
     )
 
 
-def _read_state(folder: Path, notes: list[str]) -> dict[str, Any]:
-    """Read the state with the most steps: a resumed run may have left an older one in its folder."""
-    places = _with_state(folder)
-    if not places:
+def _read_state(folder: Path) -> dict[str, Any]:
+    """Read the state with the most steps, the folder's own or the newest checkpoint's, which may be half written."""
+    states, errors = [], []
+    for place in _with_state(folder):
+        try:
+            states.append(read_object(place / STATE, record=_STATE))
+        except ValueError as error:
+            errors.append(error)
+        if len(states) == 2:  # each checkpoint repeats the log of those before it
+            break
+    if errors and not states:
+        raise errors[0]
+    if not states:
         raise FileNotFoundError(no_state(folder))
-    furthest: dict[str, Any] = {}
-    for place in places:  # the newest checkpoint first: each repeats the log of those before it
-        if not furthest or (step_of(place) or 0) > (furthest.get("global_step") or 0):
-            state = read_optional(place / STATE, notes, STATE_RECORD)
-            if state and (not furthest or (state.get("global_step") or 0) > (furthest.get("global_step") or 0)):
-                furthest = state
-    if not furthest:
-        raise ValueError(f"{places[0] / STATE} must be JSON with the log of a run: {notes[0]} Restore it.")
-    return furthest
-
-
-def _settings(compared: Mapping[str, Any], record: Mapping[str, Any], planned: float | None) -> dict[str, str]:
-    """Return the settings of the whole recipe, where a comparison has noted it, or else those of the last segment."""
-    if compared.get("recipe") is not None:
-        return clean_settings({**compared["recipe"], **read_options(compared.get("options") or [])})
-    names = {"base_model": "model_name_or_path", "dataset": "dataset_name", "held_out": "held_out"}
-    named = {name: record[key]["name"] for key, name in names.items() if record.get(key)}
-    found: dict[str, Any] = {}
-    for segment in (record.get("segments") or [])[-1:]:
-        found = {name: text for name, text in segment["settings"].items() if text != "null"} | {"max_steps": planned}
-    return clean_settings(found | (record.get("settings") or {}) | named)
+    return max(states, key=lambda state: state.get("global_step") or 0)

@@ -31,23 +31,25 @@ class FolderLock:
         )
 
     def acquire(self) -> None:
-        """Take the lock, from a dead process too. Raise OSError if the folder cannot be written.
+        """Take the lock, from a dead process too.
 
         Raises:
-            ValueError: Another process is alive.
+            ValueError: Another process is alive, or the folder cannot be written.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
         left_by, patience = self.holder(), 0.0
         if left_by and not left_by.endswith(f" on {socket.gethostname()}"):
             patience = LEASE_SECONDS + 2 * BEAT_SECONDS
             logger.warning(f"{self.folder} was last used by {left_by}. Waiting {patience:.0f} s for it to end.")
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._lease.acquire(timeout=patience, poll_interval=BEAT_SECONDS / 10)
         except Timeout:
             raise ValueError(
                 f"Only one process may write into a folder: {self.folder} is in use by {self.holder()}. Wait for it, "
                 f"end it, or choose another folder."
             ) from None
+        except OSError as error:
+            raise ValueError(f"{self.folder} cannot be written ({error}). Choose another output folder.") from error
         if left_by:
             logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
 
@@ -75,10 +77,7 @@ class FolderLock:
 def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold the lock of a folder, such as that of a comparison or an evaluation."""
     lock = FolderLock(folder, name)
-    try:
-        lock.acquire()
-    except OSError as error:
-        raise ValueError(f"--output must be a folder that can be written: {folder} cannot ({error}).") from error
+    lock.acquire()
     try:
         yield
     finally:
@@ -92,10 +91,10 @@ _held: dict[Path, FolderLock | None] = {}  # the run folders that this process a
 def hold_run(output_dir: str | Path) -> Iterator[None]:
     """Hold a run folder while training; within itself it does nothing. Every process must call it.
 
-    Only the main process locks. A folder that cannot be written is not locked, with a warning.
+    Only the main process locks.
 
     Raises:
-        ValueError: Another training holds the folder.
+        ValueError: Another training holds the folder, or it cannot be written.
     """
     from accelerate import PartialState
 
@@ -106,7 +105,7 @@ def hold_run(output_dir: str | Path) -> Iterator[None]:
         yield
         return
     lock = FolderLock(folder, TRAINING_LOCK)
-    decided_by_one(lambda: _lock_run(lock))
+    decided_by_one(lock.acquire)
     _held[folder] = lock if PartialState().is_main_process else None
     try:
         yield
@@ -114,13 +113,6 @@ def hold_run(output_dir: str | Path) -> Iterator[None]:
     finally:
         del _held[folder]
         lock.release()
-
-
-def _lock_run(lock: FolderLock) -> None:
-    try:
-        lock.acquire()
-    except OSError as error:
-        logger.warning(f"{lock.folder} cannot be locked ({error}): take care that no other training writes into it.")
 
 
 def check_run(output_dir: str | Path) -> None:

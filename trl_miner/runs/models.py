@@ -4,32 +4,26 @@
 last; from then on it counts, and takes the place of the one before.
 """
 
-import logging
 import math
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
-from .checkpoints import list_checkpoints, step_of
+from .checkpoints import last_step, newest, step_of
 from .files import read_object
 from .held_out import FILE as HELD_OUT
 from .held_out import HeldOut, read_held_out, write_held_out
 from .records import record
-from .trainer_state import last_step
 from .training_record import RECORD
-
-logger = logging.getLogger(__name__)
 
 BEST, NEW_BEST = "best", ".best.new"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
-CARD, TRLS_CARD = "README.md", b"huggingface/trl)"
-_SHARD = Annotated[str, Field(pattern=r"^[\w-][\w.-]*\.safetensors$")]  # beside its index
-_SHARDS = TypeAdapter(record({"weight_map": Annotated[dict[str, _SHARD], Field(min_length=1)]}))
+CARD = "README.md"
+_SHARDS = TypeAdapter(record({"weight_map": dict[str, str]}))
 _ADVICE = "Save the model again, or give another checkpoint."
 
 
@@ -51,27 +45,13 @@ def find_model(run: Path) -> Model:
         weight_files(run)
         is_of_run = (folder.parent / RECORD).is_file()  # else nothing beside the folder belongs to the model
         return Model(run, folder.parent if is_of_run else run, step_of(folder))
-    checkpoint = newest_checkpoint(run)
+    checkpoint = newest(run)
     has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
     # Without a state of its own, it was saved by a script behind all checkpoints.
-    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (checkpoint.step or 0)):
-        return checkpoint
+    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (step_of(checkpoint) or 0)):
+        return Model(checkpoint, run, step_of(checkpoint))
     weight_files(run)
     return Model(run, run)
-
-
-def is_trls_card(card: Path) -> bool:
-    """Return whether a file, which need not exist, is a model card that TRL has written."""
-    return card.is_file() and TRLS_CARD in card.read_bytes()
-
-
-def newest_checkpoint(run: Path) -> Model | None:
-    """Return the model of a run's newest whole checkpoint, or None."""
-    for folder in reversed(list_checkpoints(run)):
-        if last_step(folder) is not None and has_model(folder):
-            return Model(folder, run, step_of(folder))
-        logger.warning(f"{folder} is left out: its model is damaged or not complete.")
-    return None
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -98,14 +78,6 @@ def weight_files(folder: Path) -> list[Path]:
             except SafetensorError as error:
                 raise ValueError(f"{file} must be whole: it is cut off. {_ADVICE}") from error
     return files
-
-
-def has_model(folder: Path) -> bool:
-    """Return whether a folder holds the whole weights of a model or of an adapter."""
-    try:
-        return bool(weight_files(folder))
-    except (ValueError, OSError):
-        return False
 
 
 def begin_best(run: Path) -> None:

@@ -2,24 +2,21 @@
 
 The trainer always writes it: first a line about the data set, then one line per generation batch.
 
-{"correct_threshold": 1.0, "rows": 7500, "digest": "9f0c..."}     null and null: a stream
-{"step": 1, "rollouts": 8, "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]],
- "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "reward": [1.0, 0.375], "spread": [0.0, 1.0]}
+{"rows": 7500, "digest": "9f0c..."}     null and null: a stream
+{"step": 1, "rollouts": 8, "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0],
+ "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [1]}
 
 Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step` is the first
 optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a prompt's rollouts `correct` are
-right, `scored` have a reward of the verifier; `reward` is the mean of their total rewards, and `spread` the largest
-less the smallest, both null where there is none. Every process of a run writes the same, so one does.
-
-Two fields are only there where they hold something: `dropped`, places in `prompts` that dynamic sampling generated and
-did not train on, or at which adaptive sampling generated more rollouts of a prompt of the batch; and `skipped`, the
-prompts that `prompt_selection` left out. Prompts with the same text are one prompt. A checkpoint counts the generation
-batches before it, so that a resumed run goes on behind as many lines.
+right, `scored` have a reward of the verifier; `spread` is the largest of their total rewards less the smallest, null
+where there is none. `dropped` are places in `prompts` that dynamic sampling generated and did not train on, or where
+adaptive sampling generated more rollouts of a prompt of the batch; `skipped` are the prompts that `prompt_selection`
+left out. Prompts with the same text are one prompt. Every process of a run would write the same, so one does. A
+checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
 """
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,18 +25,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from ..prompt_kinds import PromptKind
-from .files import parse_object
+from .files import parse_object, write_whole
 from .records import Count, LedgerHeader, Number, Positive
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-logger = logging.getLogger(__name__)
-
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
-_OPTIONAL = ("new", "dropped", "skipped")
+_OPTIONAL = ("new", "dropped", "skipped")  # only there where they hold something
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,6 @@ class Batch:
     prompts: Sequence[Count]
     correct: Sequence[Count]
     scored: Sequence[Count]
-    reward: Sequence[Number | None]
     spread: Sequence[Number | None]
     new: Sequence[Annotated[Sequence[str], Field(min_length=2, max_length=2)]] = ()  # key and text
     dropped: Sequence[Count] = ()
@@ -119,17 +113,16 @@ def prompt_text(row: Mapping[str, Any]) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
 
 
-def header_of(rows: Any, correct_threshold: float) -> dict[str, Any]:
+def header_of(rows: Any) -> dict[str, Any]:
     """Return the line about a data set, which tells it by its length and up to 256 of its prompts; None: a stream."""
-    header: dict[str, Any] = {"correct_threshold": correct_threshold, "rows": None, "digest": None}
-    if rows is not None and len(rows):
-        size, digest = len(rows), hashlib.blake2b(digest_size=8)
-        if "prompt" in rows.column_names:
-            rows = rows.select_columns(["prompt"])  # no image is decoded
-        for place in sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1}):
-            digest.update(key_text(prompt_key(rows[place])).encode())
-        header |= {"rows": size, "digest": digest.hexdigest()}
-    return header
+    if rows is None or not len(rows):
+        return {"rows": None, "digest": None}
+    size, digest = len(rows), hashlib.blake2b(digest_size=8)
+    if "prompt" in rows.column_names:
+        rows = rows.select_columns(["prompt"])  # no image is decoded
+    for place in sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1}):
+        digest.update(key_text(prompt_key(rows[place])).encode())
+    return {"rows": size, "digest": digest.hexdigest()}
 
 
 def line_of(content: Mapping[str, Any]) -> bytes:
@@ -156,73 +149,40 @@ def parse_ledger(content: bytes) -> Ledger:
                 header = parse_object(line, _HEADER)
                 continue
             batch = parse_object(line, _BATCH)
-            _check(batch, len(prompts) + len(batch.new))
-            batches.append(batch)
-            prompts += batch.new
         except ValueError as error:
             notes = [f"{FILE} is damaged and was read up to line {place - 1}: {error}."]
             break
+        batches.append(batch)
+        prompts += batch.new
     return Ledger(header, batches, [key for key, _ in prompts], [text for _, text in prompts], notes)
 
 
-def _check(batch: Batch, num_known: int) -> None:
-    lists = (batch.prompts, batch.correct, batch.scored, batch.reward, batch.spread)
-    if len({*map(len, lists)}) > 1:
-        raise ValueError("its lists must be equally long")
-    if max([*batch.prompts, *batch.skipped, -1]) >= num_known or max([*batch.dropped, -1]) >= len(batch.prompts):
-        raise ValueError("it names a prompt that is not there")
-
-
-def read_beginning(folder: str | Path, header: Mapping[str, Any], num_batches: int) -> list[bytes]:
+def read_beginning(folder: str | Path, num_batches: int) -> list[bytes]:
     """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
 
     Raises:
-        ValueError: It has no such beginning, or another `header`, which the message says as a phrase.
+        ValueError: It has no such beginning, which the message says as a phrase.
     """
     path = Path(folder) / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing")
     lines = path.read_bytes().splitlines(keepends=True)[: 1 + num_batches]
-    ledger = parse_ledger(b"".join(lines))
-    if len(ledger.batches) < num_batches:
-        raise ValueError(
-            f"{path} is damaged or of another run: it has {len(ledger.batches)} of the {num_batches} generation "
-            f"batches before the checkpoint"
-        )
-    if ledger.header != header:
-        raise ValueError(f"it is of a training with {_said(ledger.header)}, and this has {_said(header)}")
+    found = len(parse_ledger(b"".join(lines)).batches)
+    if found < num_batches:
+        raise ValueError(f"{path} is damaged: it has {found} of the {num_batches} batches before the checkpoint")
     return lines
 
 
-def _said(header: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {header.get(name)}" for name in ("rows", "digest", "correct_threshold"))
+def begin_ledger(folder: str | Path, lines: Sequence[bytes]) -> None:
+    """Have the file of a run hold these lines: a new one's header, or those before a checkpoint."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_whole(Path(folder) / FILE, lines)
 
 
-class LedgerWriter:
-    """Writes the file of a run. What the disk does not take waits for the next line; the training goes on."""
-
-    def __init__(self, folder: str | Path, lines: Sequence[bytes]) -> None:
-        """Have the file hold these lines: a new one's header, or those before a checkpoint."""
-        self._path = Path(folder) / FILE
-        self._written, self._waiting, self._has_warned = 0, b"".join(lines), False
-        if self._path.is_file() and self._path.read_bytes().startswith(self._waiting):
-            self._written, self._waiting = len(self._waiting), b""
-        self.append(b"")
-
-    def append(self, line: bytes) -> None:
-        """Add a line. What the file has behind its end, of steps that are made again, is cut off."""
-        self._waiting += line
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, "ab") as file:
-                file.truncate(self._written)
-                file.write(self._waiting)
-        except OSError as error:
-            if not self._has_warned:
-                logger.warning(f"{self._path} could not be written: {error}. The training goes on, and tries again.")
-            self._has_warned = True
-        else:
-            self._written, self._waiting = self._written + len(self._waiting), b""
+def append_batch(folder: str | Path, batch: Batch) -> None:
+    """Add a line to the file of a run."""
+    with open(Path(folder) / FILE, "ab") as file:
+        file.write(batch.line())
 
 
 def visits_of(ledger: Ledger) -> "DataFrame":

@@ -37,35 +37,25 @@ def record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> 
 
 # A model or a data set: its id on the Hub, or the last name of its folder.
 Named = record({"name": str, "hub": bool})
-Segment = record({"step": Count, "methods": list[str], "settings": Texts})
-# What `trl-miner compare` decided of a run before it began.
-Compared = record(
-    {"method": str},
-    {"recipe": dict[str, Any], "options": list[Any], "seed": Count, "optimizer_steps_per_step": AboveZero},
-)
+# `compared.json`.
+Compared = record({"method": str}, {"recipe": dict[str, Any], "options": list[Any], "seed": Count})
 # `training.json`; `papers` are label and arXiv id.
 Training = record(
     {},
     {
         **dict.fromkeys(("base_model", "dataset", "held_out"), Named),
         **dict.fromkeys(("settings", "versions"), Texts),
-        "is_chat": bool,
-        "methods": list[str],
+        **dict.fromkeys(("methods", "tags"), list[str]),
         "papers": dict[str, tuple[str, str | None]],
         "seed": Count,
         "git": str,
-        "segments": list[Segment],  # type: ignore[valid-type]
         "optimizer_steps_per_step": AboveZero,
-        "compared": Compared,
-        "finished": dict[Literal["steps", "epochs"], Number | None],
     },
 )
 # `trainer_state.json`, which transformers writes.
-State = record(
-    {}, {"global_step": Number, "max_steps": Number, "log_history": list[Any], "stateful_callbacks": dict[str, Any]}
-)
+State = record({}, {"global_step": Number, "max_steps": Number, "log_history": list[Any]})
 # The first line of `prompt_ledger.jsonl`; null: a stream.
-LedgerHeader = record({"correct_threshold": Number}, {"rows": Count, "digest": str})
+LedgerHeader = record({"rows": Count | None}, {"digest": str})
 # `prompt_form.json`, beside a model.
 FormFile = record(
     {"style": Literal["plain", "chat"], "chat_template_kwargs": dict[str, Any], "is_known": bool},

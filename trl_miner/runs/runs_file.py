@@ -1,13 +1,8 @@
 """`runs.jsonl` of a comparison: all that reports and statistics read of each run, one run per line.
 
-A line is about as long as a page of text, so the raw results of a study fit into a repository. It holds:
-
-- `name`, `method`, `seed`, `settings` (as text, in one spelling), `versions`, `notes`;
-- `steps`, `planned`, `per_step` (optimizer steps per generation batch), `finished`;
-- `held_out`: the content of the run's `held_out.json`;
-- `logs`: by metric a list with a number for each logged step, to 6 digits; null where that step has none.
-
-Of paths it keeps the last name only.
+It is a few pages of text, so the raw results of a study fit into a repository. A line holds the fields of a
+`RunHistory`, with `held_out` as `held_out.json` has it, and `logs` in the place of `columns`: by metric a list with a
+number for each logged step, to 6 digits; null where that step has none. Like `training.json`, it names no path.
 """
 
 import contextlib
@@ -16,11 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..redaction import redact, without_paths
 from .files import read_lines, write_whole
 from .held_out import HeldOutFile, held_out_of
 from .history import RunHistory, read_run
@@ -36,7 +30,6 @@ _FIELDS = {
     "seed": Count | None,
     "settings": Texts,
     "versions": Texts,
-    "notes": list[str],
     "steps": Count,
     "planned": Positive | None,
     "per_step": AboveZero | None,
@@ -48,9 +41,7 @@ METRICS = {
     *("completions/mean_length", "completions/clipped_ratio"),
 }
 METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
-_NOT_KEPT = {"output_dir", "run_name", "report_to", "config"}  # these settings say where, not what
-_NO_NUMBER = "nan"
-_LOGS = dict[str, list[Number | Literal["nan"] | None]]
+_LOGS = record({"step": list[Number]}, {})
 _RECORD = TypeAdapter(record({**_FIELDS, "logs": _LOGS}, {"held_out": HeldOutFile}))
 
 
@@ -59,23 +50,20 @@ def is_runs_file(path: str | Path) -> bool:
     return str(path).removesuffix(".gz").endswith(ENDING) and not Path(path).is_dir()
 
 
-def write_runs(runs: Sequence[str | Path | RunHistory], path: str | Path) -> Path:
-    """Write runs, which are histories or folders, into the file at a path that ends in .jsonl. Return the path."""
-    path = Path(path)
-    histories = [run if isinstance(run, RunHistory) else _history(run) for run in runs]
-    lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in histories]
+def write_runs(runs: Sequence[RunHistory], path: Path) -> None:
+    """Write runs into the file at a path that ends in .jsonl."""
+    lines = [json.dumps(_content(run), separators=(",", ":"), allow_nan=False) for run in runs]
     write_whole(path, "".join(f"{line}\n" for line in lines))
-    return path
 
 
-def collect_runs(output: str | Path) -> None:
+def collect_runs(output: Path) -> None:
     """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, those of earlier calls included.
 
-    Runs without a log, or with a damaged one, are left out. Without any run nothing is written."""
-    output, runs = Path(output), []
+    Runs without a log, or with a damaged file, are left out. Without any run nothing is written."""
+    runs = []
     for folder in run_folders(output):
         with contextlib.suppress(FileNotFoundError, ValueError):
-            runs.append(_history(folder))
+            runs.append(replace(read_run(folder), name="/".join(folder.parts[-2:])))
     if runs:
         write_runs(runs, output / NAME)
 
@@ -85,51 +73,40 @@ def read_runs(path: str | Path) -> list[RunHistory]:
     path, runs = Path(path), []
     for line, content in read_lines(path, _ADVICE, _RECORD):
         try:
-            runs.append(_read_run(path, content))
-        except ValueError as error:
+            held_out, columns = held_out_of(content.get("held_out") or {}), _columns(content["logs"])
+        except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}, line {line}: {error}. {_ADVICE}") from error
+        fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
+        scores = held_out.by_step if held_out else {}
+        folder = Path(f"{path}/{content['name']}")  # below a file, whatever the name is
+        runs.append(RunHistory(folder, columns=columns, scores=scores, held_out=held_out, **fields))
     if not runs:
         raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
     return runs
 
 
-def _history(folder: str | Path) -> RunHistory:
-    history = read_run(folder)
-    return replace(history, name="/".join(history.folder.resolve().parts[-2:]))
-
-
 def _content(run: RunHistory) -> dict[str, Any]:
-    settings = {name: value for name, value in run.settings.items() if name not in _NOT_KEPT}
     kept = sorted(key for key in run.columns if key in METRICS or key.startswith(METRIC_PREFIXES))
-    logs = {}
-    for key in ("step", *kept):
-        known = dict(run.values(key))
-        logs[key] = [_short(known[step]) if step in known else None for step, _ in run.values("step")]
+    steps = [step for step, _ in run.values("step")]
+    columns = {key: dict(run.values(key)) for key in ("step", *kept)}
     return {
-        **without_paths(redact({name: getattr(run, name) for name in _FIELDS} | {"settings": settings})),
+        **{name: getattr(run, name) for name in _FIELDS},
         "held_out": None if run.held_out is None else run.held_out.as_json(),
-        "logs": logs,
+        "logs": {key: [_short(values.get(step, math.nan)) for step in steps] for key, values in columns.items()},
     }
 
 
-def _short(value: float) -> float | str:
+def _short(value: float) -> float | None:
     if not math.isfinite(value):
-        return _NO_NUMBER
+        return None
     return int(value) if value == int(value) else float(f"{value:.6g}")  # totals stay exact
 
 
-def _read_run(path: Path, content: Mapping[str, Any]) -> RunHistory:
+def _columns(logs: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
     import numpy as np
 
-    logs: Mapping[str, Sequence[Any]] = content["logs"]
-    if not all(isinstance(step, int | float) for step in logs.get("step", [None])):
-        raise ValueError("logs must hold the step of each log")
-    columns = {}
-    for key, values in logs.items():
-        pairs = zip(logs["step"], values, strict=True)
-        columns[key] = np.array([(step, float(value)) for step, value in pairs if value is not None]).reshape(-1, 2)
-    held_out = held_out_of(content.get("held_out") or {})
-    fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
-    scores = held_out.by_step if held_out else {}
-    folder = Path(f"{path}/{content['name']}")  # below a file, whatever the name is
-    return RunHistory(folder, columns=columns, scores=scores, held_out=held_out, **fields)
+    pairs = {
+        key: [(step, value) for step, value in zip(logs["step"], values, strict=True) if value is not None]
+        for key, values in logs.items()
+    }
+    return {key: np.array(own, dtype=float).reshape(-1, 2) for key, own in pairs.items()}

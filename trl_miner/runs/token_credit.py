@@ -6,7 +6,6 @@ prompt are adjacent and are one row group. The file's metadata says what holds o
 
 import io
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..prompt_kinds import PromptKind
-from .files import read_parquet, write_whole
+from .files import write_whole
 from .training_record import papers_of, read_run_record
-
-logger = logging.getLogger(__name__)
 
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
 METADATA = b"trl_miner"
+_ORDER = ("step", "group", "rollout")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -34,7 +32,7 @@ class Credit:
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
     table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
     metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
-    notes: tuple[str, ...]  # sentences on what could not be read, and what is unusual
+    notes: tuple[str, ...] = ()  # sentences on what is unusual
 
 
 def schema() -> Any:
@@ -60,7 +58,7 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
     """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`.
 
     Each prompt is a row group. `about` ("step", "num_generations", "scale", ...) holds of the whole batch and becomes
-    the file's metadata. If the disk does not take the file, it warns: the training goes on.
+    the file's metadata.
     """
     import pyarrow.parquet as pq
 
@@ -68,21 +66,16 @@ def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -
     path = Path(output_dir) / FOLDER / f"credit_{about['step']:05d}.parquet"
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"], write_page_checksum=True)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, [file.getvalue()])
-    except OSError as error:
-        logger.warning(f"log_token_credit: {path} could not be written: {error}. The training goes on without it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, [file.getvalue()])
 
 
 def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
-    """Return all token records of a run that can be read; a damaged file is left out with a note.
-
-    Progress is shown unless `quiet`.
+    """Return all token records of a run. Progress is shown unless `quiet`.
 
     Raises:
         FileNotFoundError: There is none.
-        ValueError: None can be read, or one is no token record.
+        ValueError: One is damaged, or no token record.
     """
     import pyarrow as pa
 
@@ -95,37 +88,27 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
             f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
             f"log_token_credit: 10."
         )
-    tables, metas, notes = [], {}, []
-    for path in track(paths, "reading", unit="files", quiet=quiet):
-        table, note = read_parquet(path)
-        if table is None:
-            notes.append(str(note))
-        else:
-            table, meta = _read_table(table, f"{FOLDER}/{path.name}")
-            tables.append(table)
-            metas[meta["step"]] = meta
-    if not tables:
-        raise ValueError(f"{run} must hold a credit file that can be read: {' '.join(notes)} Train on, or again.")
-    record = read_run_record(run) or {}
+    records = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
     return Credit(
         name=run.resolve().name,
-        methods=tuple(label for label, _ in papers_of(record)),
-        table=pa.concat_tables(tables).sort_by([(key, "ascending") for key in ("step", "group", "rollout")]),
-        metas=dict(sorted(metas.items())),
-        notes=tuple(notes),
+        methods=tuple(label for label, _ in papers_of(read_run_record(run))),
+        table=pa.concat_tables(table for table, _ in records).sort_by([(key, "ascending") for key in _ORDER]),
+        metas=dict(sorted((meta["step"], meta) for _, meta in records)),
     )
 
 
-def _read_table(table: Any, name: str) -> tuple[Any, dict[str, Any]]:
+def _read_record(path: Path) -> tuple[Any, dict[str, Any]]:
     """Return the table of a file with the types of `schema()`, and its metadata."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
+        table = pq.read_table(path, page_checksum_verification=True)
         meta = json.loads((table.schema.metadata or {})[METADATA])
         return table.select(schema().names).cast(schema()), {**meta, "step": int(meta["step"])}
-    except (KeyError, pa.ArrowException) as error:
+    except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{name} must be a token record: {problem}. Move it out of credit/.") from error
+        raise ValueError(f"{path} must be a whole token record: {problem}. Move it out of credit/.") from error
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,8 @@ from transformers import TrainerCallback
 from ..distributed import current_world, decided_by_one
 from ..runs.prompt_ledger import (
     Batch,
-    LedgerWriter,
+    append_batch,
+    begin_ledger,
     header_of,
     key_text,
     line_of,
@@ -44,7 +45,6 @@ class PromptOutcomes:
     texts: list[str] = field(default_factory=list)
     correct: list[int] = field(default_factory=list)
     scored: list[int] = field(default_factory=list)
-    reward: list[float | None] = field(default_factory=list)
     spread: list[float | None] = field(default_factory=list)
     dropped: Sequence[int] = ()  # places in `keys`
 
@@ -73,7 +73,6 @@ class PromptOutcomes:
         is_unknown_PG = rewards_PG.isnan()
         lowest_P = rewards_PG.masked_fill(is_unknown_PG, torch.inf).amin(dim=1)
         highest_P = rewards_PG.masked_fill(is_unknown_PG, -torch.inf).amax(dim=1)
-        self.reward += _numbers(rewards_PG.nanmean(dim=1))
         self.spread += _numbers(highest_P - lowest_P)
 
 
@@ -100,7 +99,6 @@ class PromptLog(TrainerCallback):
         """
         self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
         self._numbers: dict[str, int] = {}  # of the prompts, by key, in their order
-        self._writer: LedgerWriter | None = None
         self._num_correct: Counter[int] = Counter()  # rollouts so far, by prompt
         self._before: list[int] = []  # of the prompts of the newest batch, before it
         self.selection = make_selection(args)
@@ -117,7 +115,8 @@ class PromptLog(TrainerCallback):
             run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
-        self._writer = LedgerWriter(self._args.output_dir, lines) if PartialState().is_main_process else None
+        if PartialState().is_main_process:
+            begin_ledger(self._args.output_dir, lines)
         self.selection = make_selection(self._args)
         self._num_correct.clear()
         for batch in ledger.batches:
@@ -125,18 +124,17 @@ class PromptLog(TrainerCallback):
 
     def _read(self) -> list[bytes]:
         rows = None if isinstance(self._rows, IterableDataset) else self._rows
-        header, checkpoint = header_of(rows, self._args.correct_threshold), self._resumed_from()
+        checkpoint = self._resumed_from()
         if checkpoint is not None:
             try:
-                return read_beginning(checkpoint.parent, header, self._state().prompts["batches"])
+                return read_beginning(checkpoint.parent, self._state().prompts["batches"])
             except (ValueError, OSError) as error:
                 if reader := self._reader():
                     raise ValueError(
-                        f"{reader} needs the prompt ledger of the run that it resumes: {error}. Resume with the data "
-                        f"and the ledger of the first start, or leave it out."
+                        f"{reader} needs the prompt ledger of the run that it resumes: {error}. Restore it."
                     ) from error
                 logger.warning(f"The prompt ledger begins anew: {error}.")
-        return [line_of(header)]
+        return [line_of(header_of(rows))]
 
     def _reader(self) -> str:
         """Return the setting that decides by the past of prompts; empty: none does."""
@@ -175,14 +173,13 @@ class PromptLog(TrainerCallback):
             prompts=[numbers[key] for key in outcomes.keys],
             correct=outcomes.correct,
             scored=outcomes.scored,
-            reward=outcomes.reward,
             spread=outcomes.spread,
             new=new,
             dropped=outcomes.dropped,
             skipped=[numbers[key] for key in left_out if key in numbers],
         )
-        if self._writer is not None:
-            self._writer.append(batch.line())
+        if PartialState().is_main_process:
+            append_batch(self._args.output_dir, batch)
         self._observe(batch, outcomes.keys)
         if self.selection is not None:
             metrics["selection/skipped"].append(float(len(left_out)))

@@ -2,13 +2,13 @@
 
 import logging
 import math
+import shutil
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import torch
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -17,16 +17,13 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
 from ..heartbeat import CHECKPOINT, phase
-from ..hub.training import push_checkpoint
 from ..runs import checkpoints
 from ..runs.locks import check_run, hold_run
-from ..runs.run_folder import DiskFull, forget_after, make_room, why_full
-from ..runs.settings import Segment, continued, trainer_settings
-from ..runs.trainer_state import last_step
+from ..runs.run_folder import forget_after, make_room
+from ..runs.settings import check_settings, trainer_settings
 from ..runs.training_record import write_run_record
 
 logger = logging.getLogger(__name__)
-REFERENCE = "reference.pt"  # of a checkpoint
 
 
 class RunState(TrainerCallback, ExportableState):
@@ -41,7 +38,6 @@ class RunState(TrainerCallback, ExportableState):
         self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
         self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
-        self.segments: list[Segment] = []  # the settings of each part of the run: see `runs.settings`
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
@@ -50,7 +46,7 @@ class RunState(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
-        names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose", "segments")
+        names = ("generated", "used", "tokens", "prompts", "cycle_start", "dose")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def on_train_begin(
@@ -60,8 +56,7 @@ class RunState(TrainerCallback, ExportableState):
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice.
         for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
-            if name != "segments":  # which those of this training have gone on from
-                setattr(self, name, value)
+            setattr(self, name, value)
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
@@ -105,64 +100,54 @@ class Checkpointing(TrainerCallback):
         # Before all others: a training without a step left opens no tracker and starts no watchdog.
         trainer.callback_handler.callbacks.insert(0, self)
         self.resumed_from: Path | None = None  # the checkpoint of a training that begins; None once it is taken up
-        self._prepared: tuple[str | bool | None, ...] = ()  # what `prepare` has returned, until a training takes it
-        self._segments: list[Segment] = []
-        self._has_changed = False  # whether the settings are others than those of the checkpoint
+        self._prepared: list[str | None] = []  # what `prepare` has returned, until a training takes it
 
     def resume(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
         checkpoint = self.prepare(wanted)
-        self._prepared = ()
+        self._prepared.clear()
         return checkpoint
 
     def prepare(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, and make the run folder ready. Every process must call it.
 
-        It does so once: what it has returned may be passed in again.
+        It does so once for each training.
 
         Raises:
             ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
         """
-        if (wanted or None) in self._prepared:
-            return None if self._prepared[0] is None else str(self._prepared[0])
+        if self._prepared:
+            return self._prepared[0]
         with hold_run(self._trainer.args.output_dir):
-            args = self._trainer.args
-            checkpoint = checkpoints.agree_on(wanted, args.output_dir)
-            self._segments, self._has_changed = decided_by_one(lambda: self._begin(wanted, checkpoint))
+            checkpoint = checkpoints.agree_on(wanted, self._trainer.args.output_dir)
+            decided_by_one(lambda: self._begin(wanted, None if checkpoint is None else Path(checkpoint)))
         self.resumed_from = None if checkpoint is None else Path(checkpoint)
-        self._prepared = checkpoint, wanted or None
+        self._prepared.append(checkpoint)
         return checkpoint
 
-    def _begin(self, wanted: str | bool | None, checkpoint: str | None) -> tuple[list[Segment], bool]:
-        """Judge settings and folder, clear it, and write `training.json`. Return the segments, and whether the
-        settings have changed."""
-        trainer, args, place = self._trainer, self._trainer.args, None if checkpoint is None else Path(checkpoint)
+    def _begin(self, wanted: str | bool | None, checkpoint: Path | None) -> None:
+        """Judge settings and folder, clear it, and write `training.json`."""
+        trainer, args = self._trainer, self._trainer.args
         about = dict(trainer.about)
-        settings, methods = trainer_settings(trainer, about.pop("others", ())), [one.name for one in args.methods]
-        folder, step, warning = Path(args.output_dir), 0, ""
-        segments: list[Segment] = [{"step": 0, "methods": methods, "settings": settings}]
-        if place is not None:
-            step = last_step(place) or 0
-            segments, warning = continued(place, settings, methods, step, is_confirmed=args.resume_with_changes)
-        if place is not None and warning:
-            logger.warning(warning)
-            checkpoints.check_newest(folder, place)
-        make_room(args, settings, wanted=wanted, checkpoint=place, model=trainer.model.config._name_or_path)
+        settings, step = trainer_settings(trainer, about.pop("others", ())), 0
+        if checkpoint is not None:
+            check_settings(checkpoint, settings)
+            step = checkpoints.last_step(checkpoint) or 0
+        make_room(args, settings, wanted=wanted, checkpoint=checkpoint, model=trainer.model.config._name_or_path)
+        folder = Path(args.output_dir)
         forget_after(folder, step)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_run_record(trainer, segments=segments, **about)
-        except OSError as error:  # as with the lock: a training that saves nothing can do without
-            logger.warning(f"{folder} cannot be written ({error}): no file will say what this run was.")
-        return segments, bool(warning)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_run_record(trainer, settings, **about)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
-        RunState.of(self._trainer).segments = self._segments
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
-        if self.resumed_from is not None and args.sync_ref_model:
-            self._restore_reference(self.resumed_from / REFERENCE)
+        if self.resumed_from is not None and args.sync_ref_model and state.is_world_process_zero:
+            logger.warning(
+                f"{self.resumed_from.name} does not hold the reference model, which sync_ref_model moves: it starts "
+                f"anew, so that this run will differ from an uninterrupted one."
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check, before anything is written, that the run folder is still there and nobody else's."""
@@ -191,7 +176,7 @@ class Checkpointing(TrainerCallback):
         trainer, folder, run = self._trainer, self.resumed_from, RunState.of(self._trainer)
         place = trainer.accelerator.process_index, self._layout()
         device = trainer.accelerator.device
-        rollouts = checkpoints.load_rollouts(folder, *place, device, has_changed=self._has_changed)
+        rollouts = checkpoints.load_rollouts(folder, *place, device)
         if rollouts is not None:
             trainer._step, trainer._buffered_inputs = rollouts["micro_step"], rollouts["batches"]
         elif run.prompts != run.cycle_start:  # the cycle in progress is generated again
@@ -220,8 +205,6 @@ class Checkpointing(TrainerCallback):
                 best = trainer.state.best_model_checkpoint
                 rotate_checkpoints(str(folder), args.save_total_limit, best, use_mtime=True)
             trainer.accelerator.wait_for_everyone()
-        if args.push_to_hub:
-            push_checkpoint(trainer, str(checkpoint))
 
     def _write(self, checkpoint: Path, write: Callable[[], None]) -> None:
         trainer, accelerator = self._trainer, self._trainer.accelerator
@@ -231,13 +214,8 @@ class Checkpointing(TrainerCallback):
         with patch.object(trainer.args, "push_to_hub", False), patch.object(trainer.args, "save_total_limit", None):
             write()
         self._save_rollouts(checkpoint)
-        self._save_reference(checkpoint)
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            checkpoints.finish(checkpoint)
-        accelerator.wait_for_everyone()
-        # A node with a disk of its own has its part of the checkpoint.
-        if accelerator.is_local_main_process and not (checkpoint / checkpoints.FILES).is_file():
             checkpoints.finish(checkpoint)
 
     def _save_rollouts(self, checkpoint: Path) -> None:
@@ -250,30 +228,12 @@ class Checkpointing(TrainerCallback):
         if step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
             checkpoints.save_rollouts(checkpoint, trainer.accelerator.process_index, self._layout(), batches, step)
 
-    def _save_reference(self, checkpoint: Path) -> None:
-        """Save the reference model where the training moves it: TRL's checkpoints do not have it."""
-        trainer, args = self._trainer, self._trainer.args
-        is_sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
-        if args.sync_ref_model and args.should_save and not (args.save_only_model or is_sharded):
-            torch.save(trainer.accelerator.unwrap_model(trainer.ref_model).state_dict(), checkpoint / REFERENCE)
-
-    def _restore_reference(self, file: Path) -> None:
-        if file.is_file():
-            weights = torch.load(file, map_location="cpu", weights_only=True)
-            self._trainer.accelerator.unwrap_model(self._trainer.ref_model).load_state_dict(weights)
-        elif self._trainer.is_world_process_zero():
-            logger.warning(
-                f"{file.parent.name} does not hold the reference model, which sync_ref_model moves (a checkpoint of "
-                f"DeepSpeed or FSDP never does): it starts anew, so that the run will differ."
-            )
-
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
         folder = checkpoint.parent
-        full = why_full(error, folder)
         if self._trainer.accelerator.is_local_main_process:
             checkpoints.begin(checkpoint)  # what it holds is free again
-        last = checkpoints.newest(folder)
-        return (DiskFull if full else RuntimeError)(
-            f"{checkpoint.name} could not be written in {folder}: {full or error}. The run can go on from "
-            f"{last.name if last else 'the start: there is no other checkpoint'}."
+        last, free = checkpoints.newest(folder), shutil.disk_usage(folder).free / 2**20
+        return RuntimeError(  # a library may hide that the disk is full
+            f"{checkpoint.name} could not be written in {folder}, which has {free:.1f} MiB free: {error}. The run can "
+            f"go on from {last.name if last else 'the start: there is no other checkpoint'}."
         )

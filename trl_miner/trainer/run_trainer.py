@@ -1,7 +1,6 @@
 """`RunTrainer`: what both trainers do around their steps: records, checkpoints, the card, pushes."""
 
 import logging
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,13 +18,15 @@ from transformers import Trainer
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
 from ..heartbeat import beat, phase
-from ..hub.model_card import describe_run
+from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
 from ..methods import GRPO, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
 from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
+from ..runs.models import CARD
+from ..runs.training_record import add_to_record
 from .correctness import CorrectnessWatch
 from .run import Checkpointing, NothingLeft, RunState
 
@@ -38,21 +39,7 @@ class RunTrainer(Trainer):
     A base class beside TRL's trainer, which comes after it.
     """
 
-    _tag_names = ["trl", "grpo", "miner"]
-    _name = "MINER"
-    _paper = {
-        "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
-        "id": "2601.04731",
-        # docstyle-ignore
-        "citation": textwrap.dedent("""\
-            @article{jiang2026miner,
-                title        = {{Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models}},
-                author       = {Shuyang Jiang and Yuhao Wang and Ya Zhang and Yanfeng Wang and Yu Wang},
-                year         = 2026,
-                eprint       = {arXiv:2601.04731},
-            }"""),
-    }
-
+    _name = "MINER"  # in the default output_dir
     reward_funcs: list[Any]
 
     def _add_run(self) -> None:
@@ -60,9 +47,6 @@ class RunTrainer(Trainer):
         self._metrics: dict[str, Any]
         self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
         self.about: Mapping[str, Any] = {}  # what `training.json` says beside what the trainer knows
-        if self._paper["id"] not in {method.arxiv for method in self.args.estimators}:  # the card must not credit it
-            trl: Any = super()
-            self._name, self._paper, self._tag_names = trl._name, trl._paper, trl._tag_names
         self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
@@ -95,9 +79,8 @@ class RunTrainer(Trainer):
     # A training: from a checkpoint, step by step.
 
     def find_checkpoint(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint that `train(wanted)` would resume from, which it also takes: every process calls it.
-
-        It raises what `train` raises before the first step.
+        """Return the checkpoint from which the next training resumes, with the errors that it would raise before its
+        first step. Every process must call it.
         """
         return self._checkpoints.prepare(wanted)
 
@@ -179,12 +162,18 @@ class RunTrainer(Trainer):
         if self.args.estimators[-1] is not GRPO:
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        super().create_model_card(*args, **kwargs)
-        path = Path(self.args.output_dir) / "README.md"
-        if self.is_world_process_zero() and path.is_file():
-            card = describe_run(path.read_text(encoding="utf-8"), self.args, self.evaluation)
-            path.write_text(card, encoding="utf-8")
+    def create_model_card(
+        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
+    ) -> None:
+        """Write our own card in the place of TRL's."""
+        if not self.is_world_process_zero():
+            return
+        folder = Path(self.args.output_dir)
+        record = add_to_record(folder, dataset_name, [tags] if isinstance(tags, str) else tags or ())
+        name = (self.args.hub_model_id if self.args.push_to_hub else None) or model_name or folder.resolve().name
+        text = make_card(folder, record, name=name, evaluation=self.evaluation)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CARD).write_text(text, encoding="utf-8")
 
     # TRL's metrics, modes and random state.
 
