@@ -126,7 +126,6 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
         (OFF_POLICY, None, checks.check_batch, "ok", "4 optimizer step(s) on them: off-policy"),
         ({"policy_loss": "kl_cov"}, None, checks.check_settings, "warning", "kl_cov"),
         (GPU | {"dose_share": 1.0}, "3x80GB", checks.check_settings, "FAILED", "dose_share must be above 0"),
-        ({"report_to": "comet_ml"}, None, checks.check_trackers, "FAILED", "pip install comet_ml"),
         ({"reward_funcs": ["no_such.reward"]}, None, checks.check_rewards, "FAILED", "could not be imported"),
         ({"use_vllm": True, "vllm_mode": "colocate"}, None, checks.check_gpus, "FAILED", "Leave use_vllm out"),
         (GPU | UNKNOWN, "4x80GB", checks.check_model, "not checked", "or run `trl-miner sft`"),

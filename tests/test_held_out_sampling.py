@@ -126,7 +126,7 @@ def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, cap
     trainer = trainer_for(policy, tmp_path, SUMS)
     rows = Dataset.from_dict({"prompt": SUMS})
     callback = EvaluationCallback(
-        trainer, rows, num_samples=2, keep_best=True, reward_func=lambda completions, **_: [None] * len(completions)
+        trainer, rows, num_samples=2, reward_func=lambda completions, **_: [None] * len(completions)
     )
     trainer.add_callback(callback)
     callback.record("before")
@@ -134,6 +134,6 @@ def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, cap
     trainer.create_model_card()
     assert trainer.evaluation == {"before": {}, "after": {}} == read_held_out(tmp_path).scores
     assert "n/a (16 of 16 answers unscored" in capsys.readouterr().out
-    assert not (tmp_path / "best").exists() and not any("eval_pass@1" in log for log in trainer.state.log_history)
+    assert not any("eval_pass@1" in log for log in trainer.state.log_history)
     assert "pass@1" not in (tmp_path / "README.md").read_text()
     assert callback.restore(None) is False

@@ -14,7 +14,6 @@ import torch
 import yaml
 from accelerate import PartialState
 from harness import call_on_ranks, metrics_of
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import MinerGRPOTrainer, rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
@@ -274,7 +273,6 @@ def test_a_disk_that_is_full_at_the_last_save_keeps_the_checkpoint_and_names_it(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (dict(score_steps=5), "score_steps needs problems to score: got score_steps=5 and held_out=0"),
         (dict(held_out=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
         (dict(held_out="aime"), "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24"),
@@ -285,38 +283,6 @@ def test_a_disk_that_is_full_at_the_last_save_keeps_the_checkpoint_and_names_it(
 def test_scores_that_cannot_be_had_are_refused(settings, named):
     with pytest.raises(ValueError, match=named):
         MinerScriptArguments(**settings)
-
-
-def test_the_best_model_is_kept(policy, tmp_path, monkeypatch):
-    """Right of 4 problems by a script, 1 3 2 3: the second is kept, and the equal fourth does not replace it."""
-    scripted = iter([0, 1, 3, 2, 3])
-
-    def counts(self, n):
-        right = next(scripted)
-        return torch.tensor([n] * right + [0] * (4 - right)), torch.tensor([n] * 4)
-
-    monkeypatch.setattr(EvaluationCallback, "count_correct", counts)
-    weights = {}
-    record = EvaluationCallback.record
-
-    def remember(self, moment):
-        weights[moment] = {name: value.clone() for name, value in self.trainer.model.state_dict().items()}
-        record(self, moment)
-
-    monkeypatch.setattr(EvaluationCallback, "record", remember)
-    trained = tiny_run(policy, tmp_path, "--score_steps", "1", "--score_keep_best", "true")
-    best = tmp_path / "best"
-    assert read_held_out(best).scores == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
-    kept = AutoModelForCausalLM.from_pretrained(best).state_dict()
-    assert all(torch.equal(kept[name], value) for name, value in weights["step 2"].items())
-    assert not torch.equal(next(iter(kept.values())), next(iter(trained.model.state_dict().values())))
-    assert AutoTokenizer.from_pretrained(best) and not list(tmp_path.glob(".best*"))
-    # a resumed run knows what it has to beat: .5 does not
-    scripted = iter([2] * 9)
-    monkeypatch.setattr(EvaluationCallback, "record", record)
-    more = ["--score_steps", "1", "--score_keep_best", "true", "--max_steps", "5"]
-    tiny_run(policy, tmp_path, *more, *LATEST)
-    assert read_held_out(best).scores == {"step 2": {"pass@1": 0.75, "pass@2": 0.75}}
 
 
 @pytest.fixture
@@ -350,27 +316,6 @@ def test_counts_that_are_damaged_or_of_other_problems_do_not_stop_a_resumption(c
     finally:
         unscored.evaluation.clear()
         unscored.evaluation.update(known)
-
-
-def test_a_best_model_that_a_kill_has_left_is_put_in_its_place(policy, unscored, tmp_path, capsys):
-    """A kill has left the one kept so far deleted in part, and a new one whole, which `held_out.json` says."""
-    for name in ("best", ".best.new"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "which").write_text(name)
-    write_held_out(tmp_path / ".best.new", HeldOut({"step 0": Moment(0, 2, (0, 0))}))
-    known, unscored.args.output_dir = unscored.args.output_dir, str(tmp_path)
-    try:
-        callback = EvaluationCallback(unscored, None, keep_best=True)
-        assert (tmp_path / "best" / "which").read_text() == ".best.new"
-        callback._keep(HeldOut({"step 1": Moment(1, 2, (1, 1))}))
-        with pytest.MonkeyPatch.context() as patch:  # a full disk costs the better model, and not the training
-            patch.setattr(unscored, "save_model", lambda *_, **__: (tmp_path / "no" / "room").touch())
-            callback._keep(HeldOut({"step 2": Moment(2, 2, (2, 1))}))
-        assert callback.best == 0.5 and "of step 2, could not be kept: " in capsys.readouterr().out
-    finally:
-        unscored.args.output_dir = known
-    assert [path.name for path in tmp_path.iterdir()] == ["best"]
-    assert not (tmp_path / "best" / "which").exists() and AutoModelForCausalLM.from_pretrained(tmp_path / "best")
 
 
 def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):

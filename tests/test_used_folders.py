@@ -13,7 +13,7 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.train import main
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=2)
-OWN = ("notes.md", "data/rows.jsonl", "credit/mine.txt", "best/idea.txt", "checkpoint-new/a", "README.md")
+OWN = ("notes.md", "data/rows.jsonl", "credit/mine.txt", "checkpoint-new/a", "README.md")
 
 
 class Dying(TrainerCallback):

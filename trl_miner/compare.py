@@ -28,7 +28,6 @@ from .runs.runs_file import NAME as RUNS
 from .runs.runs_file import collect_runs
 from .runs.trainer_state import last_step
 from .runs.training_record import read_compared, run_folder, write_compared
-from .threads import NOT_ASKED
 from .viewing.tables import final_scores, methods_table
 
 HELD_OUT = 200  # held-out problems for a recipe that scores none
@@ -186,7 +185,7 @@ def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
     After a signal in `received` it starts no more. Their guards end the runs if this process ends.
     """
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    env = {"OMP_NUM_THREADS": threads, NOT_ASKED: "1"} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
+    env = {"OMP_NUM_THREADS": threads} if jobs > 1 and "OMP_NUM_THREADS" not in os.environ else {}
 
     def train(number: int, run: Run) -> bool:
         result, how = run.result(), "finished before"

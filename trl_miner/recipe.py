@@ -153,18 +153,11 @@ class MinerScriptArguments(ScriptArguments):
         at_least=0,
         hint="0 scores before and after training only.",
     )
-    score_keep_best: bool = setting(
-        False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
-    )
     quiet: bool = setting(False, "Show only scores, warnings and errors: no progress, no line per log.")
 
     def __post_init__(self) -> None:
         check_limits(self)
         self._read_held_out()
-        for name in ("score_steps", "score_keep_best"):
-            if getattr(self, name) and not self.held_out:
-                got = f"got {name}={getattr(self, name)} and held_out=0"
-                raise ValueError(f"{name} needs problems to score: {got}. Set held_out, or leave {name} out.")
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)

@@ -42,6 +42,7 @@ from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.process import take_options
 from .launching.watchdog import TrainingWatchdog
+from .on_cpu import fitting_threads
 from .progress import finish, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
 from .recipe_files import with_recipe_file
@@ -52,9 +53,7 @@ from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, wh
 from .runs.settings import continued, settings_of
 from .runs.trainer_state import last_step
 from .runs.training_record import note
-from .threads import fitting_threads
 from .tools import check_prompts, load_environments, load_tools
-from .trackers import check_trackers
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
 from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
@@ -110,7 +109,6 @@ def run(
         place.wait_for_everyone()  # none may end while another still listens to it
         place.destroy_process_group()
         return None
-    decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
     _check_writable(output)
     with hold_run(output):
@@ -163,7 +161,6 @@ def build(
         args.score_samples,
         args.score_steps,
         reward_func=reward_func,
-        keep_best=args.score_keep_best,
         batch_size=args.score_batch_size,
         final_samples=args.score_final_samples,
     )
@@ -300,7 +297,7 @@ def check_model(setting: str, model: str | None, revision: str | None = None, *,
 
 def _finish(output: Path, args: MinerScriptArguments) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
-    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit", "best")
+    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
     commands = [["trl-miner", show, str(output)] for show in shows]

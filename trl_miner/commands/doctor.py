@@ -1,6 +1,6 @@
 """Check a recipe before you start it, and say what to change.
 
-Looks at packages, GPUs, batch sizes, memory, disk, tracker, model, data and verifier. Starts nothing.
+Looks at packages, GPUs, batch sizes, memory, disk, model, data and verifier. Starts nothing.
 The exit code is 0, or 1 if a check failed. What cannot be known of another machine is reported as not
 checked. Other options override the recipe's settings: --learning_rate 1e-6.
 """

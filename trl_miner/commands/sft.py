@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..precision import warn_of_slow_bf16
+from ..on_cpu import warn_of_slow_bf16
 from ..progress import finish, is_quiet
 from ..reward_functions import reward_list
 from . import add_command
@@ -133,8 +133,7 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
             disable_tqdm=is_quiet(),
         ),
     )
-    autocast = "bf16: false" if config.bf16 else None
-    warn_of_slow_bf16(trainer.model, trainer.accelerator.device, weights="dtype: float32", autocast=autocast)
+    warn_of_slow_bf16(trainer.accelerator)
     if is_quiet():
         trainer.remove_callback(PrinterCallback)  # it prints a last line whatever the logging strategy
     trainer.train()

@@ -11,7 +11,7 @@ from ..errors import first_line
 from .checkpoints import is_checkpoint, list_checkpoints, newest
 from .files import read_optional, write_json
 from .held_out import FILE as HELD_OUT
-from .models import ADAPTER, BEST, CARD, INDEX, NEW_BEST, has_model, is_trls_card
+from .models import ADAPTER, CARD, INDEX, has_model, is_trls_card
 from .prompt_ledger import FILE as LEDGER
 from .settings import changes, table
 from .trainer_state import FILE as STATE
@@ -174,7 +174,6 @@ def _written(folder: Path) -> Iterator[Path]:
     yield from _steps(folder)
     if (folder / _OF_TRAINING).is_file():
         yield from (path for name in _MODEL for path in folder.glob(name))
-    yield from (folder / name for name in (BEST, NEW_BEST) if any((folder / name).glob("*.safetensors")))
     yield from (path for name in _RECORDS if (path := folder / name).is_file())
     if is_trls_card(folder / CARD):
         yield folder / CARD

@@ -49,7 +49,7 @@ HARMLESS = {
     "how it is resumed": "resume_.*",
     "what is pushed": "push_to_hub|hub_.*",
     "when and how it is evaluated": "do_(train|eval|predict)|eval_.*|.*_eval|per_device_eval_batch_size|"
-    "prediction_loss_only|include_for_metrics|batch_eval_metrics|score_(steps|final_samples|batch_size|keep_best)",
+    "prediction_loss_only|include_for_metrics|batch_eval_metrics|score_(steps|final_samples|batch_size)",
     "where servers and workers are, and how long they are waited for": "vllm_server_(base_url|host|port|timeout)|"
     "vllm_group_port|vllm_gpu_memory_utilization|local_rank|ddp_timeout|max_inflight_tasks|queue_maxsize|"
     "request_timeout|weight_sync_timeout|heartbeat_stale_after_s|watchdog_seconds|judge_workers|"
