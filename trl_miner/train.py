@@ -206,10 +206,8 @@ def _train(
     """Score, train, and score."""
     if not scores.restore(checkpoint):
         scores.record("before")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(show_training(trainer))
-        if patience != 0:
-            stack.enter_context(TrainingWatchdog(trainer, patience))
+    show_training(trainer)
+    with contextlib.nullcontext() if patience == 0 else TrainingWatchdog(trainer, patience):
         trainer.train(resume_from_checkpoint=checkpoint)
     # none if no step was left, or it stopped early
     if "after" not in trainer.evaluation or trainer.args.load_best_model_at_end:

@@ -181,7 +181,7 @@ def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checkin
     options = [problem.options for problem in problems] if is_choice else None
     answers = zip(*(_own_answers(grader, problem) for problem in problems), strict=True)
     with Progress(title, 2 * len(problems), unit="answers", leave=False) as progress:
-        first, second = (grade(grader, texts, golds, options=options, advance=progress.advance) for texts in answers)
+        first, second = (grade(grader, texts, golds, options=options, advance=progress.update) for texts in answers)
     if is_choice:
         return [True in (letter.is_correct, both.is_correct) for letter, both in zip(first, second, strict=True)]
     pairs = zip(first, second, strict=True)

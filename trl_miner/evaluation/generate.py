@@ -153,4 +153,4 @@ def _sample(
                 "limit": sampling.max_tokens,
             }
         )
-        progress.advance()
+        progress.update()
