@@ -270,14 +270,14 @@ def _build_trainer(
 
 def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
-    if not (args.tools or args.environment_factory):
-        return {}
-    tools = load_tools(args.tools or (), args.tool_seconds)
-    check_prompts("tools" if tools else "environment_factory", next(iter(training_rows(data, args))).get("prompt"))
-    if not args.environment_factory:
-        return {"tools": tools}
-    factory = load_environments(args.environment_factory, args.tool_seconds, tools)
-    return {"tools": tools, "environment_factory": factory}
+    found: dict[str, Any] = {}
+    if args.tools:
+        found["tools"] = load_tools(args.tools, args.tool_seconds)
+    if args.environment_factory:
+        found["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds)
+    for setting in found:
+        check_prompts(setting, next(iter(training_rows(data, args))).get("prompt"))
+    return found
 
 
 def check_model(setting: str, model: str | None, revision: str | None = None, *, trusts: bool = False) -> None:

@@ -197,8 +197,8 @@ def check_rewards(context: Context) -> Iterator[Finding]:
     settings = context.settings
     try:
         load_reward_funcs(settings, settings)
-        tools = load_tools(settings.tools or (), settings.tool_seconds)
+        load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
-            load_environments(settings.environment_factory, settings.tool_seconds, tools)
+            load_environments(settings.environment_factory, settings.tool_seconds)
     except ValueError as error:
         yield failed(str(error))
