@@ -18,8 +18,8 @@ from transformers.utils import logging
 from trl_miner import cli
 from trl_miner.data import arithmetic
 from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
-from trl_miner.recipe import MinerScriptArguments, make_parser
-from trl_miner.train import _eval_command, main
+from trl_miner.recipe import make_parser
+from trl_miner.train import main
 from trl_miner.training_callbacks import short_line
 
 DATA = Path(__file__).parent / "benchmarks"
@@ -196,8 +196,7 @@ def test_train_on_a_terminal(recipe, tmp_path):
     written, commands = closing("\n".join(rows))
     names = ["README.md", "trainer_state.json", "training.png", "held_out.json"]
     assert written == [str(run), *(str(run / name) for name in names)]
-    evaluate = f"trl-miner eval --model {run} --benchmarks arithmetic"
-    assert [line for line in commands if line] == [f"trl-miner report {run}", evaluate]
+    assert [line for line in commands if line] == [f"trl-miner report {run}"]
 
 
 def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
@@ -205,20 +204,6 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
     said = capfd.readouterr()
     assert re.fullmatch(r"before training, on 2 .*\nafter training, on 2 .*\n", said.out)
     assert "it/s" not in said.err and "scoring" not in said.err and "training:" not in said.err
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (dict(dataset_name=arithmetic.NAME), "--benchmarks arithmetic"),
-        (dict(dataset_name="x", reward_funcs=["choice_reward"]), "--benchmarks medqa"),
-        (dict(held_out="aime24=a b"), "--benchmarks 'aime24=a b'"),
-        (dict(held_out="own=x.jsonl:5"), "--benchmarks own=x.jsonl:5"),
-    ],
-)
-def test_train_names_an_evaluation_of_its_kind(settings, words):
-    command = _eval_command(Path("run"), MinerScriptArguments(**settings))
-    assert shlex.join(command) == f"trl-miner eval --model run {words}"
 
 
 def test_metrics_that_a_log_lacks_are_left_out():

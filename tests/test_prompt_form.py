@@ -209,14 +209,12 @@ def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts
     assert expected <= {*trained_on} and len({*trained_on}) == len(rows) + len(held)
 
 
-def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
+def test_a_run_that_goes_on_takes_the_style(base, tmp_path, trained_on):
     first = shutil.copytree(base, tmp_path / "first")
     write_form(first, PromptForm("chat"))
     seen = []
     for options in ([], ["--prompt_template", "{question} Box it."]):
-        capsys.readouterr()
         train_by_recipe(tmp_path / f"{len(seen)}", first, *options)
-        assert ("was trained on prompts in another form" in capsys.readouterr().out) == bool(options)
         seen.append({*trained_on})
         trained_on.clear()
     tokenizer = AutoTokenizer.from_pretrained(base)

@@ -5,10 +5,11 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, Literal, NoReturn, get_type_hints
 
 import trl
 import trl.rewards
+from accelerate.commands.launch import launch_command_parser
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
@@ -28,7 +29,7 @@ from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import convert
+from .setting import NONE, alternatives, convert
 from .tools import TOOL_SECONDS
 
 
@@ -195,6 +196,7 @@ class MinerScriptArguments(ScriptArguments):
         self.held_out = int(number) if number.is_integer() else number
 
 
+_SCRIPT = "trl_miner.train"
 PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
@@ -252,8 +254,13 @@ def check_recipe(parser: _Parser) -> None:
             _refuse_other(name, parser)
             hint = did_you_mean(str(name), actions) or " Settings of accelerate go on the command line."
             raise ValueError(f"unknown key '{name}'.{hint}")
-        if value is not None or action.default is not None:
-            convert(name, value, hints[name], action.default, action.choices or ())
+        if value is None and action.default is None:
+            continue
+        kind = hints[name]
+        if action.choices:
+            chosen: Any = Literal[*action.choices]  # type: ignore[valid-type]
+            kind = chosen | None if NONE in alternatives(kind) else chosen
+        convert(name, value, kind)
 
 
 def _refuse_other(name: Any, parser: _Parser) -> None:
@@ -303,6 +310,30 @@ def refuse_unknown(words: Sequence[str], parser: _Parser, others: Collection[str
         raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
     hint = did_you_mean(word, [*parser._option_string_actions, *others]) or " See trl-miner train --help all."
     raise ValueError(f"Unknown option {word}.{hint}")
+
+
+def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Split a command line of the training: its settings, its own words, and those of accelerate's launcher.
+
+    Raises:
+        ValueError: A word belongs to no option, an option is unknown, or its value is missing or of a wrong type.
+    """
+    words = with_recipe_file(words)
+    settings, rest, parser = parse_words(words)
+    launcher = launch_command_parser()
+    launcher.error = parser.error
+    launch, unknown = launcher.parse_known_args([*rest, _SCRIPT])
+    refuse_unknown(unknown, parser, launcher._option_string_actions)
+    if launch.training_script != _SCRIPT:
+        refuse_unknown([launch.training_script], parser)
+    flags = {word for word in rest if word.startswith("-")}
+    own: list[str] = []
+    is_own = True
+    for word in words:
+        is_own = word not in flags if word.startswith("-") else is_own
+        if is_own:
+            own.append(word)
+    return settings, own, rest
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -15,7 +15,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,18 +24,17 @@ from typing import Any
 from accelerate import PartialState
 from datasets import disable_progress_bars
 from torch.distributed import is_initialized
-from transformers import AutoConfig
 from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
 from .config import MinerGRPOConfig
-from .data import base_model, reasoning_gym
+from .data import base_model
 from .data.benchmarks import read_entry
-from .data.prompt_form import describe, read_form
+from .data.reasoning_gym import is_task
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
-from .errors import INTERRUPTED, first_line, tell
+from .errors import INTERRUPTED, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -44,14 +42,12 @@ from .launching.process import take_options
 from .launching.watchdog import TrainingWatchdog
 from .on_cpu import fitting_threads
 from .progress import finish, quietly
-from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
+from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn
-from .runs.checkpoints import is_checkpoint, list_checkpoints
 from .runs.locks import check_run, hold_run
-from .runs.run_folder import DiskFull, how_to_go_on, make_room, say_finished, why_full
-from .runs.settings import continued, settings_of
-from .runs.trainer_state import last_step
+from .runs.run_folder import DiskFull, how_to_go_on, say_finished, why_full
+from .runs.settings import settings_of
 from .runs.training_record import note
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
@@ -100,7 +96,6 @@ def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
 ) -> MinerGRPOTrainer | None:
     """Train one recipe: score, train, score, save, draw. Return the trainer; None: the run had finished before."""
-    output = Path(config.output_dir)
     place = PartialState()
     settings = settings_of(config, (args, model_args))
     settings.pop("model_init_kwargs", None)  # which `build` completes
@@ -110,34 +105,14 @@ def run(
         place.destroy_process_group()
         return None
     grading.configure(args.judge_workers, args.judge_seconds)
-    _check_writable(output)
-    with hold_run(output):
-        decided_by_one(lambda: _make_room(config, model_args, settings))
+    with hold_run(config.output_dir):
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
-        model = model_args.model_name_or_path
-        check_model("model_name_or_path", model, model_args.model_revision, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
         check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
-
-
-def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
-    """Raise ValueError for other settings than the checkpoint's, and for a folder of another run unless it may be
-    cleared; before a model is loaded."""
-    output, wanted = Path(config.output_dir), config.resume_from_checkpoint
-    if wanted in (None, False, "false", "False"):
-        checkpoint = None
-    elif wanted in (True, "latest", "true", "True"):  # the trainer chooses, and judges once more
-        checkpoint = next(filter(is_checkpoint, reversed(list_checkpoints(output))), None)
-    else:
-        checkpoint = Path(str(wanted))
-    if checkpoint is not None and last_step(checkpoint) is not None:
-        continued(checkpoint, settings, (), 0, is_confirmed=config.resume_with_changes)
-    model = str(model_args.model_name_or_path or "")
-    make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
 
 
 def build(
@@ -153,7 +128,6 @@ def build(
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     trainer.take_form(training_form(args, config, training_rows(data, args)))
-    _compare_with_start(trainer, model_args)
     problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
@@ -168,17 +142,6 @@ def build(
     return trainer, scores
 
 
-def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> None:
-    """Say where a run goes on from a trained model in another form of prompt."""
-    before = read_form(str(model_args.model_name_or_path), model_args.model_revision)
-    now = trainer.prompt_form
-    if before is not None and now is not None and before != now and trainer.is_world_process_zero():
-        print(
-            f"{model_args.model_name_or_path} was trained on prompts in another form than this run's: "
-            f"{describe(before)}. This run's: {describe(now)}."
-        )
-
-
 def _run(
     trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
 ) -> MinerGRPOTrainer:
@@ -186,7 +149,7 @@ def _run(
     held_out = read_entry(args.held_out_benchmark).name or None
     trainer.about = {"dataset": args.dataset_name, "held_out": held_out, "others": (args, model_args)}
     _train(trainer, scores, trainer.find_checkpoint(config.resume_from_checkpoint), args.watchdog_seconds)
-    is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
+    is_made = args.dataset_name in WORLDS or is_task(args.dataset_name)
     _publish(trainer, output, None if is_made else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
@@ -196,7 +159,7 @@ def _run(
         if trainer.state.global_step >= trainer.state.max_steps:  # else a callback has stopped it
             epochs = config.num_train_epochs if config.max_steps < 1 else None
             note(output, finished={"steps": trainer.state.global_step, "epochs": epochs})
-        _finish(output, args)
+        _finish(output)
     return trainer
 
 
@@ -280,40 +243,12 @@ def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     return found
 
 
-def check_model(setting: str, model: str | None, revision: str | None = None, *, trusts: bool = False) -> None:
-    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
-    if not model or model in WORLDS:  # none: an error that is told later
-        return
-    try:
-        AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trusts)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{setting} must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
-            f"be loaded ({first_line(error)}). Check the name, or run `trl-miner sft`, if the recipe says so."
-        ) from error
-
-
-def _finish(output: Path, args: MinerScriptArguments) -> None:
+def _finish(output: Path) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
     names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
-    commands = [["trl-miner", show, str(output)] for show in shows]
-    if not (args.tools or args.environment_factory or args.rollout_func):  # it calls none of these
-        commands.append(_eval_command(output, args))
-    finish(written, [shlex.join(command) for command in commands])
-
-
-def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
-    """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
-    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
-    name = str(args.dataset_name)
-    if not args.held_out_benchmark and reasoning_gym.is_task(name):
-        parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
-        return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
-    usual = "medqa" if "choice_reward" in reward_names(args) else "math500"
-    benchmark = args.held_out_benchmark or (name.rpartition("/")[2] if name in WORLDS else usual)
-    return [*command, benchmark]
+    finish(written, [shlex.join(["trl-miner", show, str(output)]) for show in shows])
 
 
 def _command(argv: Sequence[str] | None = None) -> int:
@@ -341,17 +276,6 @@ def _end_interrupted(how: str) -> None:
     atexit._run_exitfuncs()  # trackers
     sys.stdout.flush()
     os._exit(INTERRUPTED)
-
-
-def _check_writable(output: Path) -> None:
-    """Raise before the run, rather than when the first checkpoint is due."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=output).close()
-    except OSError as error:
-        raise OSError(
-            f"output_dir must be a folder that can be written: {output} cannot ({error}). Choose another one."
-        ) from error
 
 
 if __name__ == "__main__":

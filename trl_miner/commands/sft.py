@@ -42,7 +42,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.worlds import WORLDS
     from ..recipe import load_reward_funcs, make_parser
     from ..recipe_files import with_recipe_file
-    from ..train import check_model
     from ..training_data import load_data, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
@@ -57,9 +56,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             f"model_name_or_path must be a new folder, which this command writes: the recipe has {folder}. Set it to "
             f"another folder, or delete this one."
         )
-    check_model("--model", args.model)
-    if script.dataset_streaming:
-        raise ValueError("trl-miner sft needs all rows at hand: got dataset_streaming: true. Leave it out.")
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
     form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)

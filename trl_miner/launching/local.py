@@ -102,7 +102,7 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of accelerate's launcher, the training script and its arguments included."""
     import torch
 
-    from ..options import split_words
+    from ..recipe import split_words
 
     settings, for_script, for_launcher = split_words(arguments)
     name = settings.accelerate_config

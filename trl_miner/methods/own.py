@@ -73,7 +73,7 @@ def own_knobs(estimators: Sequence[AdvantageEstimator], kwargs: Any) -> dict[str
         for name, knob in method.knobs.items():
             values[name] = knob.default
             if name in kwargs:
-                values[name] = convert(f"{KWARGS}.{name}", kwargs[name], knob.type, knob.default)
+                values[name] = convert(f"{KWARGS}.{name}", kwargs[name], knob.type)
             elif knob.default is REQUIRED:
                 raise ValueError(f"{KWARGS} must set {name}: '{method.name}' has no default for it.")
     return knobs
