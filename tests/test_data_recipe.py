@@ -90,7 +90,7 @@ def test_the_recipe_is_kept_and_never_overwritten(capsys):
     Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3"))
     with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
         with_made_recipe(words)
-    assert with_made_recipe([*words, "--save-recipe", "other.yaml"])[1] == "other.yaml"
+    assert with_made_recipe([*words, "--output_dir", "other"])[1] == "other.yaml"
 
 
 def test_the_recipe_trains_and_scores_what_it_holds_out(policy):

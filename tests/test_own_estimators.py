@@ -64,7 +64,11 @@ def test_a_bad_result_is_refused(name, words):
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
         ("own_estimators.required", None, "must set weight: 'own_estimators.required' has no default"),
         (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
-        (BY_LENGTH, {"bonus": "much"}, "advantage_estimator_kwargs.bonus must be a valid number, unable to parse string as a number: got 'much'"),
+        (
+            BY_LENGTH,
+            {"bonus": "much"},
+            "advantage_estimator_kwargs.bonus must be a valid number, unable to parse string as a number: got 'much'",
+        ),
         (BY_LENGTH, {"cap": "x"}, "cap must be a valid number, .* or None: got 'x'"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
         ("ucas", {"beta_pos": 1}, "sets the knobs of an estimator of your own: got .*'beta_pos': 1"),
