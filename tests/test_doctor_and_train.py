@@ -35,7 +35,6 @@ WRONG = {  # by what finds it; the rules of single settings are in test_config*.
     "rollout function that cannot be imported": {"rollout_func": "no_such_module.rollout"},
     "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo", "dataset_name": "few"},
     "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
-    "benchmark that is not there": {"held_out": "mine=/nowhere.jsonl:8"},
     "no data set": {"dataset_name": None},
     "unknown split": {"dataset_train_split": "tran"},
     "no model": {"model_name_or_path": None},

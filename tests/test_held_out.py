@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 from scipy import stats
-from studies import FINAL_SAMPLES, RECIPES, write_study
+from studies import FINAL_SAMPLES, write_study
 
 from trl_miner.runs.runs_file import write_runs
 from trl_miner.viewing.frame import read_metrics
@@ -134,38 +134,6 @@ def test_what_each_run_logged(tmp_path):
     ]
     grpo, last = table.rows[0], table.rows[-1]
     assert dict(zip(table.header, grpo, strict=True))["Cap binds"] == "n/a" and last[1] == "50 of 60, unfinished"
-
-
-# Pictures
-
-
-def test_few_methods_have_bands_and_of_many_those_that_stand_out(tmp_path, monkeypatch):
-    for at in range(5):
-        monkeypatch.setitem(RECIPES, f"other{at}", {"advantage_estimator": "ucas", "beta": at})
-    write_study(tmp_path / "few", problems=16)
-    write_study(tmp_path / "many", problems=16, after={f"other{at}": 0.6 for at in range(5)})
-    for folders, bands in ([tmp_path / "few"], 4), ([tmp_path / "few", tmp_path / "many"], 2):
-        scored = scored_alike(methods_of(*folders))
-        picture = held_out_pictures(scored, [])[0]
-        figure = picture.figure
-        assert [len(axes.collections) for axes in figure.axes] == [bands] * 2
-        assert ("only grpo and miner have bands" in picture.caption) == (bands == 2)
-    assert len(figure.legends[0].get_texts()) == 9
-    assert list(figure.axes[0].get_lines()[-1].get_xdata()) == [1, 2, 4]  # before training there were 4 samples
-    (x, y) = figure.axes[0].get_lines()[0].get_data()
-    assert list(x) == [1, 2, 4, 8, 16, 32, FINAL_SAMPLES] and all(b >= a for a, b in zip(y, y[1:], strict=False))
-
-
-def test_differences_are_drawn_with_their_intervals(tmp_path):
-    write_study(tmp_path)
-    scored = scored_alike(methods_of(tmp_path))
-    figure = held_out_pictures(scored, comparisons(scored))[-1].figure
-    assert [axes.get_title()[:7] for axes in figure.axes] == ["Pass@1,", "Pass@64", "Pass@1,", "Pass@64"]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["miner", "miner_wo_ac"]
-    _, bar, point, _, other = figure.axes[0].get_lines()  # the first is the line at 0
-    low, high = bar.get_xdata()
-    assert low < point.get_xdata()[0] < high and low > 0
-    assert point.get_markerfacecolor() != "none" and other.get_markerfacecolor() == "none"
 
 
 # What is not there

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from trl_miner import cli
-from trl_miner.runs.eval_folder import read_samples
 from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
 
@@ -67,10 +66,8 @@ HOSTILE = {
     "a shard outside": (as_index, "weight_map.* pattern .*got '../victim/.bashrc'"),
     "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
     "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
-    "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "leads to no file"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
-    "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),
 }
 
 
@@ -115,12 +112,6 @@ def test_a_folder_above_a_checkpoint_is_read_only_if_it_is_a_run(run, tmp_path):
     assert "vocab.txt" not in contents(tmp_path / "dry")
     (tmp_path / "training.json").write_text("{}")
     assert find_model(checkpoint).run == tmp_path
-
-
-def test_pipes_are_refused_and_do_not_hang(tmp_path):
-    os.mkfifo(tmp_path / "samples.jsonl")
-    with pytest.raises(FileNotFoundError, match="must be a file of samples"):
-        read_samples(tmp_path / "samples.jsonl")
 
 
 def test_nothing_is_written_where_a_link_leads(run, tmp_path):

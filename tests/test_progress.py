@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import re
-import shlex
 import subprocess
 import sys
 import termios
@@ -104,12 +103,6 @@ def test_quiet_is_silent(capsys):
     assert capsys.readouterr() == ("", "") and not is_quiet()
 
 
-def test_what_was_written_and_what_is_next(capsys):
-    finish([Path("a/b.json"), "c"], ["d e", "f"])
-    finish([], "g")
-    assert capsys.readouterr().out == "Wrote\n  a/b.json\n  c\nNext\n  d e\n  f\nNext\n  g\n"
-
-
 # Real commands.
 
 
@@ -121,54 +114,12 @@ def no_bars_of_transformers():
     logging.enable_progress_bar()
 
 
-@pytest.fixture(scope="module")
-def problems(tmp_path_factory):
-    path = tmp_path_factory.mktemp("problems") / "own.jsonl"
-    rows = [{"problem": problem["prompt"], "answer": "1"} for problem in arithmetic.load_dataset("test", 3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def evaluation(policy, problems, output):
-    arguments = ["eval", "--model", policy, "--style", "plain", "--benchmarks", f"own={problems}", "--samples", "2"]
-    return [*arguments, "--max-tokens", "8", "--batch-size", "6", "--output", str(output)]
-
-
 def closing(text):
     """The paths and the commands of the closing lines, which are the last; nothing where there are none."""
     head, _, tail = text.partition("Wrote\n")
     assert "Next\n" not in head
     written, _, commands = tail.partition("Next\n")
     return [[line.strip() for line in part.splitlines()] for part in (written, commands)]
-
-
-def test_eval_and_score_in_a_pipe_and_quiet(policy, problems, tmp_path, capsys):
-    output = tmp_path / "b c"
-    assert cli.main(evaluation(policy, problems, output)) == 0
-    said = capsys.readouterr()
-    assert "\r" not in said.err and said.err.isascii()
-    assert re.search(r"^sampling: 100%.* 6/6 .* samples/s\]", said.err, re.MULTILINE)
-    score = ["score", str(output)]
-    assert cli.main(score) == 0
-    said = capsys.readouterr()
-    assert re.search(r"^grading .*b c: 100%.* 6/6 ", said.err, re.MULTILINE)
-    (report,) = map(shlex.split, closing(said.out)[1])
-    assert report == ["trl-miner", "report", str(output)]
-    assert cli.main([*score, "--quiet"]) == 0
-    quiet = capsys.readouterr()
-    assert quiet.err == "" and "Pass@1" in quiet.out and closing(quiet.out) == [[], []]
-
-
-def test_data_says_how_to_train_on_it(policy, tmp_path, capsys):
-    arguments = ["data", "deepscaler", "--tokenizer", policy, "--output", str(tmp_path / "my set")]
-    arguments += ["--local", f"deepscaler={DATA / 'deepscaler.jsonl'}"]
-    assert cli.main(arguments) == 0
-    written, (command,) = closing(capsys.readouterr().out)
-    assert all(Path(path).is_file() for path in written) and len(written) == 2
-    program, train, *options = shlex.split(command)
-    args, _, model, _ = make_parser().parse_args_and_config([*options, "--use_cpu", "--bf16", "false"])
-    assert (program, train, args.dataset_name) == ("trl-miner", "train", str(tmp_path / "my set"))
-    assert (model.model_name_or_path, args.reward_funcs) == (policy, ["math_reward"])
 
 
 @pytest.fixture
@@ -208,16 +159,6 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
 
 def test_metrics_that_a_log_lacks_are_left_out():
     assert short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0}) == "step 3: reward 0.250, all right 50%"
-
-
-def test_doctor_names_launch_and_a_dry_run_itself(recipe, capsys):
-    options = [str(recipe), "--learning_rate", "1e-4"]
-    dry_run = ["launch", *options, "--dry-run"]
-    assert [cli.main(command) for command in (["doctor", *options], dry_run, [*dry_run, "--quiet"])] == [0, 0, 0]
-    rows = capsys.readouterr().out.splitlines()
-    launch = shlex.join(["trl-miner", "launch", *options])
-    assert rows[rows.index("Next") + 1] == f"  {launch}" and rows.count(f"# next: {launch}") == 1
-    assert rows[-1].endswith(f"--config {shlex.quote(str(recipe))} --learning_rate 1e-4 --quiet")
 
 
 def test_every_command_and_the_training_script_have_quiet(capsys):

@@ -67,7 +67,6 @@ def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again
     [
         ({"model_name_or_path": "trl_miner/arithmetic"}, "model_name_or_path must be a new folder"),
         ({"dataset_solution_column": "solution"}, "Set dataset_solution_column"),
-        ({"reward_funcs": "[harness.mixed_reward]"}, "it rejects"),
     ],
 )
 def test_what_cannot_be_taught_is_refused(policy, tmp_path, capsys, changes, said):

@@ -43,10 +43,6 @@ class Run:
     settings: Mapping[str, Any]  # "compared" in training.json: all that decides the outcome
 
     @property
-    def name(self) -> str:
-        return f"{self.settings['method']} seed {self.settings['seed']}"
-
-    @property
     def command(self) -> list[str]:
         train = [*STARTER, "--config", str(self.recipe)]
         own = ["--output_dir", str(self.folder), "--seed", str(self.settings["seed"])]
@@ -135,7 +131,8 @@ def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
             result, how = _train(run, received, env)
         if not received:
             passed = "" if result is None else f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
-            print(f"[{number}/{len(runs)}] {run.name}: {passed}{how}", flush=True)
+            name = f"{run.settings['method']} seed {run.settings['seed']}"
+            print(f"[{number}/{len(runs)}] {name}: {passed}{how}", flush=True)
         return result is not None
 
     with ThreadPoolExecutor(jobs) as pool:

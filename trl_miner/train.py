@@ -22,16 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from datasets import disable_progress_bars
 from torch.distributed import is_initialized
-from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
 from .config import MinerGRPOConfig
 from .data import base_model
-from .data.benchmarks import read_entry
-from .data.reasoning_gym import is_task
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
 from .errors import INTERRUPTED, tell
@@ -52,7 +48,7 @@ from .runs.training_record import note
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
-from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
+from .training_data import check_golds, held_out_problems, is_made, load_data, test_rows, training_form, training_rows
 from .viewing.curves import draw_training
 
 
@@ -69,9 +65,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = with_recipe_file(arguments)
         script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
         output = str(config.output_dir)
-        if script_args.quiet:
-            disable_progress_bars()
-            logging.disable_progress_bar()
         with quietly(script_args.quiet):
             run(script_args, config, model_args, mixture)
     except KeyboardInterrupt:
@@ -128,13 +121,11 @@ def build(
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     trainer.take_form(training_form(args, config, training_rows(data, args)))
-    problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
-        problems,
+        held_out_problems(args, data),
         args.score_samples,
         args.score_steps,
-        reward_func=reward_func,
         batch_size=args.score_batch_size,
         final_samples=args.score_final_samples,
     )
@@ -146,11 +137,9 @@ def _run(
     trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
 ) -> MinerGRPOTrainer:
     config, output = trainer.args, Path(trainer.args.output_dir)
-    held_out = read_entry(args.held_out_benchmark).name or None
-    trainer.about = {"dataset": args.dataset_name, "held_out": held_out, "others": (args, model_args)}
+    trainer.about = {"dataset": args.dataset_name, "others": (args, model_args)}
     _train(trainer, scores, trainer.find_checkpoint(config.resume_from_checkpoint), args.watchdog_seconds)
-    is_made = args.dataset_name in WORLDS or is_task(args.dataset_name)
-    _publish(trainer, output, None if is_made else args.dataset_name)
+    _publish(trainer, output, None if is_made(args) else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group

@@ -23,10 +23,7 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, options: list[str]) -> int:
     """Run the comparison. `options` go to every training."""
     from ..compare import compare
-    from ..recipe_files import say_which
 
-    for recipe in args.recipes:
-        say_which(recipe)
     return compare(args.recipes, seeds=args.seeds, output=args.output, options=options, jobs=args.jobs)
 
 

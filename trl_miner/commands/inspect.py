@@ -8,7 +8,6 @@ says log_token_credit: 10.
 import argparse
 import shlex
 import sys
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ def add(commands: Any) -> None:
         help="show whole prompts of at most N tokens together, chosen at random (default: 1500000)",
     )  # fmt: skip
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
-    option("--open", action="store_true", help="open the page in a browser")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -39,6 +37,4 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     most = MOST_TOKENS if args.max_tokens is None else args.max_tokens
     path = write_inspect_page(credit, output, max_tokens=most, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
-    if args.open:
-        webbrowser.open(path.resolve().as_uri())
     return 0

@@ -26,16 +26,11 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from .. import recipe_files
 
-    if args.copy and args.names:
-        raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")
     if args.copy is not None:
         written = recipe_files.copy_out(recipe_files.select(args.copy), Path(args.to))
-        recipe = next((path for path in written if recipe_files.is_recipe(path)), None)
-        finish(written, f"trl-miner doctor {recipe}" if recipe else ())
+        finish(written)
         return 0
     names = recipe_files.select(args.names)
     print(recipe_files.shown(names[0]) if len(names) == 1 else recipe_files.listing(names))
-    example = names[0] if args.names else next(iter(recipe_files.STARTERS))
-    if recipe_files.is_recipe(example):
-        finish([], [f"trl-miner {command} {example}" for command in ("train", "doctor", "recipes --copy")])
+    finish([], [f"trl-miner {command} arithmetic/quick" for command in ("train", "doctor", "recipes --copy")])
     return 0

@@ -38,4 +38,4 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     from ..launching.supervise import run_training
     from ..recipe_files import with_recipe_file
 
-    return run_training(with_recipe_file(with_made_recipe(arguments), say=True))
+    return run_training(with_recipe_file(with_made_recipe(arguments)))

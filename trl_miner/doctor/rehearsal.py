@@ -75,7 +75,7 @@ def _load_data(
                 streamed = replace(args, dataset_streaming=True, held_out=0)
                 number = max(ROWS, 2 * config.generation_batch_size)
                 data = _first_rows(load_data(streamed, mixture, model_args), args, number)
-                data = hold_out(data, replace(args, held_out=args.held_out_benchmark or min(args.held_out_size, 0.5)))
+                data = hold_out(data, replace(args, held_out=min(args.held_out, 0.5)))
             else:
                 data = load_data(args, mixture, model_args)
     except Exception as error:  # of whatever reads it
