@@ -91,7 +91,7 @@ def test_a_wrong_command_line(words, told, capfd):
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
         (dict(model_name_or_path=None), "model_name_or_path must be given"),
-        (dict(model_name_or_path="/nowhere"), "/nowhere"),
+        (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a model: /nowhere could not be loaded"),
         (dict(use_cpu=False, bf16=True), "bf16 needs a GPU that has it: got no GPU. To train on a CPU, set use_cpu"),
     ],
 )

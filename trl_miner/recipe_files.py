@@ -91,10 +91,9 @@ def listing(names: Sequence[str]) -> str:
 
     Before all files stand those to start with.
     """
-    parts: list[tuple[str, Sequence[str]]] = (
-        [("Start with one of these:", STARTERS)] if len(names) == len(shipped()) else []
-    )
-    parts += [(folder, (*inside,)) for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])]
+    parts = [(folder, [*inside]) for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])]
+    if len(names) == len(shipped()):
+        parts.insert(0, ("Start with one of these:", [*STARTERS]))
     lines: list[str] = []
     for title, inside in parts:
         lines += ["", title] if lines else [title]
@@ -122,8 +121,7 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     for path, content in targets.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ValueError(
-                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename "
-                "it, or choose another folder with --to."
+                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename it."
             )
     for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from typing import Any
 
 from accelerate import PartialState
 from torch.distributed import is_initialized
+from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
@@ -30,7 +31,7 @@ from .config import MinerGRPOConfig
 from .data import base_model
 from .data.worlds import WORLDS
 from .distributed import decided_by_one
-from .errors import INTERRUPTED, tell
+from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -101,11 +102,26 @@ def run(
     with hold_run(config.output_dir):
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
+        _check_model(model_args, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
         check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)
+
+
+def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
+    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
+    model = model_args.model_name_or_path
+    if not model or model in WORLDS:  # none: an error that is told later
+        return
+    try:
+        AutoConfig.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"model_name_or_path must be a model: {model} could not be loaded ({first_line(error)}). Check the name, "
+            f"or run `trl-miner sft`, if the recipe says so."
+        ) from error
 
 
 def build(

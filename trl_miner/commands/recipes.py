@@ -17,17 +17,14 @@ from . import add_command
 def add(commands: Any) -> None:
     option = add_command(commands, "recipes", __doc__, run).add_argument
     option("names", nargs="*", metavar="NAME", help="list this folder, or print this file (default: list all)")
-    option(
-        "--copy", nargs="*", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner (default: all)"
-    )
-    option("--to", default="recipes", metavar="FOLDER", help="where to copy to (default: recipes)")
+    option("--copy", nargs="*", metavar="NAME", help="recipes or folders to copy to recipes/ (default: all)")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from .. import recipe_files
 
     if args.copy is not None:
-        written = recipe_files.copy_out(recipe_files.select(args.copy), Path(args.to))
+        written = recipe_files.copy_out(recipe_files.select(args.copy), Path(recipe_files.HOME))
         finish(written)
         return 0
     names = recipe_files.select(args.names)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..on_cpu import warn_of_slow_bf16
 from ..progress import finish, is_quiet
-from . import add_command
+from . import add_command, positive
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
 # one text, and MINER would have nothing to tell apart.
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     option = add_command(commands, "sft", __doc__, run).add_argument
     option("--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow")
     option("--model", required=True, help="model to start from: a Hub id or a folder")
-    option("--steps", type=int, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
+    option("--steps", type=positive, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
     option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: 5e-5)")
 
 
@@ -44,8 +44,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
-    if args.steps < 1:
-        raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
     words = with_recipe_file(["--config", args.config, *rest])
     script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     folder = Path(model_args.model_name_or_path or ".")
