@@ -74,6 +74,7 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
         ("train --learning_rate=abc", "--learning-rate: invalid float value: 'abc'"),
         ("train --max_steps 3 4", "Unexpected argument '4'."),
         ("train --num_proceses 2", "Unknown option --num_proceses. Did you mean '--num_processes'?"),
+        ("train --config arithmetic/miner --num_processes 2", "torchrun --nproc_per_node 2"),
         ("report", "trl-miner report: error: the following arguments are required: RUN"),
         ("report a --nope", "Unknown option --nope. See trl-miner report --help."),
         ("doctor nowhere.yaml", "got nowhere.yaml, no such file."),
@@ -89,6 +90,8 @@ def test_a_wrong_command_line(words, told, capfd):
     ("change", "told"),
     [
         (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
+        (dict(reward_funcs=["math_rewards"]), "got 'math_rewards'. Did you mean 'math_reward'"),
+        (dict(dataset_name=None), "dataset_name must be given: a Hub id, a file, a folder, trl_miner/arithmetic"),
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
         (dict(model_name_or_path=None), "model_name_or_path must be given"),
         (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a model: /nowhere could not be loaded"),
