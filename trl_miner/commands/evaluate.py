@@ -69,8 +69,16 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     one_of("--base-url", metavar="URL", help="ask a server with OpenAI's API instead: http://localhost:8000/v1")
     option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
     option("--api-key-env", metavar="NAME", help="variable with the server's key: OPENAI_API_KEY (default: none)")
-    option("--concurrency", type=positive, default=64, metavar="N", help="requests in flight (default: 64)")
-    option("--batch-size", type=positive, default=32, metavar="N", help="for transformers (default: 32)")
+    option(
+        "--concurrency", type=positive, default=64, metavar="N", help="requests in flight to a server (default: 64)"
+    )
+    option(
+        "--batch-size",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="completions of transformers at a time (default: 32)",
+    )
     option("--dtype", default="auto", help="type of the weights (default: as stored)")
     option("--tensor-parallel-size", type=positive, metavar="N", help="GPUs that share the model, for vllm")
     option("--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm")
