@@ -29,5 +29,6 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         return 0
     names = recipe_files.select(args.names)
     print(recipe_files.shown(names[0]) if len(names) == 1 else recipe_files.listing(names))
-    finish([], [f"trl-miner {command} arithmetic/quick" for command in ("train", "doctor", "recipes --copy")])
+    if not args.names:
+        finish([], [f"trl-miner {command} arithmetic/quick" for command in ("train", "doctor", "recipes --copy")])
     return 0
