@@ -97,10 +97,6 @@ def puzzle(a: int):
     return Unspeakable()
 
 
-def undocumented(a):
-    return a
-
-
 class Counter:
     """An environment that counts, and owns its reward."""
 
@@ -119,15 +115,6 @@ class Counter:
 
     def get_reward(self):
         return float(self.total > 4)
-
-
-class Adder(Counter):
-    def add(self, a: int):
-        """Add a number.
-
-        Args:
-            a: The number.
-        """
 
 
 # What the rollouts of a group call, in turn.

@@ -14,11 +14,8 @@ import pytest
 from harness import wait_until
 
 from trl_miner import cli
-from trl_miner.commands.compare import _seeds as seeds_of
-from trl_miner.compare import Run, check_folder, compare, read_facts
-from trl_miner.runs.locks import TRAINING_LOCK, lock_folder
+from trl_miner.compare import _plan, compare
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.runs.training_record import write_compared
 from trl_miner.viewing.report import write_report
 
 PLANTED = "planted-secret-0123456789"
@@ -86,9 +83,9 @@ def stopped_and_finished(policy, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     secret = {"hub_token": PLANTED, "env": {"SOME_API_KEY": PLANTED}, "model_init_kwargs": {"token": PLANTED}}
     recipes = [
-        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", **secret),
+        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", score_steps=1, **secret),
         write_recipe(folder, "broken", model_name_or_path=str(folder / "nowhere" / PLANTED), **secret),
-        write_recipe(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4),
+        write_recipe(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4, score_steps=2),
     ]
     output = folder / "out"
     process = subprocess.Popen(
@@ -159,78 +156,42 @@ def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finis
     assert capsys.readouterr().out.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
     assert cli.main([*words, "--max_steps", "3"]) == 2
     said = capsys.readouterr().err
-    assert f"{output / 'grpo' / 'seed1'} holds another run: options is ['--score_steps', '1'], wanted" in said
-    assert "'--max_steps', '3']. Give another --output" in said
+    assert f"{output / 'grpo' / 'seed1'} holds another run: options is [], wanted ['--max_steps', '3']" in said
 
 
-def test_wrong_calls_are_refused_before_anything_is_read(recipe, tmp_path):
+def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
     twin = tmp_path / "twin" / "grpo.yaml"
     twin.parent.mkdir()
     twin.write_text(recipe.read_text())
-    for recipes, more, named in (
-        ([recipe], {"seeds": range(2)}, r"seeds must be numbers of at least 1: got \[0, 1\]"),
-        ([tmp_path / "nowhere.yaml"], {}, "nowhere.yaml, no such file"),
-        ([recipe, twin], {}, r"names, those of the methods, differ: got \['grpo', 'grpo'\]"),
-        ([recipe], {"options": ["--seed", "3"]}, "--seed is set by compare. Give --recipes, --seeds"),
-        ([recipe], {"options": ["--output-dir=x"]}, "--output_dir is set by compare"),
-        ([recipe], {"jobs": 0}, "--jobs and --steps must be at least 1: got 0 and None"),
-        ([recipe], {"steps": 0}, "--steps must be at least 1: got 1 and 0"),
-        ([recipe], {"steps": 5, "options": ["--max_steps", "3"]}, "--max_steps is set by compare"),
+    for recipes, options, named in (
+        ([tmp_path / "nowhere.yaml"], [], "nowhere.yaml, no such file"),
+        ([recipe, twin], [], "different names, those of the methods: got .*grpo.yaml"),
+        ([recipe], ["--seed", "3"], "--seed is set by compare. Give --recipes, --seeds"),
+        ([recipe], ["--output-dir=x"], "--output_dir is set by compare"),
     ):
         with pytest.raises(ValueError, match=named):
-            compare(recipes, output=tmp_path / "out", **{"seeds": 1} | more)
+            compare(recipes, output=tmp_path / "out", seeds=1, options=options)
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_recipes_and_options_are_named(recipe, tmp_path):
-    cases = [
-        (write_recipe(tmp_path, "a", lerning_rate=1), [], "a.yaml: unknown key 'lerning_rate'. Did you mean"),
-        (write_recipe(tmp_path, "b", max_steps="x"), [], "b.yaml: max_steps must be a whole number: got 'x'"),
-        (recipe, ["--held_out", "0"], "held_out must be at least 1 to compare: got 0"),
-        (recipe, ["--max_stepz", "4"], "grpo.yaml: Unknown option --max_stepz. Did you mean '--max_steps'"),
-        (recipe, ["stray"], "Unexpected argument 'stray'"),
-    ]
-    for path, options, named in cases:
-        with pytest.raises(ValueError, match=named):
-            read_facts(path, options)
+@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), ("x", None)])
+def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("trl_miner.compare.compare", lambda recipes, seeds, **more: asked.append([*seeds]) or 0)
+    code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
+    assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
+    assert ("a range such as 4-5: got 'x'" in capsys.readouterr().err) == (seeds is None)
 
 
-def test_seeds_are_a_number_or_a_range():
-    assert ([*seeds_of("3")], [*seeds_of("4-5")]) == ([1, 2, 3], [4, 5])
-    for text in ("0", "5-4", "x"):
-        with pytest.raises(ValueError, match="--seeds must be a number or a range, at least 1: got .*Write 5"):
-            seeds_of(text)
+@pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])
+def test_a_recipe_that_scores_nothing_gets_held_out_problems(tmp_path, held_out, options):
+    path = write_recipe(tmp_path, "own", held_out=held_out)
+    assert _plan(path, 1, tmp_path, ["--a"]).settings["options"] == [*options, "--a"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps", "first", "last"),
-    [
-        # 1 slice * 3 iterations: 3 optimizer steps per generation, 100 generations, so every 10, or 30 optimizer steps
-        (dict(max_steps=300, num_iterations=3, held_out=0), None, ["--score_steps", "30", "--held_out", "200"], []),
-        # 4 slices, twice each
-        (dict(steps_per_generation=4, num_iterations=2), 60, ["--score_steps", "48"], ["--max_steps", "480"]),
-        (dict(max_steps=-1, num_iterations=2), None, ["--score_steps", "40"], []),  # epochs: every 20 generations
-        (dict(max_steps=2, score_steps=5), None, [], []),
-    ],
-)
-def test_scores_are_asked_for_about_ten_times(tmp_path, settings, steps, first, last):
-    options = read_facts(write_recipe(tmp_path, "own", **settings), [], steps)["options"]
-    assert options[: len(first)] == first and options[len(options) - len(last) :] == last
-    assert len(options) == len(first) + len(last)
-
-
-def test_a_folder_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
+def test_a_folder_of_a_run_that_is_not_compares_own_is_left_alone(recipe, tmp_path):
     folder = tmp_path / "out" / "grpo" / "seed1"
     folder.mkdir(parents=True)
-    (folder / "model.safetensors").touch()
-    with pytest.raises(ValueError, match="holds other files than a run of compare. Give another --output"):
+    (folder / "trainer_state.json").write_text('{"global_step": 2}')
+    with pytest.raises(ValueError, match="holds another run: .* Give another --output"):
         compare([recipe], seeds=1, output=tmp_path / "out")
-
-
-def test_a_run_that_a_killed_comparison_left_behind_is_waited_for(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("trl_miner.runs.locks.BEAT_SECONDS", 0.1)
-    run = Run(tmp_path / "seed1", recipe, {"method": "grpo", "options": [], "seed": 1, "recipe": {}})
-    write_compared(run.folder, run.settings)
-    check_folder(run)
-    with lock_folder(run.folder, TRAINING_LOCK), pytest.raises(ValueError, match=r"is in use by process \d+ on"):
-        check_folder(run)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trl_miner.compare import Run
-from trl_miner.runs import checkpoints, eval_folder, models, training_record
+from trl_miner.runs import checkpoints, eval_folder, training_record
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
 from trl_miner.viewing.inputs import read_inputs
@@ -25,7 +25,6 @@ VALUES = (None, "x", -1, 0.5, 2, 10**400, math.nan, math.inf, True, "\ud800", []
 def of_run(run):
     write_runs([read_run(run)], run / "again.jsonl")
     training_record.read_run_record(run)
-    models.read_best_score(run)
     checkpoints.newest(run)
 
 
@@ -46,7 +45,7 @@ def of_compared(compared):
 
 READERS = {
     **dict.fromkeys(("run/training.json", "run/held_out.json", "run/trainer_state.json"), of_run),
-    **dict.fromkeys(("run/best/held_out.json", "run/checkpoint-4/trainer_state.json"), of_run),
+    "run/checkpoint-4/trainer_state.json": of_run,
     **dict.fromkeys(("compare/grpo/seed1/training.json", "compare/grpo/seed1/compared.json"), of_compared),
     "compare/runs.jsonl": lambda compared: read_runs(compared / "runs.jsonl"),
     "eval/scores.json": lambda evaluated: read_inputs([evaluated]),

@@ -90,7 +90,7 @@ def test_the_recipe_is_kept_and_never_overwritten(capsys):
     Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3"))
     with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
         with_made_recipe(words)
-    assert with_made_recipe([*words, "--save-recipe", "other.yaml"])[1] == "other.yaml"
+    assert with_made_recipe([*words, "--output_dir", "other"])[1] == "other.yaml"
 
 
 def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
@@ -104,7 +104,7 @@ def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
 
 @pytest.mark.parametrize(
     ("held_out", "said"),
-    [("20", "must leave problems to train on"), ("-1", "held_out must be a whole number, or a share")],
+    [("20", "must leave problems to train on"), ("-1", "held_out must be at least 0")],
 )
 def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
     with pytest.raises(ValueError, match=said):
@@ -116,15 +116,13 @@ def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
     [
         (dict(held_out=5), (15, 5)),
         (dict(held_out=0.1), (18, 2)),  # of 20
-        (dict(held_out="mine=x.csv"), (20, None)),  # other problems: all of these are trained on
         (dict(dataset_name="trl_miner/arithmetic", held_out=5, task_size=8), (8, 200)),  # a test split: its first 5
     ],
 )
-def test_problems_are_split_off_where_there_is_no_test_split(settings, sizes, capsys):
+def test_problems_are_split_off_where_there_is_no_test_split(settings, sizes):
     args = MinerScriptArguments(**{"dataset_name": "sums.csv", **settings})
     data = load_data(args, DatasetMixtureConfig(), ModelConfig(model_name_or_path=None))
     assert (len(data["train"]), len(data["test"]) if "test" in data else None) == sizes
-    assert ("which are not trained on" in capsys.readouterr().err) == (sum(filter(None, sizes)) == 20 != sizes[0])
     if sizes[1]:
         questions = [
             {*map(str, data[split]["prompt" if "prompt" in data[split].column_names else "question"])}
@@ -142,7 +140,7 @@ def test_a_test_split_that_is_named_must_be_there():
 def test_a_stream_has_problems_to_score():
     data = load_dataset("csv", data_files=dict.fromkeys(("train", "test"), "sums.csv"), streaming=True)
     data = data.rename_column("question", "prompt")
-    problems, _ = held_out_problems(MinerScriptArguments(held_out=3), data, None)
+    problems = held_out_problems(MinerScriptArguments(held_out=3), data)
     assert problems["prompt"] == ["0 + 1 =", "1 + 1 =", "2 + 1 ="]
 
 

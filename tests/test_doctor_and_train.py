@@ -29,14 +29,12 @@ WRONG = {  # by what finds it; the rules of single settings are in test_config*.
     "negative gamma": {"miner_gamma": -1},
     "groups that do not divide": {"num_generations": 7},
     "16 bits twice": {"bf16": True, "fp16": True},
-    "unknown tracker": {"report_to": "wandbb"},
     # rewards, data and the trainer
     "weights for other rewards": {"reward_weights": [1.0, 2.0]},
     "reward without its column": {"reward_funcs": ["harness.by_thirds"]},
     "rollout function that cannot be imported": {"rollout_func": "no_such_module.rollout"},
     "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo", "dataset_name": "few"},
     "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
-    "benchmark that is not there": {"held_out": "mine=/nowhere.jsonl:8"},
     "no data set": {"dataset_name": None},
     "unknown split": {"dataset_train_split": "tran"},
     "no model": {"model_name_or_path": None},
@@ -54,7 +52,7 @@ RIGHT = {
     "LoRA": {"use_peft": True, "lora_target_modules": ["q_proj", "v_proj"]},
     "GRPO with a KL term": {"advantage_estimator": "grpo", "beta": 0.01},
     "DAPO": {"advantage_estimator": "grpo", "dynamic_sampling": True, "epsilon_high": 0.28},
-    "held-out problems": {"held_out": 4, "score_keep_best": True},
+    "held-out problems": {"held_out": 4, "score_steps": 1},
     "off-policy Clip-Cov": {"policy_loss": "clip_cov", "num_iterations": 2},
 }
 BROKEN = ("max_steps:\t[1", "- max_steps: 1")

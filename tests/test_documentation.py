@@ -118,7 +118,7 @@ TRL_MINER = [command for command in {*shown_commands(), *inline_commands()} if c
 def test_every_option_that_is_shown_is_there(parsed):
     """Those that a command hands on are options of the training or of accelerate's launcher."""
     known = {option for parser in (make_parser(), launch_command_parser()) for option in parser._option_string_actions}
-    known |= {"--config", "--model", "--save-recipe"}
+    known |= {"--config", "--model"}
     for command in TRL_MINER:
         if "--help" not in command and "COMMAND" not in command:
             _, rest = parsed(re.sub(r"\b(N|R|PORT)\b", "1", command))

@@ -114,8 +114,8 @@ def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, 
     def reward(prompts, completions, **kwargs):
         return [verdicts[place // 2 % 4][place % 2] for place in range(len(completions))]
 
-    trainer = trainer_for(policy, tmp_path, SUMS)
-    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, reward_func=reward)
+    trainer = trainer_for(policy, tmp_path, SUMS, reward=reward)
+    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2)
     callback.record("after")
     assert trainer.evaluation["after"] == pytest.approx({"pass@1": 0.75, "pass@2": 1})
     assert "10 of 16 answers unscored" in capsys.readouterr().out
@@ -123,17 +123,14 @@ def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, 
 
 
 def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, capsys):
-    trainer = trainer_for(policy, tmp_path, SUMS)
-    rows = Dataset.from_dict({"prompt": SUMS})
-    callback = EvaluationCallback(
-        trainer, rows, num_samples=2, keep_best=True, reward_func=lambda completions, **_: [None] * len(completions)
-    )
+    trainer = trainer_for(policy, tmp_path, SUMS, reward=lambda completions, **_: [None] * len(completions))
+    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2)
     trainer.add_callback(callback)
     callback.record("before")
     trainer.train()
     trainer.create_model_card()
     assert trainer.evaluation == {"before": {}, "after": {}} == read_held_out(tmp_path).scores
     assert "n/a (16 of 16 answers unscored" in capsys.readouterr().out
-    assert not (tmp_path / "best").exists() and not any("eval_pass@1" in log for log in trainer.state.log_history)
+    assert not any("eval_pass@1" in log for log in trainer.state.log_history)
     assert "pass@1" not in (tmp_path / "README.md").read_text()
     assert callback.restore(None) is False

@@ -26,6 +26,9 @@ def test_a_file_of_the_current_folder_is_found_and_shadows_no_package(here):
     assert import_object("reward_funcs", "json.dumps") is json.dumps and sys.path[-1] == str(here)
     with pytest.raises(ValueError, match=r"'json' \(.*json/__init__.py\) has no attribute 'mine'"):
         import_object("reward_funcs", "json.mine")
+    (here / "broken_rewards.py").write_text("import math\nmath.no_such_function\n")
+    with pytest.raises(ValueError, match="'broken_rewards.mine' could not be imported from .*no_such_function"):
+        import_object("reward_funcs", "broken_rewards.mine")
 
 
 @pytest.mark.slow

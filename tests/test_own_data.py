@@ -1,7 +1,6 @@
 """Your own training set: columns, prompts, files and golds by the keys of a recipe."""
 
 import json
-import shlex
 from contextlib import nullcontext
 
 import pytest
@@ -183,7 +182,7 @@ def test_a_run_stops_before_the_model_where_golds_are_bad(tmp_path, answer, monk
         main(["--dataset_name", path, *options])
 
 
-def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tmp_path, capsys):
+def test_a_run_trains_on_gsm8ks_rows_and_keeps_their_form(policy, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
         f"model_name_or_path: {policy}\ndataset_name: {write_rows(tmp_path / 'train.jsonl', GSM8K)}\n"
@@ -195,7 +194,4 @@ def test_a_run_trains_on_gsm8ks_rows_and_is_evaluated_with_its_prompt(policy, tm
     main(["--config", str(recipe)])
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert [log["step"] for log in state["log_history"] if "reward" in log] == [1]
-    out = capsys.readouterr().out
-    words = shlex.split(out[out.index("trl-miner eval") :])  # the last words of the run
-    assert words[words.index("--model") + 1] == str(tmp_path / "out")
     assert read_form(str(tmp_path / "out")) == PromptForm(template="Question: {question}\nAnswer:")

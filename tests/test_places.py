@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from trl_miner import cli
 from trl_miner.runs.checkpoints import finish
 from trl_miner.runs.eval_folder import read_samples
+from trl_miner.runs.files import write_whole
 from trl_miner.runs.models import INDEX, find_model
 
 SECRET = "the owner's own"
@@ -69,7 +70,6 @@ HOSTILE = {
     "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "a link to none"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
     "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
-    "scores outside": (as_link("held_out.json", "{victim}/state.json"), "held_out.json .* leads out of"),
 }
 
 
@@ -121,3 +121,11 @@ def test_pipes_are_refused_and_do_not_hang(tmp_path):
     os.mkfifo(tmp_path / "samples.jsonl")
     with pytest.raises(FileNotFoundError, match="must be a file of samples"):
         read_samples(tmp_path / "samples.jsonl")
+
+
+def test_nothing_is_written_where_a_link_leads(run, tmp_path):
+    for name in (".scores.md.tmp", "scores.md"):
+        as_link(name, "{victim}/owned")(run)
+    write_whole(run / "scores.md", "text")
+    assert (run / "scores.md").read_text() == "text" and not (run / "scores.md").is_symlink()
+    assert (tmp_path / "victim" / "owned").read_text() == SECRET

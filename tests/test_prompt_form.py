@@ -192,31 +192,12 @@ def new(folder: Path) -> Path:
     return folder
 
 
-def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
-    rows = [
-        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row for row in PROBLEMS
-    ]
-    held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
-    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
-    data = write(new(tmp_path / "data"), [{**row, "solution": row["answer"]} for row in rows])
-    options = ["--held_out", f"held={tmp_path}/held.jsonl", "--dataset_name", data]
-    model = train_by_recipe(tmp_path, base, *options, "--dataset_prompt_column", "prompt")
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    expected = {
-        tuple(tokenizer.apply_chat_template(own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"]),
-              add_generation_prompt=True)["input_ids"]) for row in held
-    }  # fmt: skip
-    assert expected <= {*trained_on} and len({*trained_on}) == len(rows) + len(held)
-
-
-def test_a_run_that_goes_on_takes_the_style_and_says_what_differs(base, tmp_path, trained_on, capsys):
+def test_a_run_that_goes_on_takes_the_style(base, tmp_path, trained_on):
     first = shutil.copytree(base, tmp_path / "first")
     write_form(first, PromptForm("chat"))
     seen = []
     for options in ([], ["--prompt_template", "{question} Box it."]):
-        capsys.readouterr()
         train_by_recipe(tmp_path / f"{len(seen)}", first, *options)
-        assert ("was trained on prompts in another form" in capsys.readouterr().out) == bool(options)
         seen.append({*trained_on})
         trained_on.clear()
     tokenizer = AutoTokenizer.from_pretrained(base)

@@ -129,10 +129,9 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
             "FAMILY, .* which takes task_config; .*got reasoning_gym/chain_sum",
         ),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
-        ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks and task_config are for dataset_name reason"),
-        ({"dataset_name": "data", "task_size": 5}, "task_size is for problems that are made.*got dataset_name data"),
+        ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks, task_config and task_size are for"),
+        ({"dataset_name": "data", "task_size": 5}, "for problems that are made: got dataset_name data"),
         ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
-        ({"held_out": "reasoning_gym"}, "must be reasoning_gym/FAMILY"),
         ({"prompt_style": "prose"}, "prompt_style must be one of auto, plain, chat"),
     ],
 )

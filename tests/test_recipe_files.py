@@ -77,23 +77,18 @@ def test_a_shipped_recipe_is_found_by_name_wherever_one_is(name):
 
 
 @pytest.mark.parametrize("local", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])
-def test_a_local_file_of_that_name_goes_first_and_is_named(local, capsys):
+def test_a_local_file_of_that_name_goes_first(local):
     Path(local).parent.mkdir(parents=True)
     Path(local).write_text("output_dir: mine\n")
     assert recipe_files.find_recipe("arithmetic/miner") == Path(local)
-    recipe_files.say_which("arithmetic/miner")
-    said = capsys.readouterr().err
-    assert said == ("" if local == "arithmetic/miner" else f"Recipe: {local}\n")
 
 
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
         ("arithmetic/minr", "Did you mean 'arithmetic/miner'"),
-        ("recipes/Qwen3-4b-Base/miner.yaml", "Did you mean 'Qwen3-4B-Base/miner'"),
         ("nothing-like-it", "Try arithmetic/miner"),
         ("accelerate/zero3", "no such file"),
-        ("/recipes/arithmetic/miner.yaml", "no such file"),
     ],
 )
 def test_an_unknown_name_gets_a_similar_one(name, suggested):

@@ -3,9 +3,7 @@
 import functools
 import json
 import math
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from trl_miner.doctor import checks, examination
 from trl_miner.doctor.context import FAILED, Context, described_machine
 from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import load_reward_funcs, make_parser
-from trl_miner.recipe_files import is_recipe, with_recipe_file
+from trl_miner.recipe_files import is_recipe
 from trl_miner.train import main
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -241,21 +239,3 @@ def test_doctor_passes_the_recipes_for_one_node_of_eight(name, hub_models, monke
     if name == "qwen3_4b_lora":
         assert plan.server_env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
         assert plan.server[plan.server.index("--max-lora-rank") :][1:4] == ["32", "--max-loras", "4"]
-
-
-@pytest.mark.slow
-def test_the_sweep_trains_its_recipe_with_settings_that_are_there():
-    """The command as W&B's agent makes it, and as its shell expands it."""
-    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
-
-    sweep = yaml.safe_load((RECIPES / "sweeps" / "one-gpu.yaml").read_text())
-    chosen = {key: {"value": parameter["values"][-1]} for key, parameter in sweep["parameters"].items()}
-    *command, macro = create_sweep_command(sweep["command"])
-    assert macro == "${args}"
-    command[2] = command[2].replace("trl-miner train", "printf '%s\\n'")
-    command += create_sweep_command_args({"args": chosen})["args"]
-    done = subprocess.run(command, env=os.environ | {"WANDB_RUN_ID": "r1"}, capture_output=True, text=True, check=True)
-    words = with_recipe_file(done.stdout.split())
-    _, config, _, _ = make_parser(words).parse_args_and_config([*words, *ON_CPU])
-    assert {key: getattr(config, key) for key in chosen} == {key: value["value"] for key, value in chosen.items()}
-    assert (config.output_dir, config.report_to) == ("runs/sweep/r1", ["wandb"])

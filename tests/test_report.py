@@ -95,11 +95,11 @@ def test_each_kind_of_folder_is_known(tmp_path):
     (tmp_path / "cmp" / "miner" / "seed2" / "compared.json").write_text('{"method": "miner"}')
     lone = write_run(tmp_path / "lone", [log(1)])
     one, two = (
-        write_result(tmp_path / "evals" / name, lone / model) for name, model in (("one", ""), ("two", "best"))
+        write_result(tmp_path / "evals" / name, lone / model) for name, model in (("one", ""), ("two", "checkpoint-2"))
     )
     found = read_inputs([tmp_path / "cmp", lone, one, two])
     assert [run.name for run in found.runs] == ["grpo/seed1", "miner/seed1", "lone"]
-    assert [result.name for result in found.results] == [f"{tmp_path.name}/lone", "lone/best"]
+    assert [result.name for result in found.results] == [f"{tmp_path.name}/lone", "lone/checkpoint-2"]
     assert "seed2 is left out: it has no trainer_state.json yet" in found.notes[0]
 
 

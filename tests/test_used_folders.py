@@ -10,7 +10,6 @@ from harness import config, mixed_reward, problems
 from transformers import TrainerCallback
 
 from trl_miner import MinerGRPOTrainer
-from trl_miner.train import main
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=2)
 OWN = ("notes.md", "data/rows.jsonl", "credit/mine.txt", "checkpoint-new2/a", "README.md")
@@ -117,10 +116,3 @@ def test_a_checkpoint_of_another_folder_needs_a_folder_of_its_own(policy, used, 
     trainer(policy, tmp_path / "new").train(resume_from_checkpoint=str(used / "checkpoint-2"))
     with pytest.raises(ValueError, match="overwrite_output_dir"):
         trainer(policy, run).train(resume_from_checkpoint=str(used / "checkpoint-2"))
-
-
-def test_the_command_line_refuses_before_it_loads_a_model(run, monkeypatch):
-    monkeypatch.setattr("trl_miner.train.build", lambda *_: pytest.fail("a model was loaded"))
-    arguments = ["--config", "arithmetic/miner", "--output_dir", str(run), "--use_cpu", "true", "--bf16", "false"]
-    with pytest.raises(ValueError, match="overwrite_output_dir"):
-        main(arguments)

@@ -42,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # whose options go to the training
         if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run):
             raise ValueError(f"Unknown option {' '.join(rest)}. See trl-miner {command} --help.")
-        args.argv = words
         quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
         if quiet or not sys.stderr.isatty():
             # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them

@@ -19,7 +19,7 @@ ROWS = 20  # that are read before the recipe is written
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
 SCORED = {"held_out": 100, "score_samples": 4}
 ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
-TEXTS = (  # settings that go into the recipe
+GUESSED_WITH = (  # settings that are given, and go into the recipe
     *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"),
     *("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"),
 )
@@ -33,7 +33,7 @@ HEADER = """\
 def with_made_recipe(words: Sequence[str]) -> list[str]:
     """Return the words of a training whose first one may be a recipe or a data set, with `--config RECIPE` instead.
 
-    For a data set, a recipe is written first, as `runs/NAME.yaml` or where `--save-recipe` says.
+    For a data set, a recipe is written first, as `OUTPUT_DIR.yaml`.
 
     Raises:
         ValueError: The data set cannot be read, its columns cannot be guessed, or another recipe stands there.
@@ -43,13 +43,18 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
     name, *rest = words
     if not is_data(name):
         return ["--config", name, *rest]
-    given, others = _parser().parse_known_args(rest)
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--model", "--model_name_or_path", dest="model_name_or_path")
+    parser.add_argument("--reward_funcs", nargs="+")
+    for setting in GUESSED_WITH:
+        parser.add_argument(f"--{setting}")
+    given, others = parser.parse_known_args(rest)
     recipe = make_recipe(name, {key: value for key, value in vars(given).items() if value is not None})
-    path = Path(recipe.pop("save_recipe", None) or f"{recipe['output_dir']}.yaml")
+    path = Path(f"{recipe['output_dir']}.yaml")
     if path.exists() and read_yaml(path) != recipe:
         raise ValueError(
-            f"{path} is there and says something else. Train it with `trl-miner train {path}`, delete it, or name "
-            "another file with --save-recipe."
+            f"{path} is there and says something else. Train it with `trl-miner train {path}`, delete it, or give "
+            "another --output_dir."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     text = HEADER.format(name=name) + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000)
@@ -95,22 +100,3 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
         run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
     settings = guess_settings(name, train.select(range(min(ROWS, len(train)))), given)
     return recipe | settings | {key: value for key, value in run.items() if key not in settings}
-
-
-def _parser() -> argparse.ArgumentParser:
-    """Return the parser of the options that go into the recipe; all others go to the training."""
-    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--model", "--model_name_or_path", dest="model_name_or_path")
-    parser.add_argument("--save-recipe", dest="save_recipe")
-    parser.add_argument("--reward_funcs", nargs="+")
-    parser.add_argument("--held_out", type=_number_or_text)
-    for name in TEXTS:
-        parser.add_argument(f"--{name}")
-    return parser
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        return text

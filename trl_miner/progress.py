@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextvars import ContextVar
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from .redaction import redact
 
@@ -49,11 +47,11 @@ def track(iterable: Iterable[T], title: str, *, total: int | None = None, **opti
     with Progress(title, total, **options) as progress:
         for item in iterable:
             yield item
-            progress.advance()
+            progress.update()
 
 
 class Progress(tqdm):
-    """tqdm's bar on stderr, below what is printed and logged meanwhile; off a terminal a line every 30 seconds.
+    """tqdm's bar on stderr, below what is printed meanwhile; off a terminal a line every 30 seconds.
 
     A `Progress` within another one shows nothing.
 
@@ -63,7 +61,7 @@ class Progress(tqdm):
         unit: The items, in the plural: "samples". "": nothing is counted; shown on a terminal alone.
         quiet: Show nothing, as within `quietly`.
         initial: The items done by an earlier call, which do not count for the rate.
-        leave: Whether the last state stays, unless an exception ends the work.
+        leave: Whether the last state stays.
     """
 
     def __init__(
@@ -86,36 +84,18 @@ class Progress(tqdm):
             disable=quiet or is_quiet() or _SHOWN.get() or not (unit or self._is_terminal),
             file=sys.stderr if self._is_terminal else io.StringIO(),
             mininterval=0.1 if self._is_terminal else _LOG_SECONDS,
-            miniters=0,  # a note alone is shown, too
             smoothing=0,  # the rate is the mean of the whole work
-            bar_format=None if unit else "{desc} ...{postfix}",
+            bar_format=None if unit else "{desc} ...",
         )
         self._context = contextlib.ExitStack()
-        if self.disable:
-            return
-        _SHOWN.set(True)
-        self._context.callback(_SHOWN.set, False)
-        if self._is_terminal:  # what is printed and logged stands above the bar, once a line is whole
+        if not self.disable:
+            _SHOWN.set(True)
+            self._context.callback(_SHOWN.set, False)
+        if not self.disable and self._is_terminal:
             above = _Above(sys.stderr)
-            loggers = [logging.getLogger(name) for name in (None, "transformers", "datasets")]
-            self._context.enter_context(logging_redirect_tqdm(loggers))
             self._context.enter_context(contextlib.redirect_stderr(above))
             if sys.stdout.isatty():
                 self._context.enter_context(contextlib.redirect_stdout(above))
-
-    @property
-    def note(self) -> str:
-        """A text behind the numbers: "1234 tokens/s"."""
-        return self.postfix or ""
-
-    @note.setter
-    def note(self, text: str) -> None:
-        self.set_postfix_str(text, refresh=False)
-        self.update(0)
-
-    def advance(self, n: int = 1) -> None:
-        """Count `n` more items as done."""
-        self.update(n)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draw the bar, or print a line of a log once something is done."""
@@ -129,11 +109,6 @@ class Progress(tqdm):
         if not self.disable:
             self._context.close()
         super().close()
-
-    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        if error is not None:
-            self.leave = False
-        self.close()
 
 
 class _Above:

@@ -5,16 +5,16 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, Literal, NoReturn, get_type_hints
 
 import trl
 import trl.rewards
+from accelerate.commands.launch import launch_command_parser
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import MinerGRPOConfig
-from .data.benchmarks import BENCHMARKS, KNOWN, is_known, read_entry
 from .data.own import Layout
 from .data.prompt_form import style_of
 from .data.prompts import STYLES, PromptForm, Style
@@ -27,7 +27,7 @@ from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
 from .runs.files import read_yaml
-from .setting import check_limits, convert, setting
+from .setting import NONE, alternatives, check_limits, convert, setting
 from .tools import TOOL_SECONDS
 
 
@@ -125,12 +125,11 @@ class MinerScriptArguments(ScriptArguments):
         "not answered for 300 seconds; where all answer and none makes progress, a warning says so.",
         at_least=0,
     )
-    held_out: float | str | None = setting(  # in this order: a command line gives a text
+    held_out: float = setting(
         0,
-        "The problems to score before and after training, which are not trained on. A number, or below 1 a share: of "
-        "the data set's test split, or split off from its problems where it has none. Or a benchmark, as for "
-        f"trl-miner eval: one of {', '.join(BENCHMARKS)} or reasoning_gym/FAMILY; NAME=PATH for a file of your own; "
-        "NAME:200 for the first 200 problems. 0: none.",
+        "The problems to score before and after training, which are not trained on: a number, or below 1 a share, of "
+        "the data set's test split, or split off from its problems where it has none. 0: none.",
+        at_least=0,
     )
     score_samples: int = setting(8, "Completions sampled per held-out problem.", at_least=1)
     score_final_samples: int | None = setting(
@@ -152,55 +151,25 @@ class MinerScriptArguments(ScriptArguments):
         at_least=0,
         hint="0 scores before and after training only.",
     )
-    score_keep_best: bool = setting(
-        False, "Keep the model with the highest Pass@1 so far in the folder `best` of output_dir."
-    )
     quiet: bool = setting(False, "Show only scores, warnings and errors: no progress, no line per log.")
 
     def __post_init__(self) -> None:
         check_limits(self)
-        self._read_held_out()
-        for name in ("score_steps", "score_keep_best"):
-            if getattr(self, name) and not self.held_out:
-                got = f"got {name}={getattr(self, name)} and held_out=0"
-                raise ValueError(f"{name} needs problems to score: {got}. Set held_out, or leave {name} out.")
+        if float(self.held_out).is_integer():  # a command line gives 200.0
+            self.held_out = int(self.held_out)
+        elif self.held_out > 1:
+            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {self.held_out}.")
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
-            return
-        got = f"got dataset_name {self.dataset_name}. Leave it out."
-        if self.tasks or self.task_config:
-            raise ValueError(f"tasks and task_config are for dataset_name reasoning_gym: {got}")
-        if self.task_size is not None and self.dataset_name not in WORLDS:
-            raise ValueError(f"task_size is for problems that are made, reasoning_gym's or a world's: {got}")
-
-    @property
-    def held_out_benchmark(self) -> str:
-        """The benchmark that `held_out` names, as it is written there; empty: none."""
-        return self.held_out if isinstance(self.held_out, str) else ""
-
-    @property
-    def held_out_size(self) -> float:
-        """The number of problems that `held_out` asks for, or below 1 their share; 0 where it names a benchmark."""
-        return 0 if isinstance(self.held_out, str) or self.held_out is None else self.held_out
-
-    def _read_held_out(self) -> None:
-        """Make `held_out` a number where it is one. Raise ValueError if it is neither that nor a benchmark."""
-        text = str(self.held_out or 0)
-        try:
-            number = float(text)
-        except ValueError:
-            if not is_known(read_entry(text)):
-                raise ValueError(
-                    f"held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH of a file: "
-                    f"got {text!r}. Benchmarks: {', '.join(KNOWN)}."
-                ) from None
-            return
-        if not (0 <= number < 1 or (number >= 1 and number.is_integer())):
-            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {text}.")
-        self.held_out = int(number) if number.is_integer() else number
+        elif self.tasks or self.task_config or (self.task_size and self.dataset_name not in WORLDS):
+            raise ValueError(
+                f"tasks, task_config and task_size are for problems that are made: got dataset_name "
+                f"{self.dataset_name}. Leave them out."
+            )
 
 
+_SCRIPT = "trl_miner.train"
 PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
@@ -258,8 +227,13 @@ def check_recipe(parser: _Parser) -> None:
             _refuse_other(name, parser)
             hint = did_you_mean(str(name), actions) or " Settings of accelerate go on the command line."
             raise ValueError(f"unknown key '{name}'.{hint}")
-        if value is not None or action.default is not None:
-            convert(name, value, hints[name], action.default, action.choices or ())
+        if value is None and action.default is None:
+            continue
+        kind = hints[name]
+        if action.choices:
+            chosen: Any = Literal[*action.choices]
+            kind = chosen | None if NONE in alternatives(kind) else chosen
+        convert(name, value, kind)
 
 
 def _refuse_other(name: Any, parser: _Parser) -> None:
@@ -309,6 +283,30 @@ def refuse_unknown(words: Sequence[str], parser: _Parser, others: Collection[str
         raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
     hint = did_you_mean(word, [*parser._option_string_actions, *others]) or " See trl-miner train --help all."
     raise ValueError(f"Unknown option {word}.{hint}")
+
+
+def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """Split a command line of the training: its settings, its own words, and those of accelerate's launcher.
+
+    Raises:
+        ValueError: A word belongs to no option, an option is unknown, or its value is missing or of a wrong type.
+    """
+    words = with_recipe_file(words)
+    settings, rest, parser = parse_words(words)
+    launcher = launch_command_parser()
+    launcher.error = parser.error
+    launch, unknown = launcher.parse_known_args([*rest, _SCRIPT])
+    refuse_unknown(unknown, parser, launcher._option_string_actions)
+    if launch.training_script != _SCRIPT:
+        refuse_unknown([launch.training_script], parser)
+    flags = {word for word in rest if word.startswith("-")}
+    own: list[str] = []
+    is_own = True
+    for word in words:
+        is_own = word not in flags if word.startswith("-") else is_own
+        if is_own:
+            own.append(word)
+    return settings, own, rest
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -4,27 +4,21 @@ The repository's folder `recipes` is their one home. A wheel holds it as `trl_mi
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import resources
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from .importing import did_you_mean
-from .progress import is_quiet
 from .redaction import redact
 from .runs.files import read_yaml
 
 HOME = "recipes"
 NO_RECIPES = ("accelerate", "slurm", "sweeps")
-STARTERS = {  # what `trl-miner recipes` shows first
-    "arithmetic/quick": "MINER on sums, with a tiny model that comes along: on a CPU, in a minute or two",
-    "forks/miner": "MINER where solved prompts have a second, better way, on a CPU",
-    "SmolLM2-135M-Instruct/miner": "MINER with a small real model, on a CPU",
-    "calculator/grpo": "GRPO with a tool that the model learns to call, on a CPU",
-    "one-gpu/gsm8k": "MINER on GSM8K with Qwen3-0.6B-Base, on one GPU of 24 GB",
-    "Qwen3-4B-Base/miner": "the paper's training, on 4 GPUs of 80 GB",
-}
+STARTERS = (  # what `trl-miner recipes` shows first
+    *("arithmetic/quick", "forks/miner", "SmolLM2-135M-Instruct/miner", "calculator/grpo", "one-gpu/gsm8k"),
+    "Qwen3-4B-Base/miner",
+)
 
 
 def shipped_folder() -> Path:
@@ -60,25 +54,16 @@ def find_recipe(name: str | Path) -> Path:
     )
 
 
-def with_recipe_file(arguments: Sequence[str], *, say: bool = False) -> list[str]:
+def with_recipe_file(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a training with the file of the recipe in place of its name behind `--config`.
 
-    It becomes a word of its own behind `--config=`, too. With `say` the user is told which file it is.
+    It becomes a word of its own behind `--config=`, too.
     """
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     if "--config" in words[:-1]:
         place = words.index("--config") + 1
-        if say:
-            say_which(words[place])
         words[place] = str(find_recipe(words[place]))
     return words
-
-
-def say_which(name: str) -> None:
-    """Say on stderr which file a name stands for, unless it is the name of that file."""
-    path = find_recipe(name)
-    if path != Path(name) and not is_quiet():
-        print(f"Recipe: {path}", file=sys.stderr, flush=True)
 
 
 def select(names: Sequence[str]) -> list[str]:
@@ -106,18 +91,17 @@ def listing(names: Sequence[str]) -> str:
 
     Before all files stand those to start with.
     """
-    lines = []
+    parts = [(folder, [*inside]) for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])]
     if len(names) == len(shipped()):
-        lines += ["Start with one of these:", *(f"  {name:<27}  {text}" for name, text in STARTERS.items()), ""]
-    for folder, group in groupby(names, key=lambda name: name.rpartition("/")[0]):
-        inside = list(group)
+        parts.insert(0, ("Start with one of these:", [*STARTERS]))
+    lines: list[str] = []
+    for title, inside in parts:
+        lines += ["", title] if lines else [title]
         width = max(map(len, inside))
-        lines.append(folder)
         for name in inside:
             comments = (line for line in shown(name).splitlines() if line.startswith("# "))
             lines.append(f"  {name:<{width}}  {next(comments, '').removeprefix('# ')}")
-        lines.append("")
-    return "\n".join(lines[:-1])
+    return "\n".join(lines)
 
 
 def copy_out(names: Sequence[str], to: Path) -> list[Path]:
@@ -137,8 +121,7 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     for path, content in targets.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ValueError(
-                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename "
-                "it, or choose another folder with --to."
+                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename it."
             )
     for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,6 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from .importing import did_you_mean
-
 NONE = type(None)
 
 
@@ -68,26 +66,25 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def convert(name: str, value: Any, annotation: Any, default: Any = None, choices: Collection[Any] = ()) -> Any:
+def convert(name: str, value: Any, annotation: Any) -> Any:
     """Return the value of a setting in its type: YAML may have an int for a float, and reads 1e-3 as a text.
 
     Raises:
-        ValueError: It is of another type, or none of the choices.
+        ValueError: It is of another type, or none of the choices of a Literal.
     """
-    is_optional = NONE in alternatives(annotation)
-    if choices:
-        if value in choices or (value is None and is_optional):
-            return value
-        rules = [f"one of {', '.join(map(str, choices))}"]
-    else:
+    adapter = _adapter(annotation)
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        failure = error
+    if not isinstance(value, bool):  # a truth is never a number
         try:
-            return _in_type(value, annotation)
+            return adapter.validate_python(value)
         except ValidationError as error:
-            rules = [*dict.fromkeys(_rule(found["msg"]) for found in error.errors()), *["None"] * is_optional]
-    hint = did_you_mean(str(value), map(str, choices)) or f" The default is {default}." * (default is not None)
-    if choices and isinstance(value, bool):
-        hint = ' YAML reads no as false: write "no".'
-    raise ValueError(f"{name} must be {' or '.join(rules)}: got {value!r}.{hint}")
+            failure = error
+    rules = [found["msg"].removeprefix("Input should be ") for found in failure.errors()]
+    rules += ["None"] * (NONE in alternatives(annotation))
+    raise ValueError(f"{name} must be {' or '.join(dict.fromkeys(rules))}: got {value!r}.")
 
 
 @lru_cache
@@ -101,19 +98,8 @@ def convert_fields(args: Any) -> None:
     """Bring numbers that were given as texts, as recipes may, into their type; raise ValueError for other types."""
     for name, hint in _numeric_types(type(args)).items():  # type: ignore[arg-type]
         value = getattr(args, name, None)
-        if value is not None and (converted := convert(name, value, hint, getattr(type(args), name, None))) != value:
+        if value is not None and (converted := convert(name, value, hint)) != value:
             setattr(args, name, converted)
-
-
-def _in_type(value: Any, annotation: Any) -> Any:
-    """Return a value in the type of an annotation; a truth is never a number."""
-    adapter = _adapter(annotation)
-    try:
-        return adapter.validate_python(value, strict=True)
-    except ValidationError:
-        if isinstance(value, bool):
-            raise
-        return adapter.validate_python(value)
 
 
 @lru_cache(None)
@@ -122,11 +108,3 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except Exception:  # an annotation of the user's that is no type
         return TypeAdapter(Any)
-
-
-def _rule(message: str) -> str:
-    """Return pydantic's "Input should be a valid number, unable to parse ..." as "a number"."""
-    rule = message.removeprefix("Input should be ").partition(",")[0].replace("valid ", "")
-    for theirs, ours in (("integer", "whole number"), ("string", "text"), ("dictionary", "mapping")):
-        rule = rule.replace(theirs, ours)
-    return rule

@@ -4,25 +4,14 @@ import html
 import re
 import unicodedata
 
-NEWLINE = "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}"
-NO_TEXT = "\N{WHITE VERTICAL RECTANGLE}"
 # Brackets act in Markdown only as a link, a definition, or a task list
 _MARKDOWN = re.compile(r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)")
-
-
-def visible(text: str, *, spaces: bool = False) -> str:
-    """Name control, format and zero-width characters, and show newlines as an arrow before the break.
-
-    With `spaces` spaces show too, and nothing breaks: for a label. An empty text, part of a character, is NO_TEXT.
-    """
-    shown = "".join(map(_visible, text)) or NO_TEXT
-    return shown.replace(" ", "\N{OPEN BOX}").replace(NEWLINE + "\n", NEWLINE) if spaces else shown
 
 
 def one_line(text: object, limit: int | None = None) -> str:
     """Return the text on one line, its control characters visible, cut to `limit` characters."""
     known = str(text).encode("utf-8", "backslashreplace").decode("utf-8")  # JSON may hold half a character
-    shown = visible(known).replace("\n", " ") if known else ""
+    shown = "".join(map(_visible, known))
     return shown if limit is None or len(shown) <= limit else shown[: max(0, limit - 1)] + "…"
 
 
@@ -52,7 +41,7 @@ def for_picture(text: object, limit: int = 44) -> str:
 def _visible(character: str) -> str:
     code = ord(character)
     if character == "\n":
-        return NEWLINE + "\n"
+        return "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
     if code < 0x20:
         return chr(0x2400 + code)  # Unicode's own pictures of the control characters
     if code == 0x7F:

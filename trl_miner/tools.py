@@ -1,4 +1,4 @@
-"""The tools and environments of a recipe: what they must have before a training, and how long one call may take.
+"""The tools and environments of a recipe, and how long one call may take.
 
 TRL hands the text of an exception to the model as the tool's result and counts the call as failed. What it does not
 survive becomes an exception here: a call that hangs, that exits, or whose result has no text.
@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
 
-from .errors import first_line
 from .heartbeat import beat
 from .importing import import_object
 
@@ -32,29 +31,17 @@ class _TimeIsUp(BaseException):
 
 def load_tools(paths: Collection[str], seconds: float) -> list[Callable[..., Any]]:
     """Return the tools that a recipe names by import path, each with a time limit in seconds for one call."""
-    tools = [import_object("tools", path) for path in paths]
-    for path, tool in zip(paths, tools, strict=True):
-        _check_tool(path, tool)
-    _check_names([tool.__name__ for tool in tools])
-    return [limited(tool, seconds) for tool in tools]
+    return [limited(import_object("tools", path), seconds) for path in paths]
 
 
-def load_environments(
-    named: str | Mapping[str, str], seconds: float, tools: Collection[Callable[..., Any]] = ()
-) -> Any:
+def load_environments(named: str | Mapping[str, str], seconds: float) -> Any:
     """Return what TRL takes as `environment_factory`: environments whose tools have a time limit.
 
-    `named` is an import path, or several by the names in the data set's column `environment`; `tools` are the
-    functions beside them, as `load_tools` returns them.
+    `named` is an import path, or several by the names in the data set's column `environment`.
     """
     if isinstance(named, Mapping):
-        return {name: load_environments(path, seconds, tools) for name, path in named.items()}
-    factory = import_object("environment_factory", named)
-    if inspect.isclass(factory):  # what a function returns is known only once it is called, which may cost much
-        for name in _tool_names(factory):
-            _check_tool(f"{named}.{name}", getattr(factory, name))
-        _check_names([*(tool.__name__ for tool in tools), *_tool_names(factory)])
-    return partial(_make_limited, factory, seconds)
+        return {name: load_environments(path, seconds) for name, path in named.items()}
+    return partial(_make_limited, import_object("environment_factory", named), seconds)
 
 
 def check_prompts(setting: str, prompt: Any) -> None:
@@ -63,37 +50,11 @@ def check_prompts(setting: str, prompt: Any) -> None:
         raise ValueError(f"{setting} needs messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat.")
 
 
-def _check_tool(path: str, tool: Any) -> None:
-    """Refuse what the model cannot be told of: it gets a tool's name, its docstring and the types of its arguments."""
-    from transformers.utils import get_json_schema
-
-    try:
-        if not inspect.isroutine(tool):
-            raise TypeError(f"it is a {type(tool).__name__}")
-        get_json_schema(tool)
-    except Exception as error:  # it has several of its own
-        raise ValueError(
-            f"A tool must be a function with typed arguments, and a docstring in Google's style that describes "
-            f"it and each argument: {path} is not ({first_line(error)}). With a state, name an environment_factory."
-        ) from error
-
-
-def _check_names(names: list[str]) -> None:
-    """Refuse two tools of one name: TRL would call the last."""
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"tools must have different names: got {min(twice)!r} twice. Rename or leave out one.")
-
-
-def _tool_names(environment: type) -> list[str]:
-    """Return the methods that TRL offers as tools."""
-    named = inspect.getmembers(environment, predicate=inspect.isfunction)
-    return [name for name, _ in named if name not in _NOT_TOOLS and not name.startswith("_")]
-
-
 def _make_limited(factory: Callable[[], Any], seconds: float) -> Any:
     environment = factory()
-    for name in _tool_names(type(environment)):
-        setattr(environment, name, limited(getattr(environment, name), seconds))
+    for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction):
+        if name not in _NOT_TOOLS and not name.startswith("_"):
+            setattr(environment, name, limited(getattr(environment, name), seconds))
     return environment
 
 

@@ -22,38 +22,29 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from datasets import disable_progress_bars
 from torch.distributed import is_initialized
 from transformers import AutoConfig
-from transformers.utils import logging
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
 from .config import MinerGRPOConfig
-from .data import base_model, reasoning_gym
-from .data.benchmarks import read_entry
-from .data.prompt_form import describe, read_form
+from .data import base_model
 from .data.worlds import WORLDS
-from .distributed import decided_by_one
 from .errors import INTERRUPTED, first_line, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.watchdog import TrainingWatchdog
+from .on_cpu import fitting_threads
 from .progress import finish, quietly
-from .recipe import MinerScriptArguments, load_reward_funcs, make_parser, reward_names
+from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
-from .runs.checkpoints import choose
 from .runs.locks import check_run, hold_run
-from .runs.run_folder import make_room
-from .runs.settings import check_settings, settings_of
-from .threads import fitting_threads
 from .tools import check_prompts, load_environments, load_tools
-from .trackers import check_trackers
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
-from .training_data import check_golds, held_out_problems, load_data, test_rows, training_form, training_rows
+from .training_data import check_golds, held_out_problems, is_made, load_data, test_rows, training_form, training_rows
 from .viewing.curves import draw_training
 
 
@@ -68,9 +59,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.argv[1:] = redact(arguments)  # which trackers record
     arguments = with_recipe_file(arguments)
     script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
-    if script_args.quiet:
-        disable_progress_bars()
-        logging.disable_progress_bar()
     with quietly(script_args.quiet):
         run(script_args, config, model_args, mixture)
     # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
@@ -86,18 +74,12 @@ def run(
     args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
 ) -> MinerGRPOTrainer:
     """Train one recipe: score, train, score, save, draw. Return the trainer."""
-    output = Path(config.output_dir)
     PartialState()
-    settings = settings_of(config, (args, model_args))
-    settings.pop("model_init_kwargs", None)  # which `build` completes
-    decided_by_one(lambda: check_trackers(config.report_to))
     grading.configure(args.judge_workers, args.judge_seconds)
-    with hold_run(output):
-        decided_by_one(lambda: _make_room(config, model_args, settings))
+    with hold_run(config.output_dir):
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
-        model = model_args.model_name_or_path
-        check_model("model_name_or_path", model, model_args.model_revision, trusts=trusts)
+        _check_model(model_args, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
         check_golds(args, data)
         trainer, scores = build(args, config, model_args, reward_funcs, data)
@@ -105,15 +87,18 @@ def run(
             return _run(trainer, scores, args, model_args)
 
 
-def _make_room(config: MinerGRPOConfig, model_args: ModelConfig, settings: dict[str, str]) -> None:
-    """Raise ValueError for other settings than the checkpoint's, and for a folder of another run unless it may be
-    cleared; before a model is loaded."""
-    wanted = config.resume_from_checkpoint
-    checkpoint = choose(wanted, Path(config.output_dir))  # the trainer judges once more
-    if checkpoint is not None:
-        check_settings(checkpoint, settings)
-    model = str(model_args.model_name_or_path or "")
-    make_room(config, settings, wanted=wanted, checkpoint=checkpoint, model=model)
+def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
+    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
+    model = model_args.model_name_or_path
+    if not model or model in WORLDS:  # none: an error that is told later
+        return
+    try:
+        AutoConfig.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"model_name_or_path must be a model: {model} could not be loaded ({first_line(error)}). Check the name, "
+            f"or run `trl-miner sft`, if the recipe says so."
+        ) from error
 
 
 def build(
@@ -129,15 +114,11 @@ def build(
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     trainer.take_form(training_form(args, config, training_rows(data, args)))
-    _compare_with_start(trainer, model_args)
-    problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
-        problems,
+        held_out_problems(args, data),
         args.score_samples,
         args.score_steps,
-        reward_func=reward_func,
-        keep_best=args.score_keep_best,
         batch_size=args.score_batch_size,
         final_samples=args.score_final_samples,
     )
@@ -145,32 +126,19 @@ def build(
     return trainer, scores
 
 
-def _compare_with_start(trainer: MinerGRPOTrainer, model_args: ModelConfig) -> None:
-    """Say where a run goes on from a trained model in another form of prompt."""
-    before = read_form(str(model_args.model_name_or_path), model_args.model_revision)
-    now = trainer.prompt_form
-    if before is not None and now is not None and before != now and trainer.is_world_process_zero():
-        print(
-            f"{model_args.model_name_or_path} was trained on prompts in another form than this run's: "
-            f"{describe(before)}. This run's: {describe(now)}."
-        )
-
-
 def _run(
     trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
 ) -> MinerGRPOTrainer:
     config, output = trainer.args, Path(trainer.args.output_dir)
-    held_out = read_entry(args.held_out_benchmark).name or None
-    trainer.about = {"dataset": args.dataset_name, "held_out": held_out, "others": (args, model_args)}
+    trainer.about = {"dataset": args.dataset_name, "others": (args, model_args)}
     _train(trainer, scores, trainer.find_checkpoint(config.resume_from_checkpoint), args.watchdog_seconds)
-    is_made = args.dataset_name in WORLDS or reasoning_gym.is_task(args.dataset_name)
-    _publish(trainer, output, None if is_made else args.dataset_name)
+    _publish(trainer, output, None if is_made(args) else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
     if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
         trainer.end()
     if is_main:
-        _finish(output, args)
+        _finish(output)
     return trainer
 
 
@@ -180,10 +148,8 @@ def _train(
     """Score, train, and score."""
     if not scores.restore(checkpoint):
         scores.record("before")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(show_training(trainer))
-        if patience != 0:
-            stack.enter_context(TrainingWatchdog(trainer, patience))
+    show_training(trainer)
+    with contextlib.nullcontext() if patience == 0 else TrainingWatchdog(trainer, patience):
         trainer.train(resume_from_checkpoint=checkpoint)
     # none if no step was left, or it stopped early
     if "after" not in trainer.evaluation or trainer.args.load_best_model_at_end:
@@ -246,50 +212,22 @@ def _build_trainer(
 
 def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
-    if not (args.tools or args.environment_factory):
-        return {}
-    tools = load_tools(args.tools or (), args.tool_seconds)
-    check_prompts("tools" if tools else "environment_factory", next(iter(training_rows(data, args))).get("prompt"))
-    if not args.environment_factory:
-        return {"tools": tools}
-    factory = load_environments(args.environment_factory, args.tool_seconds, tools)
-    return {"tools": tools, "environment_factory": factory}
+    found: dict[str, Any] = {}
+    if args.tools:
+        found["tools"] = load_tools(args.tools, args.tool_seconds)
+    if args.environment_factory:
+        found["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds)
+    for setting in found:
+        check_prompts(setting, next(iter(training_rows(data, args))).get("prompt"))
+    return found
 
 
-def check_model(setting: str, model: str | None, revision: str | None = None, *, trusts: bool = False) -> None:
-    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
-    if not model or model in WORLDS:  # none: an error that is told later
-        return
-    try:
-        AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trusts)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{setting} must be a folder with a model, a Hub id, or {' or '.join(WORLDS)}: {model} could not "
-            f"be loaded ({first_line(error)}). Check the name, or run `trl-miner sft`, if the recipe says so."
-        ) from error
-
-
-def _finish(output: Path, args: MinerScriptArguments) -> None:
+def _finish(output: Path) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
-    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit", "best")
+    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit")
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
-    commands = [["trl-miner", show, str(output)] for show in shows]
-    if not (args.tools or args.environment_factory or args.rollout_func):  # it calls none of these
-        commands.append(_eval_command(output, args))
-    finish(written, [shlex.join(command) for command in commands])
-
-
-def _eval_command(output: Path, args: MinerScriptArguments) -> list[str]:
-    """Return the `trl-miner eval` command for the run, on problems of the kind that it was trained for."""
-    command = ["trl-miner", "eval", "--model", str(output), "--benchmarks"]
-    name = str(args.dataset_name)
-    if not args.held_out_benchmark and reasoning_gym.is_task(name):
-        parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
-        return [*command, *dict.fromkeys(map(reasoning_gym.benchmark_name, parts))]
-    usual = "medqa" if "choice_reward" in reward_names(args) else "math500"
-    benchmark = args.held_out_benchmark or (name.rpartition("/")[2] if name in WORLDS else usual)
-    return [*command, benchmark]
+    finish(written, [shlex.join(["trl-miner", show, str(output)]) for show in shows])
 
 
 def _command(argv: Sequence[str] | None = None) -> int:

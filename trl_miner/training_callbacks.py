@@ -1,7 +1,5 @@
 """What a terminal shows of a training: how far it is, and a line for each log."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
@@ -25,38 +23,32 @@ def short_line(step: int, logs: dict[str, Any]) -> str:
     return f"step {step}: " + ", ".join(parts)
 
 
-@contextlib.contextmanager
-def show_training(trainer: Any) -> Iterator[None]:
-    """Replace transformers' bar and its dictionaries of numbers within the block.
+def show_training(trainer: Any) -> None:
+    """Replace transformers' bar and its dictionaries of numbers.
 
     With `--quiet` nothing replaces them, with `disable_tqdm` the dictionaries stay.
     """
-    with contextlib.ExitStack() as stack:
-        if is_quiet():
-            trainer.remove_callback(PrinterCallback)
-            trainer.remove_callback(ProgressCallback)
-        elif not trainer.args.disable_tqdm:
-            trainer.remove_callback(ProgressCallback)
-            trainer.add_callback(TrainingProgress(stack))
-        yield
+    if is_quiet():
+        trainer.remove_callback(PrinterCallback)
+        trainer.remove_callback(ProgressCallback)
+    elif not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(TrainingProgress())
 
 
 class TrainingProgress(TrainerCallback):
-    """Shows progress over the optimizer steps, until a stack is closed, and `short_line` for each log."""
-
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
-        self._progress: Progress | None = None
+    """Shows progress over the optimizer steps, and `short_line` for each log."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            shown = Progress("training", state.max_steps, unit="steps", initial=state.global_step)
-            self._progress = self._stack.enter_context(shown)
+        is_shown = state.is_world_process_zero
+        self._bar = Progress("training", state.max_steps, unit="steps", initial=state.global_step, quiet=not is_shown)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._progress is not None:
-            self._progress.advance(state.global_step - self._progress.n)
+        self._bar.update()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self._progress is not None and logs and "reward" in logs:
+        if state.is_world_process_zero and logs and "reward" in logs:
             print(short_line(state.global_step, logs), flush=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._bar.close()

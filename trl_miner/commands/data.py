@@ -1,7 +1,6 @@
 """Build the paper's training sets: Parquet, and a card with counts and hashes."""
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
     )
     option("--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)")
     option(
-        "--local", nargs="+", default=[], metavar="NAME=PATH",
+        "--local", nargs="+", type=_named_path, default=[], metavar="NAME=PATH",
         help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
     )  # fmt: skip
     option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
@@ -49,37 +48,30 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         from ..data.prompt_form import style_of
         from ..evaluation.evaluate import options_of, sample_filter
 
-    local = _local_files(args.local)
+    local = dict(args.local)
     style = args.prompt_style
     if style == "auto":
         style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
     options = training_set.Options(args.tokenizer, style, args.max_prompt_tokens)
     if args.dataset == "deepscaler":
-        counts = training_set.build_deepscaler(args.output, options, local.get("deepscaler"))
-        return _report(counts, args, "math_reward")
+        return _report(training_set.build_deepscaler(args.output, options, local.get("deepscaler")), args)
     answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
     sample_filter(options_of(args), answers, local.get("medmcqa_train"))
     sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
-    counts = training_set.build_medical(args.output, options, samples_folder=answers, **sources)
-    return _report(counts, args, "choice_reward")
+    return _report(training_set.build_medical(args.output, options, samples_folder=answers, **sources), args)
 
 
-def _local_files(entries: list[str]) -> dict[str, str]:
-    """Parse NAME=PATH entries into a mapping."""
-    for entry in entries:
-        name, _, path = entry.partition("=")
-        if not (name and path):
-            raise ValueError(f"--local must be NAME=PATH: got {entry}. Example: deepscaler=deepscaler.jsonl.")
-    return {entry.partition("=")[0]: entry.partition("=")[2] for entry in entries}
+def _named_path(entry: str) -> tuple[str, str]:
+    name, _, path = entry.partition("=")
+    if not (name and path):
+        raise argparse.ArgumentTypeError(f"must be NAME=PATH: got {entry}")
+    return name, path
 
 
-def _report(counts: dict[str, int], args: argparse.Namespace, reward: str) -> int:
+def _report(counts: dict[str, int], args: argparse.Namespace) -> int:
     from ..data.training_set import CARD, TRAIN
 
-    folder = Path(args.output)
     for name, count in counts.items():
         print(f"{name}: {count}")
-    train = ["trl-miner", "train", "--model_name_or_path", args.tokenizer, "--dataset_name", str(folder)]
-    train += ["--reward_funcs", reward, "--output_dir", f"runs/{folder.name}"]
-    finish([folder / name for name in (TRAIN, CARD)], shlex.join(train))
+    finish([Path(args.output) / name for name in (TRAIN, CARD)])
     return 0

@@ -1,16 +1,14 @@
 """Check a recipe before you start it, and say what to change.
 
-Looks at packages, GPUs, memory, tracker, model, data and verifier. Starts nothing.
+Looks at packages, GPUs, memory, model, data and verifier. Starts nothing.
 The exit code is 0, or 1 if a check failed. What cannot be known of another machine is reported as not
 checked. Other options override the recipe's settings: --learning_rate 1e-6.
 """
 
 import argparse
-import os
 from typing import Any
 
 from ..progress import Progress, finish
-from ..recipe_files import say_which
 from . import add_command
 
 
@@ -25,9 +23,6 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from ..data_recipe import with_made_recipe
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
-    say_which(args.recipe)
-    if not _hub_answers():  # before anything imports huggingface_hub
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..doctor import examination
         from ..doctor.context import FAILED, described_machine, this_machine
@@ -43,14 +38,3 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         return 1
     finish([], format_command(["trl-miner", "launch", args.recipe, *overrides]))
     return 0
-
-
-def _hub_answers(seconds: float = 3.0) -> bool:
-    """Return whether the Hub can be reached. If not, every request to it would be retried for half a minute."""
-    import requests
-
-    try:
-        requests.head(os.environ.get("HF_ENDPOINT") or "https://huggingface.co", timeout=seconds)
-    except requests.RequestException:
-        return False
-    return True

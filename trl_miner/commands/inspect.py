@@ -6,7 +6,6 @@ loads nothing else. A training writes the records if its recipe says log_token_c
 
 import argparse
 import shlex
-import webbrowser
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ def add(commands: Any) -> None:
     option("folder", metavar="RUN", help="output_dir of a training")
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option("--steps", nargs="+", type=int, metavar="STEP", help="show these recorded steps alone (default: all)")
-    option("--open", action="store_true", help="open the page in a browser")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -30,6 +28,4 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     output = args.output or Path(args.folder) / "inspect.html"
     path = write_inspect_page(credit, output, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
-    if args.open:
-        webbrowser.open(path.resolve().as_uri())
     return 0

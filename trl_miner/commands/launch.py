@@ -22,7 +22,6 @@ from typing import Any
 
 from ..errors import INTERRUPTED
 from ..progress import Progress, finish
-from ..recipe_files import say_which
 from ..redaction import redact
 from . import add_command
 
@@ -43,7 +42,6 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.quiet:
         overrides = [*overrides, "--quiet"]
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
-    say_which(args.recipe)
     with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
         from ..doctor.examination import refusals
         from ..launching.plan import make_plan
@@ -56,7 +54,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     for note in plan.notes:
         print(f"note: {redact(note)}", flush=True)
     if args.dry_run:
-        _print_commands(plan, args)
+        _print_commands(plan)
     # the training would say it, but only once the server has loaded the model
     if plan.train and (args.dry_run or plan.server):
         if found := refusals(plan, is_here=not args.dry_run):
@@ -74,7 +72,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return code
 
 
-def _print_commands(plan: Any, args: argparse.Namespace) -> None:
+def _print_commands(plan: Any) -> None:
     from ..launching.process import format_command
 
     if plan.server:
@@ -83,5 +81,3 @@ def _print_commands(plan: Any, args: argparse.Namespace) -> None:
     if plan.train:
         print(f"# the training: {plan.num_processes} process{'es' * (plan.num_processes != 1)}")
         print(format_command(plan.train, plan.train_env))
-    if not args.quiet:  # as a comment, so that all lines can be pasted into a shell
-        print(f"# next: {format_command(['trl-miner', *(word for word in args.argv if word != '--dry-run')])}")

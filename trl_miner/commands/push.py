@@ -14,7 +14,7 @@ from . import add_command
 
 def add(commands: Any) -> None:
     option = add_command(commands, "push", __doc__, run).add_argument
-    option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints, or its `best`")
+    option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints")
     option("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
     option("--private", action="store_true", help="make a new repository private")
     option("--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)")

@@ -17,25 +17,18 @@ from . import add_command
 def add(commands: Any) -> None:
     option = add_command(commands, "recipes", __doc__, run).add_argument
     option("names", nargs="*", metavar="NAME", help="list this folder, or print this file (default: list all)")
-    option(
-        "--copy", nargs="*", metavar="NAME", help="recipes or folders to copy, such as arithmetic/miner (default: all)"
-    )
-    option("--to", default="recipes", metavar="FOLDER", help="where to copy to (default: recipes)")
+    option("--copy", nargs="*", metavar="NAME", help="recipes or folders to copy to recipes/ (default: all)")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from .. import recipe_files
 
-    if args.copy and args.names:
-        raise ValueError(f"Names to copy follow --copy: got {args.names[0]} before it. A folder is given with --to.")
     if args.copy is not None:
-        written = recipe_files.copy_out(recipe_files.select(args.copy), Path(args.to))
-        recipe = next((path for path in written if recipe_files.is_recipe(path)), None)
-        finish(written, f"trl-miner doctor {recipe}" if recipe else ())
+        written = recipe_files.copy_out(recipe_files.select(args.copy), Path(recipe_files.HOME))
+        finish(written)
         return 0
     names = recipe_files.select(args.names)
     print(recipe_files.shown(names[0]) if len(names) == 1 else recipe_files.listing(names))
-    example = names[0] if args.names else next(iter(recipe_files.STARTERS))
-    if recipe_files.is_recipe(example):
-        finish([], [f"trl-miner {command} {example}" for command in ("train", "doctor", "recipes --copy")])
+    if not args.names:
+        finish([], [f"trl-miner {command} arithmetic/quick" for command in ("train", "doctor", "recipes --copy")])
     return 0

@@ -6,8 +6,6 @@ seed become one line with a band.
 """
 
 import argparse
-import shlex
-from pathlib import Path
 from typing import Any
 
 from ..progress import finish
@@ -31,14 +29,5 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.report import write_report
 
     page = write_report(args.folders, args.output)
-    finish([page, page.with_name("report.md"), page.with_name("figures")], _next(args.folders))
+    finish([page, page.with_name("report.md"), page.with_name("figures")])
     return 0
-
-
-def _next(folders: list[str]) -> list[str]:
-    """Return the command to inspect a run that recorded its token credit, or else to evaluate the first one."""
-    for folder in folders:
-        if (Path(folder) / "credit").is_dir():
-            return [shlex.join(["trl-miner", "inspect", folder])]
-    models = [folder for folder in folders if (Path(folder) / "config.json").is_file()]
-    return [shlex.join(["trl-miner", "eval", "--model", model]) for model in models[:1]]

@@ -13,10 +13,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..precision import warn_of_slow_bf16
+from ..on_cpu import warn_of_slow_bf16
 from ..progress import finish, is_quiet
-from ..reward_functions import reward_list
-from . import add_command
+from . import add_command, positive
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
 # one text, and MINER would have nothing to tell apart.
@@ -25,14 +24,13 @@ WORDINGS = (
     *("That makes \\boxed{%s}.", "So the result is \\boxed{%s}.", "\\boxed{%s} is the answer."),
     "The solution: \\boxed{%s}",
 )
-CHECKED = 20  # completions that the recipe's verifier must accept
 
 
 def add(commands: Any) -> None:
     option = add_command(commands, "sft", __doc__, run).add_argument
     option("--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow")
     option("--model", required=True, help="model to start from: a Hub id or a folder")
-    option("--steps", type=int, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
+    option("--steps", type=positive, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
     option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: 5e-5)")
 
 
@@ -40,16 +38,13 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
     from ..data.worlds import WORLDS
-    from ..recipe import load_reward_funcs, make_parser
+    from ..recipe import make_parser
     from ..recipe_files import with_recipe_file
-    from ..train import check_model
     from ..training_data import load_data, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
-    if args.steps < 1:
-        raise ValueError(f"--steps must be at least 1: got {args.steps}. The default is 40.")
-    words = with_recipe_file(["--config", args.config, *rest], say=True)
+    words = with_recipe_file(["--config", args.config, *rest])
     script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     folder = Path(model_args.model_name_or_path or ".")
     if folder.exists() or str(folder) in (args.model, *WORLDS):
@@ -57,13 +52,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             f"model_name_or_path must be a new folder, which this command writes: the recipe has {folder}. Set it to "
             f"another folder, or delete this one."
         )
-    check_model("--model", args.model)
-    if script.dataset_streaming:
-        raise ValueError("trl-miner sft needs all rows at hand: got dataset_streaming: true. Leave it out.")
     rows = load_data(script, mixture, model_args)[script.dataset_train_split]
     form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)
-    _check_completions(rows[:CHECKED], load_reward_funcs(script, config)[0])
     folder.parent.mkdir(parents=True, exist_ok=True)
     # A folder under the name of the start is a whole one, whenever this command is ended
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
@@ -94,19 +85,6 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
     return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
 
 
-def _check_completions(columns: dict[str, list[Any]], reward: Any) -> None:
-    """Raise if the verifier does not accept what the model is to be taught."""
-    completions = columns.pop("completion")
-    returned = reward(**columns, prompts=columns["prompt"], completions=completions)
-    rewards = reward_list(getattr(reward, "__name__", str(reward)), returned, len(completions))
-    bad = [text for text, value in zip(completions, rewards, strict=True) if value != 1.0]
-    if bad:
-        raise ValueError(
-            f"The first reward function must accept what is to be taught: it rejects {len(bad)} of the first "
-            f"{len(rewards)}, such as {bad[0]!r}. Use task_reward or math_reward and check the golds."
-        )
-
-
 def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Namespace) -> None:
     from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
@@ -133,8 +111,7 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
             disable_tqdm=is_quiet(),
         ),
     )
-    autocast = "bf16: false" if config.bf16 else None
-    warn_of_slow_bf16(trainer.model, trainer.accelerator.device, weights="dtype: float32", autocast=autocast)
+    warn_of_slow_bf16(trainer.accelerator)
     if is_quiet():
         trainer.remove_callback(PrinterCallback)  # it prints a last line whatever the logging strategy
     trainer.train()

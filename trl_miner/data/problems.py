@@ -175,7 +175,7 @@ def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checkin
     tries = [*zip(*(_own_answers(grader, problem) for problem in problems), strict=True)]
     with Progress(title, len(tries) * len(problems), unit="answers", leave=False) as progress:
         for texts in tries:
-            verdicts = grade(grader, texts, golds, options=options, advance=progress.advance)
+            verdicts = grade(grader, texts, golds, options=options, advance=progress.update)
             accepted = [known or one.is_correct is True for known, one in zip(accepted, verdicts, strict=True)]
     return accepted
 

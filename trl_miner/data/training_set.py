@@ -93,7 +93,7 @@ def answered_right(samples_folder: str | Path, questions: Sequence[Problem]) -> 
         )
     golds, options = [problem.solution for problem in questions], [problem.options for problem in questions]
     with Progress("grading the filter's answers", len(texts), unit="answers") as progress:
-        verdicts = grade("choice", texts, golds, options=options, advance=progress.advance)
+        verdicts = grade("choice", texts, golds, options=options, advance=progress.update)
     return {problem.id for problem, verdict in zip(questions, verdicts, strict=True) if verdict.is_correct}
 
 

@@ -10,7 +10,6 @@ from ..recipe import load_reward_funcs
 from ..runs.checkpoints import agree_on
 from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
-from ..trackers import check_trackers as check_usable
 from . import memory
 from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB
@@ -108,16 +107,6 @@ def check_server_memory(context: Context) -> Iterator[Finding]:
         yield (warning if few else ok)(f"{text}{few}.")
 
 
-def check_trackers(context: Context) -> Iterator[Finding]:
-    """Check that the trackers in `report_to` are installed, and that wandb has its key."""
-    trackers = context.settings.report_to
-    names = [trackers] if isinstance(trackers, str) else trackers or []
-    try:
-        check_usable([name for name in names if name not in ("none", "all")], is_here=context.machine.is_here)
-    except ValueError as error:
-        yield failed(str(error))
-
-
 def check_model(context: Context) -> Finding:
     """Check that the model is there and can be adapted, as far as that can be known here."""
     name = context.settings.model_name_or_path
@@ -157,8 +146,8 @@ def check_rewards(context: Context) -> Iterator[Finding]:
     settings = context.settings
     try:
         load_reward_funcs(settings, settings)
-        tools = load_tools(settings.tools or (), settings.tool_seconds)
+        load_tools(settings.tools or (), settings.tool_seconds)
         if settings.environment_factory:
-            load_environments(settings.environment_factory, settings.tool_seconds, tools)
+            load_environments(settings.environment_factory, settings.tool_seconds)
     except ValueError as error:
         yield failed(str(error))

@@ -18,7 +18,6 @@ from .rehearsal import check_trainer
 START: dict[str, Check] = {
     "rules": checks.check_rules,
     "packages": checks.check_packages,
-    "tracker": checks.check_trackers,
     "output_dir": checks.check_output,
     "rewards": checks.check_rewards,
     "model": checks.check_model,

@@ -17,11 +17,10 @@ import requests
 from requests.adapters import HTTPAdapter, Retry
 
 from ..errors import first_line
-from ..precision import warn_of_slow_bf16
+from ..on_cpu import fitting_threads
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.records import RANK
-from ..threads import fitting_threads
 
 Answer = TypeVar("Answer")
 
@@ -91,7 +90,6 @@ class TransformersBackend:
             model = PeftModel.from_pretrained(model, options.adapter)
         if torch.accelerator.is_available():
             model.to(torch.accelerator.current_accelerator())
-        warn_of_slow_bf16(model, model.device, weights="--dtype float32")
         self.model, self.tokenizer, self.batch_size = model, tokenizer, options.batch_size
         self.context = getattr(model.config, "max_position_embeddings", None)
 

@@ -147,4 +147,4 @@ def _sample(
                 "truncated": completion.truncated,
             }
         )
-        progress.advance()
+        progress.update()

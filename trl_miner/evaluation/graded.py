@@ -100,7 +100,7 @@ def _grade_benchmark(
         [problem["task" if grader == "task" else "solution"] for problem, _ in pairs],
         options=[problem.get("options") or () for problem, _ in pairs] if grader == "choice" else None,
         votes=True,
-        advance=progress.advance,
+        advance=progress.update,
     )
     is_right = np.array([verdict.is_correct is True for verdict in verdicts])
     is_judged = np.array([verdict.is_correct is not None for verdict in verdicts])

@@ -1,16 +1,15 @@
-"""Score a model on held-out problems while it trains, and keep the best model."""
+"""Score a model on held-out problems while it trains."""
 
 import asyncio
 import hashlib
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
@@ -18,23 +17,13 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..progress import is_quiet
-from ..reward_functions import (
-    KNOWN_VERIFIERS,
-    WHERE_NONE_IS_RIGHT,
-    check_rewards,
-    reward_list,
-    show_ends,
-)
+from ..reward_functions import check_rewards, reward_list
 from ..rewards import text_of
-from ..runs import models
 from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..text import one_line
 from .generate import sample_seed
-from .metrics import paired_difference
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
-
-MANY_CUT, FEW_USED = 0.2, 0.1  # shares of rollouts that are cut off, and that have an advantage
 
 
 class EvaluationCallback(TrainerCallback):
@@ -46,16 +35,15 @@ class EvaluationCallback(TrainerCallback):
     Every process samples its share. A sample depends only on the seed, its problem and its number, so the scores do
     not depend on the number of processes. Scoring changes neither the model nor the random state.
 
+    The reward functions that decide in the training what is correct decide here, too. Answers for which they return
+    None are left out of the scores, and Pass@k is over the problems with k verdicts.
+
     Args:
         trainer: The trainer whose model is scored.
         problems: A data set with the column `prompt` (plain text or messages) and those that the reward function
             needs, such as `solution`; None scores nothing.
         num_samples: Completions per problem, sampled at the temperature of the training.
         every: Optimizer steps between two scores during training; 0 for none.
-        reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
-            by default those of the trainer that decide what is correct there. Answers for which it returns None are
-            left out of the scores, and Pass@k is over the problems with k verdicts.
-        keep_best: Keep the model with the highest Pass@1 so far in `best/` of the run folder.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
     """
@@ -67,32 +55,22 @@ class EvaluationCallback(TrainerCallback):
         num_samples: int = 8,
         every: int = 0,
         *,
-        reward_func: Callable[..., Any] | None = None,
-        keep_best: bool = False,
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
     ) -> None:
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
-        self.reward_func = reward_func
-        deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
-        self._reward_funcs = deciding if reward_func is None else [reward_func]
+        self._reward_funcs = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
         if problems is not None and any(isinstance(function, torch.nn.Module) for function in self._reward_funcs):
             raise ValueError(
                 f"Held-out problems need a reward function that grades text: got the reward model "
-                f"{' and '.join(trainer.verifier.names)}. Pass reward_func, or name another in correct_reward_func."
+                f"{' and '.join(trainer.verifier.names)}. Name another in correct_reward_func."
             )
-        # The run's threshold is in units of its own rewards, and a benchmark's verifier may be another.
-        is_known = getattr(reward_func, "__name__", None) in KNOWN_VERIFIERS
-        self._threshold = 1.0 if is_known else trainer.args.correct_threshold
-        self.keep_best, self.batch_size = keep_best, batch_size
+        self.batch_size = batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
         self.folder = Path(trainer.args.output_dir)
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
         self.held_out: dict[str, Moment] = {}
         self._answers: list[str] = []  # the first that this process has sampled last
-        self.best = -1.0
-        if keep_best and trainer.is_world_process_zero():
-            models.recover_best(self.folder)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the scores before training."""
@@ -132,16 +110,10 @@ class EvaluationCallback(TrainerCallback):
         trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
         if moment == "before" and self._answers and not is_quiet():
             trainer.accelerator.print(self._say_first())
-        if moment == "after" and {"before", "after"} <= self.held_out.keys():
-            before, after = (self.held_out[name] for name in ("before", "after"))
-            if said := say_no_gain(before, after, trainer.state.log_history, self._answers):
-                trainer.accelerator.print(said)
         if scores and moment != "before":  # the trackers have not started yet: see `on_train_begin`
             self._log(scores)
         if trainer.is_world_process_zero():
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
-        if self.keep_best and moment != "before" and scores.get("pass@1", -1.0) > self.best:
-            self._keep(HeldOut({moment: found}, **self._about_problems))
 
     def _say_first(self) -> str:
         """Return the first problem as the model sees it, what it answers, and the gold: does all of it look right?"""
@@ -163,7 +135,8 @@ class EvaluationCallback(TrainerCallback):
         # Weights in shards are gathered by all processes at once: one with fewer problems samples the last once more.
         with accelerator.split_between_processes([*range(size)], apply_padding=True) as indices:
             rewards_N = self._score(indices, num_samples)
-        judged_N2 = torch.stack([rewards_N >= self._threshold, ~rewards_N.isnan()], dim=1)  # NaN is not right
+        is_right_N = rewards_N >= self.trainer.args.correct_threshold  # NaN is not right
+        judged_N2 = torch.stack([is_right_N, ~rewards_N.isnan()], dim=1)
         counts = judged_N2.view(len(indices), num_samples, 2).sum(dim=1).tolist()
         by_index = dict(gather_object([*zip(indices, counts, strict=True)]))
         counts_P2 = torch.tensor([by_index[index] for index in range(size)])
@@ -189,7 +162,7 @@ class EvaluationCallback(TrainerCallback):
             for name, values in found.items():  # as TRL hands them to the reward functions
                 columns[name] = values if isinstance(values, list) else [values] * len(rows)
             if first == 0:
-                self._answers = [text_of(completion) for completion in completions[::num_samples][:2]]
+                self._answers = [text_of(completion) for completion in completions[:1]]
             rewards.append(self._grade(columns, completions, ids))
         return torch.cat(rewards)
 
@@ -202,7 +175,7 @@ class EvaluationCallback(TrainerCallback):
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         if environments := getattr(trainer, "environments", None):
             more["environments"] = environments
-        names = trainer.verifier.names if self.reward_func is None else ["reward_func"]
+        names = trainer.verifier.names
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs):
             rewards = function(completions=completions, **columns, **more)
@@ -271,12 +244,12 @@ class EvaluationCallback(TrainerCallback):
         broadcast_object_list(restored)
         if restored[0] is None:  # a first start replaces the file
             return False
-        self.held_out, self.best = restored[0]
+        self.held_out = restored[0]
         self.evaluation.update({moment: found.scores for moment, found in self.held_out.items()})
         return True
 
-    def _read(self, done: int) -> tuple[dict[str, Moment], float] | None:
-        """Return the counts up to an optimizer step, and the best score so far; None: there are none."""
+    def _read(self, done: int) -> dict[str, Moment] | None:
+        """Return the counts up to an optimizer step; None: there are none."""
         known = read_held_out(self.folder)
         if known is None:
             return None
@@ -284,76 +257,9 @@ class EvaluationCallback(TrainerCallback):
             text = f"{self.folder}: the held-out problems are others now, and the scores of those before are left out."
             warnings.warn(text, stacklevel=2)
             known = None
-        best = models.read_best_score(self.folder) if self.keep_best else None
         until = known and known.until(done)
-        return dict(until.moments) if until else {}, self.best if best is None else best
-
-    def _keep(self, held_out: HeldOut) -> None:
-        """Save the model of a moment next to the best one so far, then replace that: one is always complete."""
-        ((moment, found),) = held_out.moments.items()
-        is_main, problem = self.trainer.is_world_process_zero(), ""
-        if is_main:
-            models.begin_best(self.folder)
-        self.trainer.accelerator.wait_for_everyone()
-        try:
-            # Every process: with ZeRO-3 or FSDP the weights are gathered. Internal: otherwise transformers pushes it.
-            self.trainer.save_model(str(self.folder / models.NEW_BEST), _internal_call=True)
-            if is_main:
-                models.finish_best(self.folder, held_out)
-        except Exception as error:  # a full disk; safetensors has an error of its own
-            problem = str(error)
-        problems = [text for text in gather_object([problem]) if text]
-        if not problems:
-            self.best = found.scores["pass@1"]
-            return
-        if is_main:
-            models.begin_best(self.folder)
-        self.trainer.accelerator.print(
-            f"The best model so far, of {moment}, could not be kept: {problems[0]}. The training goes on, and "
-            f"best/ stays as it was."
-        )
+        return dict(until.moments) if until else {}
 
 
 async def _awaited(rewards: Awaitable[Any]) -> Any:
     return await rewards
-
-
-def say_no_gain(
-    before: Moment, after: Moment, logs: Sequence[Mapping[str, Any]], answers: Sequence[str]
-) -> str | None:
-    """Return what a training did not change, and what may help; None: its Pass@1 has moved beyond chance.
-
-    Args:
-        before: The scores before the training.
-        after: Those after it, on the same problems.
-        logs: What the training has logged.
-        answers: Some answers of the trained model.
-    """
-    both = sorted(before.whole & after.whole)
-    if not both:
-        return None
-    first_P, last_P = (np.array(one.num_correct)[both] / one.num_samples for one in (before, after))
-    found = paired_difference(first_P, last_P, resamples=2000)
-    names = ("completions/clipped_ratio", "rollouts/used")
-    cut, used = (next((float(log[name]) for log in reversed(logs) if name in log), None) for name in names)
-    advice = []
-    if cut is not None and cut >= MANY_CUT:
-        advice.append(f"raise max_completion_length, at which {cut:.0%} of the last rollouts were cut off")
-    if not first_P.any() and not last_P.any():
-        said = f"Not one answer to the {len(both)} held-out problems was right, before or after the training. "
-        said += f"The first ones end with {show_ends(answers)}."
-        advice += WHERE_NONE_IS_RIGHT
-    elif found.low <= 0 <= found.high:
-        said = (
-            f"Pass@1 is {first_P.mean():.3f} before and {last_P.mean():.3f} after the training: a difference of "
-            f"{found.difference:+.3f}, with a 95 % interval over {len(both)} problem(s) from {found.low:+.3f} to "
-            f"{found.high:+.3f}, may be chance."
-        )
-        if used is not None and used <= FEW_USED:
-            advice.append(f"take problems of another difficulty, as {used:.0%} of the last rollouts had an advantage")
-        else:
-            advice.append("train longer, or with a larger learning_rate")
-            advice.append("score more problems, which shows smaller changes")
-    else:
-        return None
-    return f"{said} What may help: {'; '.join(advice)}."

@@ -12,7 +12,7 @@ from ..runs.checkpoints import STATE, last_step
 from ..runs.files import read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out
 from ..runs.held_out import FILE as HELD_OUT
-from ..runs.models import ADAPTER, BEST, CARD, INDEX, Model, weight_files
+from ..runs.models import ADAPTER, CARD, INDEX, Model, weight_files
 from ..runs.training_record import RECORD, read_run_record
 from .model_card import PICTURE, make_card
 
@@ -103,8 +103,6 @@ def check_secrets(folder: Path) -> None:
 
 def _held_out(model: Model) -> tuple[HeldOut | None, str]:
     """Return how held-out problems came out up to this model, and the moment that it is of."""
-    if model.weights.name == BEST and (held_out := read_held_out(model.weights)):
-        return held_out, next(iter(held_out.moments))
     held_out = read_held_out(model.run)
     if held_out is None or model.step is None:
         return held_out, AFTER

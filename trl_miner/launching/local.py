@@ -25,7 +25,6 @@ from ..progress import Progress, quietly
 from ..recipe_files import shipped
 from ..redaction import hide_in_tracebacks, learn
 from ..runs.files import read_yaml
-from ..threads import NOT_ASKED
 from .guard import end_as, how_it_ended
 
 STARTER = (sys.executable, "-P", "-m", "trl_miner.launching.local")
@@ -103,11 +102,9 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of accelerate's launcher, the training script and its arguments included."""
     import torch
 
-    from ..options import split_words
+    from ..recipe import split_words
 
     settings, for_script, for_launcher = split_words(arguments)
-    if "OMP_NUM_THREADS" not in os.environ and not any(word.startswith("--num_cpu_th") for word in for_launcher):
-        os.environ[NOT_ASKED] = "1"
     name = settings.accelerate_config
     file = ["--config_file", str(find_file(name, settings.config))] if name else []
     config = read_config(name, settings.config)

@@ -65,7 +65,7 @@ def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str,
             raise ValueError(
                 f"{setting}: unknown knob {name!r}.{hint} There are: {', '.join(sorted(known)) or 'none'}."
             )
-        knobs[name] = convert(f"{setting}.{name}", value, _type_of(known[name]), known[name].default)
+        knobs[name] = convert(f"{setting}.{name}", value, _type_of(known[name]))
     if missing := [
         name for name, parameter in known.items() if parameter.default is parameter.empty and name not in knobs
     ]:

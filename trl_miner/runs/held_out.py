@@ -3,8 +3,6 @@
 {"problems": {"fingerprint": "3193fc...", "level": [1, 2, ...], "trained_levels": [1, 2]},
  "moments": {"before": {"step": 0, "num_samples": 8, "num_correct": [5, 0, ...]}, "step 50": ..., "after": ...}}
 
-`best/` holds one, too, with the moment of the model that is kept there.
-
 # P problems, n samples and c right ones of each
 """
 

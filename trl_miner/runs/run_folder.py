@@ -7,7 +7,7 @@ from typing import Any
 
 from .checkpoints import STATE, list_checkpoints
 from .held_out import FILE as HELD_OUT
-from .models import ADAPTER, BEST, INDEX, NEW_BEST
+from .models import ADAPTER, INDEX
 from .prompt_ledger import FILE as LEDGER
 from .settings import differences
 from .training_record import RECORD, read_run_record
@@ -83,5 +83,5 @@ def forget_after(folder: Path, step: int) -> None:
 def _written(folder: Path) -> list[Path]:
     """Return everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
     names = [*_MODEL] if (folder / _OF_TRAINING).is_file() else []
-    names += [*_STEPS, BEST, NEW_BEST, STATE, HELD_OUT, LEDGER, RECORD]
+    names += [*_STEPS, STATE, HELD_OUT, LEDGER, RECORD]
     return [*list_checkpoints(folder), *(path for name in names for path in folder.glob(name))]

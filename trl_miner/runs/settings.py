@@ -39,7 +39,7 @@ _HARMLESS = re.compile(
     r"skip_memory_metrics|disable_tqdm|quiet|report_to|run_name|project|trackio_.*|output_dir|overwrite_output_dir|"
     r"save_.*|enable_jit_checkpoint|resume_.*|push_to_hub|hub_.*|do_(train|eval|predict)|eval_.*|.*_eval|"
     r"per_device_eval_batch_size|prediction_loss_only|include_for_metrics|batch_eval_metrics|"
-    r"score_(steps|final_samples|batch_size|keep_best)|vllm_server_(base_url|host|port|timeout)|vllm_group_port|"
+    r"score_(steps|final_samples|batch_size)|vllm_server_(base_url|host|port|timeout)|vllm_group_port|"
     r"vllm_gpu_memory_utilization|local_rank|ddp_timeout|max_inflight_tasks|queue_maxsize|request_timeout|"
     r"weight_sync_timeout|heartbeat_stale_after_s|watchdog_seconds|judge_workers|"
     r"dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor)|torch_empty_cache_steps"

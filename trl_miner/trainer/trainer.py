@@ -25,7 +25,7 @@ from ..heartbeat import GENERATION, TRAINING_STEP, phase
 from ..launching.server import free_port
 from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..precision import warn_of_slow_bf16
+from ..on_cpu import warn_of_slow_bf16
 from ..reward_functions import check_rewards
 from ..rules import draws_prompts, prompts_can_be_drawn
 from .generation_batch import (
@@ -85,8 +85,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
         if self.accelerator.is_main_process:
-            autocast = "bf16: false" if self.accelerator.mixed_precision == "bf16" else None
-            warn_of_slow_bf16(self.model, self.accelerator.device, weights="dtype: float32", autocast=autocast)
+            warn_of_slow_bf16(self.accelerator)
         self._add_run()
         self._add_prompts()
         self._add_steps()

@@ -74,7 +74,7 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
         Section("Tables", [of_methods, settings_table(methods)]),
-        Section("Notes", [[*inputs.notes, *(f"{run.name}: {note}" for run in runs for note in run.notes)]]),
+        Section("Notes", [[*inputs.notes]]),
     ]
     sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
     return [section for section in sections if section.blocks]
