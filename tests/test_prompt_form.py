@@ -206,6 +206,23 @@ def test_a_run_that_goes_on_takes_the_style(base, tmp_path, trained_on):
     assert seen[0].isdisjoint(seen[1])
 
 
+def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
+    rows = [
+        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row for row in PROBLEMS
+    ]
+    held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
+    (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    data = write(new(tmp_path / "data"), [{**row, "solution": row["answer"]} for row in rows])
+    options = ["--held_out", f"held={tmp_path}/held.jsonl", "--dataset_name", data]
+    model = train_by_recipe(tmp_path, base, *options, "--dataset_prompt_column", "prompt")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    expected = {
+        tuple(tokenizer.apply_chat_template(own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"]),
+              add_generation_prompt=True)["input_ids"]) for row in held
+    }  # fmt: skip
+    assert expected <= {*trained_on} and len({*trained_on}) == len(rows) + len(held)
+
+
 def test_a_supervised_start_is_in_the_form_of_its_recipe(base, tmp_path, asked_for):
     start = tmp_path / "start"
     kwargs = {"enable_thinking": False}

@@ -13,6 +13,7 @@ import torch
 import yaml
 from harness import call_on_ranks, metrics_of
 
+from trl_miner import rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from trl_miner.reward_functions import find_verifier
@@ -198,12 +199,30 @@ def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(poli
     [
         (dict(held_out=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
+        (dict(held_out="aime"), "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24"),
+        (dict(held_out="gsm8k:0"), "A benchmark needs at least 1 problem: got 'gsm8k:0'"),
         (dict(held_out=1.5), "held_out must be a whole number, or a share between 0 and 1: got 1.5"),
     ],
 )
 def test_scores_that_cannot_be_had_are_refused(settings, named):
     with pytest.raises(ValueError, match=named):
         MinerScriptArguments(**settings)
+
+
+def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
+    """By its own verifier, at 1, whatever the threshold of the run is."""
+    rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trained = tiny_run(policy, tmp_path / "run", "--held_out", f"dev={path}:3", "--max_steps", "1")
+    assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
+    callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
+    assert callback.problems["solution"] == ["1", "2", "3"]
+    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
+    trained.args.correct_threshold = 2.0
+    columns = {"prompts": [""] * 2, "solution": ["1", "2"]}
+    assert callback._grade(columns, [r"\boxed{1}", r"\boxed{1}"], [[1]] * 2).tolist() == [1.0, 0.0]
+    assert EvaluationCallback(trained, None, reward_func=rewards.math_reward)._threshold == 1.0
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import MinerGRPOConfig
+from .data.benchmarks import BENCHMARKS, is_known, read_entry
 from .data.own import Layout
 from .data.prompt_form import style_of
 from .data.prompts import STYLES, PromptForm, Style
@@ -125,11 +126,12 @@ class MinerScriptArguments(ScriptArguments):
         "not answered for 300 seconds; where all answer and none makes progress, a warning says so.",
         at_least=0,
     )
-    held_out: float = setting(
+    held_out: float | str | None = setting(  # in this order: a command line gives a text
         0,
-        "The problems to score before and after training, which are not trained on: a number, or below 1 a share, of "
-        "the data set's test split, or split off from its problems where it has none. 0: none.",
-        at_least=0,
+        "The problems to score before and after training, which are not trained on. A number, or below 1 a share: of "
+        "the data set's test split, or split off from its problems where it has none. Or a benchmark, as for "
+        f"trl-miner eval: one of {', '.join(BENCHMARKS)} or reasoning_gym/FAMILY; NAME=PATH for a file of your own; "
+        "NAME:200 for the first 200 problems. 0: none.",
     )
     score_samples: int = setting(8, "Completions sampled per held-out problem.", at_least=1)
     score_final_samples: int | None = setting(
@@ -155,10 +157,7 @@ class MinerScriptArguments(ScriptArguments):
 
     def __post_init__(self) -> None:
         check_limits(self)
-        if float(self.held_out).is_integer():  # a command line gives 200.0
-            self.held_out = int(self.held_out)
-        elif self.held_out > 1:
-            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {self.held_out}.")
+        self._read_held_out()
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
@@ -168,8 +167,36 @@ class MinerScriptArguments(ScriptArguments):
                 f"{self.dataset_name}. Leave them out."
             )
 
+    @property
+    def held_out_benchmark(self) -> str:
+        """The benchmark that `held_out` names, as it is written there; empty: none."""
+        return self.held_out if isinstance(self.held_out, str) else ""
+
+    @property
+    def held_out_size(self) -> float:
+        """The number of problems that `held_out` asks for, or below 1 their share; 0 where it names a benchmark."""
+        return 0 if isinstance(self.held_out, str) or self.held_out is None else self.held_out
+
+    def _read_held_out(self) -> None:
+        """Make `held_out` a number where it is one. Raise ValueError if it is neither that nor a benchmark."""
+        text = str(self.held_out or 0)
+        try:
+            number = float(text)
+        except ValueError:
+            if is_known(read_entry(text)):
+                return
+            raise ValueError(
+                f"held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH of a file: got "
+                f"{text!r}. Benchmarks: {', '.join(BENCHMARKS)}."
+            ) from None
+        if not (0 <= number < 1 or (number >= 1 and number.is_integer())):
+            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {text}.")
+        self.held_out = int(number) if number.is_integer() else number
+
 
 _SCRIPT = "trl_miner.train"
+
+
 PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 

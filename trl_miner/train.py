@@ -114,11 +114,13 @@ def build(
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     trainer.take_form(training_form(args, config, training_rows(data, args)))
+    problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
-        held_out_problems(args, data),
+        problems,
         args.score_samples,
         args.score_steps,
+        reward_func=reward_func,
         batch_size=args.score_batch_size,
         final_samples=args.score_final_samples,
     )

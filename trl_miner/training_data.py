@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sized
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate import PartialState
 from datasets import Dataset
@@ -13,13 +13,17 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 from . import rewards
 from .config import MinerGRPOConfig
 from .data import reasoning_gym
+from .data.benchmarks import find_benchmark, load, read_entry
 from .data.own import GRADERS, arrange, check_answers, check_first_golds
-from .data.prompt_form import QUESTION, form_of_rows
-from .data.prompts import PromptForm
+from .data.prompt_form import QUESTION, form_of_rows, style_of
+from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
 from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 TEST = "test"  # the split that `held_out` makes where a data set has none
 
@@ -60,7 +64,7 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
         settings = args.dataset_config, args.dataset_revision
         return load_data_set(name, *settings, streaming=args.dataset_streaming)
     parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
-    held_out = number_of(args.held_out or reasoning_gym.TEST_SIZE, reasoning_gym.TEST_SIZE)
+    held_out = number_of(args.held_out_size or reasoning_gym.TEST_SIZE, reasoning_gym.TEST_SIZE)
     sizes = {"train": args.task_size or reasoning_gym.TRAIN_SIZE, "test": held_out}
     return {
         split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
@@ -73,7 +77,7 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     Raises:
         ValueError: The data set has none and is streamed, or nothing would be left to train on.
     """
-    if not args.held_out or args.dataset_test_split in data:
+    if not args.held_out_size or args.dataset_test_split in data:
         return data
     if args.dataset_test_split != TEST:
         _split(data, "dataset_test_split", args)  # raises: the user has named one
@@ -83,7 +87,7 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
             f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}. Set it to "
             f"false, or leave held_out out."
         )
-    size = number_of(args.held_out, len(rows))
+    size = number_of(args.held_out_size, len(rows))
     if size >= len(rows):
         raise ValueError(f"held_out must leave problems to train on: got {args.held_out}, and there are {len(rows)}.")
     parts = rows.train_test_split(test_size=size, seed=0)
@@ -124,7 +128,7 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
         return
     # a reward function of the user's may score a row without an answer
     if not NEED_SOLUTION.isdisjoint(names) and {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
-        for part in (rows, test_rows(data, args)) if args.held_out else (rows,):
+        for part in (rows, test_rows(data, args)) if args.held_out_size else (rows,):
             if "solution" in next(iter(part)):
                 check_answers(args.dataset_solution_column, part)
     for name in [name for name in names if name in GRADERS]:
@@ -150,17 +154,39 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
     return built if has_words or built.template else replace(built, template=QUESTION)
 
 
-def held_out_problems(args: MinerScriptArguments, data: Any) -> Any:
-    """Return the problems to score; None: none."""
+def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
+    """Return the problems to score, and the reward function that verifies them; None: none, or the trainer's.
+
+    A benchmark is asked in the form of the trainer's prompts.
+    """
     if not args.held_out:
-        return None
-    rows = test_rows(data, args)
-    if args.held_out < 1 and not isinstance(rows, Sized):
-        raise ValueError(f"held_out must be a number of problems for a stream: got {args.held_out}.")
-    size = number_of(args.held_out, len(rows) if isinstance(rows, Sized) else 0)
-    problems = Dataset.from_list([*islice(rows, size)])
+        return None, None
+    if args.held_out_benchmark:
+        return _benchmark(args, trainer)
+    rows, size = test_rows(data, args), args.held_out_size
+    if size < 1 and not isinstance(rows, Sized):
+        raise ValueError(f"held_out must be a number of problems for a stream: got {size}.")
+    problems = Dataset.from_list([*islice(rows, number_of(size, len(rows) if isinstance(rows, Sized) else 0))])
     _warn_of_trained(problems, data[args.dataset_train_split])
-    return problems
+    return problems, None
+
+
+def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
+    entry = read_entry(args.held_out_benchmark)
+    benchmark = find_benchmark(entry.name, entry.path)
+    loaded = load(benchmark, entry.path or None)[: entry.number]
+    form = trainer.prompt_form or PromptForm(
+        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
+    )
+    rows = [
+        {
+            "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
+            **{"solution": p.solution, "options": list(p.options), "task": p.task},
+            **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
+        }
+        for p in loaded
+    ]
+    return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
 
 
 def _warn_of_trained(problems: Dataset, rows: Any) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import inspect
 import warnings
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
 from ..progress import is_quiet
-from ..reward_functions import check_rewards, reward_list
+from ..reward_functions import KNOWN_VERIFIERS, check_rewards, reward_list
 from ..rewards import text_of
 from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
@@ -35,15 +35,15 @@ class EvaluationCallback(TrainerCallback):
     Every process samples its share. A sample depends only on the seed, its problem and its number, so the scores do
     not depend on the number of processes. Scoring changes neither the model nor the random state.
 
-    The reward functions that decide in the training what is correct decide here, too. Answers for which they return
-    None are left out of the scores, and Pass@k is over the problems with k verdicts.
-
     Args:
         trainer: The trainer whose model is scored.
         problems: A data set with the column `prompt` (plain text or messages) and those that the reward function
             needs, such as `solution`; None scores nothing.
         num_samples: Completions per problem, sampled at the temperature of the training.
         every: Optimizer steps between two scores during training; 0 for none.
+        reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
+            by default those of the trainer that decide what is correct there. Answers for which it returns None are
+            left out of the scores, and Pass@k is over the problems with k verdicts.
         batch_size: Completions per call of `generate`.
         final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
     """
@@ -55,15 +55,21 @@ class EvaluationCallback(TrainerCallback):
         num_samples: int = 8,
         every: int = 0,
         *,
+        reward_func: Callable[..., Any] | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
     ) -> None:
         self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
-        self._reward_funcs = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
+        deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
+        self._reward_funcs = deciding if reward_func is None else [reward_func]
+        self._names = trainer.verifier.names if reward_func is None else ["reward_func"]
+        # The run's threshold is in units of its own rewards, and a benchmark's verifier may be another.
+        is_known = getattr(reward_func, "__name__", None) in KNOWN_VERIFIERS
+        self._threshold = 1.0 if is_known else trainer.args.correct_threshold
         if problems is not None and any(isinstance(function, torch.nn.Module) for function in self._reward_funcs):
             raise ValueError(
                 f"Held-out problems need a reward function that grades text: got the reward model "
-                f"{' and '.join(trainer.verifier.names)}. Name another in correct_reward_func."
+                f"{' and '.join(trainer.verifier.names)}. Pass reward_func, or name another in correct_reward_func."
             )
         self.batch_size = batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
@@ -135,7 +141,7 @@ class EvaluationCallback(TrainerCallback):
         # Weights in shards are gathered by all processes at once: one with fewer problems samples the last once more.
         with accelerator.split_between_processes([*range(size)], apply_padding=True) as indices:
             rewards_N = self._score(indices, num_samples)
-        is_right_N = rewards_N >= self.trainer.args.correct_threshold  # NaN is not right
+        is_right_N = rewards_N >= self._threshold  # NaN is not right
         judged_N2 = torch.stack([is_right_N, ~rewards_N.isnan()], dim=1)
         counts = judged_N2.view(len(indices), num_samples, 2).sum(dim=1).tolist()
         by_index = dict(gather_object([*zip(indices, counts, strict=True)]))
@@ -175,15 +181,14 @@ class EvaluationCallback(TrainerCallback):
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         if environments := getattr(trainer, "environments", None):
             more["environments"] = environments
-        names = trainer.verifier.names
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs):
             rewards = function(completions=completions, **columns, **more)
             if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
-            rewards_ND[:, place] = torch.tensor(reward_list(names[place], rewards, len(completions)))
-        check_rewards(names, rewards_ND)
+            rewards_ND[:, place] = torch.tensor(reward_list(self._names[place], rewards, len(completions)))
+        check_rewards(self._names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
     def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:

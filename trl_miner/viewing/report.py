@@ -61,7 +61,7 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
 
 def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     """Return the parts of the report that hold something."""
-    runs, results, methods = inputs.runs, inputs.results, metrics.methods
+    results, methods = inputs.results, metrics.methods
     scored = scored_alike(methods)
     compared = comparisons(scored)
     held_out = [*against_tables(scored, compared), *pass_tables(scored)] if scored else []
