@@ -53,9 +53,4 @@ REINFORCE_ADA = Method(
 )
 THOMPSON = Method(name="thompson", label="Thompson selection (MoPPS)", arxiv="2507.04632")
 GRESO = Method(name="greso", label="GRESO", arxiv="2506.02177")
-DYNAMIC_SAMPLING = Method(
-    name="dynamic_sampling",
-    label="Dynamic sampling (DAPO)",
-    arxiv="2503.14476",
-    settings={"max_rounds": "dynamic_sampling_max_rounds"},
-)
+DYNAMIC_SAMPLING = Method(name="dynamic_sampling", label="Dynamic sampling (DAPO)", arxiv="2503.14476")
