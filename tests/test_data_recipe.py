@@ -104,7 +104,7 @@ def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
 
 @pytest.mark.parametrize(
     ("held_out", "said"),
-    [("20", "must leave problems to train on"), ("-1", "held_out must be at least 0")],
+    [("20", "must leave problems to train on"), ("-1", "held_out must be a whole number, or a share")],
 )
 def test_a_part_that_cannot_be_held_out_is_told(policy, held_out, said):
     with pytest.raises(ValueError, match=said):
@@ -140,7 +140,7 @@ def test_a_test_split_that_is_named_must_be_there():
 def test_a_stream_has_problems_to_score():
     data = load_dataset("csv", data_files=dict.fromkeys(("train", "test"), "sums.csv"), streaming=True)
     data = data.rename_column("question", "prompt")
-    problems = held_out_problems(MinerScriptArguments(held_out=3), data)
+    problems, _ = held_out_problems(MinerScriptArguments(held_out=3), data, None)
     assert problems["prompt"] == ["0 + 1 =", "1 + 1 =", "2 + 1 ="]
 
 

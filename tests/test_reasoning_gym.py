@@ -131,7 +131,7 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
         ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks, task_config and task_size are for"),
         ({"dataset_name": "data", "task_size": 5}, "for problems that are made: got dataset_name data"),
-        ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1: got 0"),
+        ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1.*got 0"),
         ({"prompt_style": "prose"}, "prompt_style must be one of auto, plain, chat"),
     ],
 )

@@ -19,7 +19,8 @@ ADVICE = "Restore it, or delete it."
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
     """Write a file so that it is complete or unchanged, even if the process dies or the disk is full."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
+    temporary.unlink(missing_ok=True)  # a stranger's folder may hold a link there, which would lead elsewhere
+    with open(temporary, "xb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
     os.replace(temporary, path)
 
