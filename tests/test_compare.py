@@ -127,13 +127,13 @@ def test_the_numbers_come_from_the_runs(stopped_and_finished, policy):
     output = stopped_and_finished[1]
     lines = (output / "comparison.md").read_text().splitlines()[2:5]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert rows[1][1:] == ["0 of 1", *["n/a"] * 6]  # broken
+    assert rows[1][1:] == ["0 of 1", *["n/a"] * 5]  # broken
     path = output / "runs.jsonl"
     assert Path(policy).name in path.read_text() and str(policy) not in path.read_text()
     # 2 optimizer steps of 8 rollouts; 4 optimizer steps are 2 generations of 2 * 8 rollouts, at most 8 tokens each
     for run, row, rollouts, moments in zip(read_runs(path), rows[::2], (16, 32), ([0, 1, 2], [0, 2, 4]), strict=True):
         assert run.name == f"{row[0]}/seed1" and run.finished and list(run.scores) == moments
-        assert row[1:3] == ["1", "0.000"] and float(row[5]) > 0 and row[6] == str(rollouts)
+        assert row[1:3] == ["1", "0.000"] and float(row[4]) > 0 and row[5] == str(rollouts)
         assert rollouts <= run.values("rollouts/tokens_total")[-1][1] <= rollouts * 8
         assert (run.held_out.after.num_samples, len(run.held_out.after.num_correct)) == (2, 4)
 

@@ -151,8 +151,8 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_th
 
 
 @pytest.mark.slow
-def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys, in_this_process, one_worker):
-    """With a mixture, held-out problems with levels, and the command that the run ends with."""
+def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, in_this_process, one_worker):
+    """With a mixture, and held-out problems with levels."""
     out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
     recipe.write_text(
         f"model_name_or_path: {policy}\ndataset_name: reasoning_gym\n"
@@ -161,7 +161,6 @@ def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, capsys, in_this_proc
         f"use_cpu: true\nbf16: false\nsave_strategy: 'no'\noutput_dir: {out}\n"
     )
     main(["--config", str(recipe)])
-    assert f"eval --model {out} --benchmarks reasoning_gym/chain_sum reasoning_gym/gcd" in capsys.readouterr().out
     about = json.loads((out / "held_out.json").read_text())["problems"]
     assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
     options = ["--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
