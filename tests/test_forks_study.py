@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parent.parent
 FORKS = REPOSITORY / "recipes" / "forks"
 forks = WORLDS["trl_miner/forks"]
 TABLES = (FORKS / "tables.md").read_text()
+SECOND = (FORKS / "both_sides.md").read_text()
 INTERVAL = r"[+-]\d\.\d\d \([+-]\d\.\d\d to [+-]\d\.\d\d\)"
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
 
@@ -38,12 +39,16 @@ def test_the_tables_of_the_second_protocol_are_those_of_its_raw_results(tmp_path
     runpy.run_path(str(FORKS / "both_sides.py"), run_name="__main__")
     assert page.read_text() == (FORKS / "both_sides.md").read_text()
     # MINER less GRPO of the same seed, from the counts, as GRPO's share of right samples and its own
-    runs = {(run.method, run.seed): run.held_out.after for run in read_runs(raw)}
+    runs = {
+        (run.method, run.seed): run.held_out.after
+        for run in read_runs(raw)
+        if run.settings["dataset_name"] == "trl_miner/forks" and float(run.settings["learning_rate"]) == 2e-4
+    }
     shares = {
         key: sum(after.num_correct) / (len(after.num_correct) * after.num_samples) for key, after in runs.items()
     }
-    differences = [logit(shares["miner", seed]) - logit(shares["grpo", seed]) for seed in range(1, 8)]
-    assert f"| miner, forks, 1e-4   |     7 | {np.mean(differences):+.2f} (" in page.read_text()
+    differences = [logit(shares["miner", seed]) - logit(shares["grpo", seed]) for seed in range(1, 11)]
+    assert re.search(rf"\| miner, forks, 2e-4 +\| +10 \| \{np.mean(differences):+.2f} \(", page.read_text())
 
 
 @pytest.mark.parametrize(
@@ -73,10 +78,12 @@ def test_the_tables_are_those_of_the_raw_results(measured):
     assert quoted == analysis["sections"](measured), "run analysis.py with --page tables.md, and read the pages again"
 
 
-@pytest.mark.parametrize("page", ["recipes/RESULTS.md", "recipes/forks/README.md", "trl_miner/methods/README.md"])
+@pytest.mark.parametrize("page", ["RESULTS.md", "forks/README.md", "forks/both_sides.md", "methods/README.md"])
 def test_every_interval_that_a_page_shows_stands_in_the_tables(page):
-    shown = re.findall(INTERVAL, " ".join((REPOSITORY / page).read_text().split()))
-    assert shown and not {*shown} - {*re.findall(INTERVAL, TABLES)}
+    folder = REPOSITORY / ("trl_miner" if page.startswith("methods") else "recipes")
+    shown = re.findall(INTERVAL, " ".join((folder / page).read_text().split()))
+    (made,) = analysis["MARKED"].findall(SECOND)
+    assert shown and not {*shown} - {*re.findall(INTERVAL, TABLES + made)}
 
 
 def test_padding_changes_no_log_prob():
