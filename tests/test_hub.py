@@ -316,7 +316,11 @@ class FakeTrainer(SimpleNamespace):
 
     def __init__(self, folder, **settings):
         args = dict(output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None)
-        super().__init__(args=SimpleNamespace(**args | dict(hub_revision=None) | settings), state=None, control=None)
+        super().__init__(
+            args=SimpleNamespace(**args | dict(hub_revision=None, hub_strategy="every_save") | settings),
+            state=None,
+            control=None,
+        )
         self.callback_handler = SimpleNamespace(on_push_begin=lambda *_: None)
         self.hub_model_id, self.saved = "me/tiny", 0
 
@@ -354,7 +358,9 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
     online.fail("repos/create", status=503)
     trainer.args.hub_model_id = "me/tiny"
     training.open_repo(trainer, create)
-    assert "failed; the training goes on" in capsys.readouterr().out and trainer.hub_model_id == "me/tiny"
+    said = capsys.readouterr().out
+    assert "failed; the training goes on" in said and "and not at checkpoints" in said
+    assert trainer.hub_model_id == "me/tiny"
 
 
 @pytest.mark.slow

@@ -29,6 +29,8 @@ def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
         if not is_transient(error):
             raise ValueError(explain(error, trainer.hub_model_id or "the Hub")) from error
         print(f"{title} failed; the training goes on, and the push tries again.", flush=True)
+    if trainer.args.hub_strategy != "end":  # the default of transformers is to push every checkpoint
+        print("push_to_hub: the model is pushed when the training ends, and not at checkpoints.", flush=True)
 
 
 def push_trained(
