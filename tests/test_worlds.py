@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trl_miner.data import arithmetic
@@ -140,6 +140,7 @@ def test_more_rows_than_there_are_problems_is_an_error():
 @given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_any_printable_text_is_lossless_and_special_tokens_are_apart(world, text):
     tokenizer = TOKENIZERS[world.NAME]
+    assume(not any(token in text for token in tokenizer.all_special_tokens))  # Hypothesis tries constants of the code
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode([*ids, tokenizer.eos_token_id, tokenizer.pad_token_id], skip_special_tokens=True) == text
     assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id}) == 4
