@@ -1,8 +1,10 @@
 """MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row without packing."""
 
 import json
+import multiprocessing
 import os
 import queue
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward
+from trl_miner.trainer.rollout_worker import TextWorker
 from trl_miner.trainer.windows import TokenAdvantages
 
 GROUP = 4
@@ -385,6 +388,20 @@ def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_pat
 def test_a_worker_that_dies_ends_the_training(tmp_path):
     with pytest.raises(RuntimeError, match="Rollout worker child has failed"):
         train_world(build_policy(tmp_path), broken)
+
+
+def test_a_worker_that_is_killed_is_noticed_at_once():
+    """TRL waits for its heartbeat, five minutes."""
+    context = multiprocessing.get_context("fork")
+    worker = TextWorker.__new__(TextWorker)  # without a server to ask
+    worker._failed_event, worker._heartbeat_value = context.Event(), context.Value("d", time.time())
+    worker._process = context.Process(target=time.sleep, args=(60,))
+    worker._process.start()
+    worker.check_health(300)
+    worker._process.kill()
+    worker._process.join()
+    with pytest.raises(RuntimeError, match="its process has ended with exit code -9"):
+        worker.check_health(300)
 
 
 @pytest.mark.parametrize(("noise", "is_said"), [(0.05, False), (0.5, True)])

@@ -80,7 +80,9 @@ def test_credit_is_summed_over_all_files(tmp_path):
 
 def test_a_damaged_file_is_named(run):
     path = run / "credit" / "credit_00020.parquet"
-    for damaged in (path.read_bytes()[:-100], b"PAR1"):
+    whole = path.read_bytes()
+    other = bytes([whole[len(whole) // 4] ^ 1])  # a bit of the numbers
+    for damaged in (whole[:-100], b"PAR1", whole[: len(whole) // 4] + other + whole[len(whole) // 4 + 1 :]):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="credit_00020.parquet must be a whole token record: .*Move it"):
             read_credit(run)

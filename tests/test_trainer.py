@@ -254,10 +254,10 @@ def test_rewards_that_lack_something_are_refused_before_training(policy, tmp_pat
 
 
 def test_the_model_card_names_the_method_that_trained(policy, tmp_path, miner):
-    miner.create_model_card(model_name="tiny")
+    miner.create_model_card(model_name="tiny", tags="mine")
     card = Path(miner.args.output_dir, "README.md").read_text()
     assert "huggingface.co/papers/2601.04731" in card and "`miner_lambda_max` | `0.0015`" in card
-    assert "[None]" not in card and '"None"' not in card
+    assert "- mine\n" in card and "[None]" not in card and '"None"' not in card
     trained(policy, tmp_path, advantage_estimator="ucas", max_steps=1).create_model_card(model_name="m")
     card = (tmp_path / "README.md").read_text()
     assert "2601.04731" not in card and "`ucas`" in card
