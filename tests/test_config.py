@@ -67,6 +67,7 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0, or None: got nan"),
         (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'"),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
+        (dict(loss_type="dapoo"), "loss_type must be one of grpo, .*: got 'dapoo'"),
     ],
 )
 def test_a_bad_value_is_named_with_what_would_do(tmp_path, change, named):
