@@ -44,9 +44,8 @@ def policy(tmp_path_factory):
 @pytest.fixture
 def hub_models(tmp_path, policy, monkeypatch):
     """Gives doctor the sizes of the recipes' models, with the tokenizer of `policy`, as the Hub would."""
-    from harness import hub_config
-
     from trl_miner.data.base_model import find_model
+    from trl_miner.doctor.memory import hub_config
 
     def find(name):
         config, folder = hub_config(name), tmp_path / "hub" / name

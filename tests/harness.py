@@ -68,30 +68,6 @@ def build_policy(folder: Path) -> str:
     return str(folder)
 
 
-# From config.json on the Hub: kind, vocabulary, hidden size, layers, MLP, heads, whether the head is the embedding.
-HUB_MODELS = {
-    "Qwen/Qwen3-0.6B-Base": ("qwen3", 151936, 1024, 28, 3072, 16, True),
-    "Qwen/Qwen3-1.7B-Base": ("qwen3", 151936, 2048, 28, 6144, 16, True),
-    "Qwen/Qwen3-4B-Base": ("qwen3", 151936, 2560, 36, 9728, 32, True),
-    "Qwen/Qwen3-8B-Base": ("qwen3", 151936, 4096, 36, 12288, 32, False),
-    "Qwen/Qwen3-14B-Base": ("qwen3", 151936, 5120, 40, 17408, 40, False),
-    "OctoThinker/OctoThinker-8B-Hybrid-Base": ("llama", 128256, 4096, 32, 14336, 32, False),
-    "meta-llama/Llama-3.1-8B-Instruct": ("llama", 128256, 4096, 32, 14336, 32, False),
-}
-
-
-def hub_config(name):
-    """Return the configuration of a model of the recipes; None for any other."""
-    from transformers import AutoConfig
-
-    fields = "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads"
-    if name not in HUB_MODELS:
-        return None
-    kind, *sizes = HUB_MODELS[name]
-    named = dict(zip((*fields, "tie_word_embeddings"), sizes, strict=True))
-    return AutoConfig.for_model(kind, num_key_value_heads=8, head_dim=128, **named)
-
-
 def crc(text: str) -> int:
     return zlib.crc32(text.encode())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from harness import hub_config, in_a_fork
+from harness import in_a_fork
 from peft import LoraConfig, get_peft_model
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
@@ -86,7 +86,7 @@ def together(shape, run):
 
 
 def known_shape(name):
-    return memory.measure(hub_config(name), settings(False))
+    return memory.measure(memory.hub_config(name), settings(False))
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

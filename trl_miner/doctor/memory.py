@@ -50,6 +50,31 @@ class Shape:
         return self.adapter or self.parameters
 
 
+# From config.json on the Hub, of the recipes' models: kind, vocabulary, hidden size, layers, MLP, heads, whether the
+# head is the embedding.
+_HUB_MODELS = {
+    "Qwen/Qwen3-0.6B-Base": ("qwen3", 151936, 1024, 28, 3072, 16, True),
+    "Qwen/Qwen3-1.7B-Base": ("qwen3", 151936, 2048, 28, 6144, 16, True),
+    "Qwen/Qwen3-4B-Base": ("qwen3", 151936, 2560, 36, 9728, 32, True),
+    "Qwen/Qwen3-8B-Base": ("qwen3", 151936, 4096, 36, 12288, 32, False),
+    "Qwen/Qwen3-14B-Base": ("qwen3", 151936, 5120, 40, 17408, 40, False),
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": ("llama", 128256, 4096, 32, 14336, 32, False),
+    "meta-llama/Llama-3.1-8B-Instruct": ("llama", 128256, 4096, 32, 14336, 32, False),
+}
+
+
+def hub_config(name: str) -> Any:
+    """Return the configuration of a model of the recipes, which needs no network; None for any other."""
+    from transformers import AutoConfig
+
+    if name not in _HUB_MODELS:
+        return None
+    kind, *sizes = _HUB_MODELS[name]
+    fields = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads")
+    named = dict(zip((*fields, "tie_word_embeddings"), sizes, strict=True))
+    return AutoConfig.for_model(kind, num_key_value_heads=8, head_dim=128, **named)
+
+
 def find_config(settings: argparse.Namespace) -> Any:
     """Return the model's configuration.
 
@@ -65,6 +90,8 @@ def find_config(settings: argparse.Namespace) -> Any:
         code = bool(settings.trust_remote_code)
         return AutoConfig.from_pretrained(name, revision=settings.model_revision, trust_remote_code=code)
     except Exception as error:  # a damaged file may raise anything
+        if (known := hub_config(name)) is not None and not is_local(name):
+            return known
         is_unknown = constants.HF_HUB_OFFLINE and not is_local(name)
         raise (OSError if is_unknown else ValueError)(
             f"model_name_or_path must be a model's folder or a Hub id that you may read: got {name}, revision "

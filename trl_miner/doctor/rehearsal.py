@@ -43,7 +43,8 @@ def check_trainer(context: Context) -> Iterator[Finding]:
             rows = data or _made_up_data(args, config, functions)
             trainer = _build(args, config, model_args, functions, rows)
         except Exception as error:  # of TRL, transformers, PEFT
-            yield (failed if is_here or not isinstance(error, ImportError) else not_checked)(said(error))
+            is_elsewhere = not is_here and isinstance(error, ImportError | OSError)  # a package, a tokenizer
+            yield (not_checked if is_elsewhere else failed)(said(error))
             return
         yield ok("the settings fit together: it can be built.")
         yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
