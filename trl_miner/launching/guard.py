@@ -19,14 +19,19 @@ from contextlib import contextmanager, suppress
 import psutil
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PATIENCE_SECONDS = 2.0  # for what outlives the command, before it is killed
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants that lose theirs, so that it can still find them. Linux only."""
+def prctl(option: int, value: int) -> None:
+    """Call Linux's prctl. Elsewhere this does nothing, and a grandchild may outlive a parent that was killed."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of descendants that lose theirs, so that it can still find them."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def descendants() -> list[psutil.Process]:
@@ -48,7 +53,8 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
     """Run the command and return its exit code as subprocess has it: negative for a signal."""
     with collect_signals() as received:
         adopt_orphans()
-        child = subprocess.Popen(command, process_group=0)
+        # The command ends with a guard that is killed, too: a server would keep its GPU.
+        child = subprocess.Popen(command, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
         deadline = float("inf")
         while child.poll() is None:
             if os.getppid() != parent and not received:
