@@ -39,10 +39,10 @@ def descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
-def kill_descendants() -> None:
-    """Kill and reap all descendants, including those started in the meantime."""
+def kill_descendants(spared: Sequence[psutil.Process] = ()) -> None:
+    """Kill and reap all descendants but the spared ones, including those started in the meantime."""
     deadline = time.monotonic() + 10
-    while (left := descendants()) and time.monotonic() < deadline:
+    while (left := [process for process in descendants() if process not in spared]) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import INTERRUPTED
 from ..progress import duration, is_quiet
-from .guard import collect_signals, shell_code
+from .guard import adopt_orphans, collect_signals, descendants, kill_descendants, shell_code
 from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
@@ -50,6 +50,8 @@ def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, 
     """Start and watch the processes. Whatever happens, none is left running."""
     url = plan.server_url if plan and training else None
     processes = [process for process in (training, server) if process is not None]
+    adopt_orphans()  # of a guard that is killed
+    spared = descendants()  # started by our caller, so not ours to end
     with collect_signals() as received:
         try:
             if server is not None:
@@ -61,6 +63,7 @@ def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, 
             end = end or _watch(training, server, url, GONE_SECONDS if seconds is None else float(seconds), received)
         finally:
             end_all(processes, received[0] if received else signal.SIGTERM, received)
+            kill_descendants(spared)
     has_told = training is not None and end.code == training.exit_code == INTERRUPTED
     if end.message and not has_told:
         print_message(end.message + ".")
