@@ -105,10 +105,6 @@ class SharedSettings:
         given = {name: value for name, value in (kwargs or {}).items() if name in method.knobs}
         return given | {name: self._value_of(field) for name, field in method.settings.items()}
 
-    def method_settings(self, method: Method) -> dict[str, Any]:
-        """Return the settings of a method by the names of the fields."""
-        return {field: self._value_of(field) for field in method.settings.values()}
-
     def _value_of(self, field: str) -> Any:
         """Return a field's value; None for the cap that `dose_share` takes the place of."""
         return None if field == "miner_lambda_max" and self.dose_share is not None else getattr(self, field)

@@ -195,8 +195,6 @@ class MinerScriptArguments(ScriptArguments):
 
 
 _SCRIPT = "trl_miner.train"
-
-
 PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
 
 
