@@ -77,6 +77,9 @@ def living(processes):
     return [process for process in processes if is_living(process)]
 
 
+SAME_OPTIONS = ("--temperature", "1", "--beta=0")  # as the first command's, in other words
+
+
 @pytest.fixture(scope="module")
 def stopped_and_finished(policy, tmp_path_factory):
     """A comparison that SIGTERM stops in its first run, and the same command again."""
@@ -89,7 +92,11 @@ def stopped_and_finished(policy, tmp_path_factory):
     ]
     output = folder / "out"
     process = subprocess.Popen(
-        command(recipes, output), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(recipes, output, "--beta", "0", "--temperature=1"),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_until((output / "grpo" / "seed1" / "log.txt").is_file, process)
     wait_until(lambda: len(descendants_of(process)) > 1, process)  # the guard and the training
@@ -98,7 +105,7 @@ def stopped_and_finished(policy, tmp_path_factory):
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
-    return recipes, output, (process.returncode, said, living(started)), run_here(recipes, output)
+    return recipes, output, (process.returncode, said, living(started)), run_here(recipes, output, *SAME_OPTIONS)
 
 
 @pytest.mark.slow
@@ -151,12 +158,12 @@ def test_no_file_and_no_line_of_a_comparison_shows_a_secret(undrawn, stopped_and
 @pytest.mark.slow
 def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finished, capsys):
     (grpo, _, _), output, _, _ = stopped_and_finished
-    words = command([grpo], output)[3:]
+    words = command([grpo], output, *SAME_OPTIONS)[3:]
     assert cli.main(words) == 0
     assert capsys.readouterr().out.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
     assert cli.main([*words, "--max_steps", "3"]) == 2
     said = capsys.readouterr().err
-    assert f"{output / 'grpo' / 'seed1'} holds another run: options is [], wanted ['--max_steps', '3']" in said
+    assert f"{output / 'grpo' / 'seed1'} holds another run: --max_steps is None, wanted ['3']" in said
 
 
 def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):

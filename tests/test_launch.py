@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from trl.scripts import vllm_serve
 
 from trl_miner import cli
-from trl_miner.launching.local import STARTER, find_file, launch, parse_launch
+from trl_miner.launching.local import STARTER, find_file, launch, launcher_arguments
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.server import check_port, free_port
 from trl_miner.launching.supervise import supervise
@@ -182,18 +182,22 @@ def test_accelerates_file_is_found_beside_the_recipe_then_here_then_in_trl(tmp_p
     assert find_file("zero2", recipes / "r.yaml") == recipes / "zero2"
 
 
+def as_accelerate_reads(arguments):
+    return launch_command_parser().parse_args(launcher_arguments(arguments))
+
+
 def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatch):
     path = recipe(accelerate_config="zero2")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    assert Path(parse_launch(["--config", str(path)]).config_file).name == "zero2.yaml"
+    assert Path(as_accelerate_reads(["--config", str(path)]).config_file).name == "zero2.yaml"
     arguments = ["--config", str(path), "--accelerate_config", "fsdp2", "--num_processes", "4"]
-    launch = parse_launch(arguments)
+    launch = as_accelerate_reads(arguments)
     assert Path(launch.config_file).name == "fsdp2.yaml" and launch.num_processes == 4
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     arguments[3] = CPUS
-    assert parse_launch(arguments).num_processes == 4  # a file for several on a CPU starts them
+    assert as_accelerate_reads(arguments).num_processes == 4  # a file for several on a CPU starts them
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    launch = parse_launch(["--config", str(recipe(use_cpu=True))])
+    launch = as_accelerate_reads(["--config", str(recipe(use_cpu=True))])
     assert launch.cpu and launch.num_processes == 1
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from accelerate.commands.launch import launch_command_parser
 
 from trl_miner.commands import launch
 from trl_miner.data_recipe import with_made_recipe
-from trl_miner.launching.local import parse_launch
+from trl_miner.launching.local import launcher_arguments
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.server import free_port
 from trl_miner.launching.supervise import SERVER_ENDED, SERVER_NOT_READY, SERVER_SILENT
@@ -315,7 +316,7 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(c
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     for rank, node in enumerate(("n1", "n2")):
         command, *words = tasks[node]["arguments"]
-        found = parse_launch(with_made_recipe(words))
+        found = launch_command_parser().parse_args(launcher_arguments(with_made_recipe(words)))
         assert command == "train" and found.num_processes == 16
         assert (found.num_machines, found.machine_rank) == (2, rank)
         assert (found.main_process_ip, found.main_process_port) == ("n1", 20007)

@@ -79,8 +79,7 @@ def compare(
     paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     if len({path.stem for path in paths}) < len(paths):
         raise ValueError(f"--recipes must have different names, those of the methods: got {[*map(str, paths)]}.")
-    names = {option.partition("=")[0].lstrip("-").replace("-", "_") for option in options if option.startswith("--")}
-    if given := names & {"config", "output_dir", "seed", "resume_from_checkpoint"}:
+    if given := _by_name(options).keys() & {"config", "output_dir", "seed", "resume_from_checkpoint"}:
         raise ValueError(f"--{min(given)} is set by compare. Give --recipes, --seeds and --output.")
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     with collect_signals() as received, lock_folder(output):
@@ -108,13 +107,26 @@ def _plan(path: Path, seed: int, output: Path, options: Sequence[str]) -> Run:
     known = read_compared(run.folder)
     if known or last_step(run.folder) is not None:
         before, after = (
-            {"options": one.get("options"), "seed": one.get("seed"), **(one.get("recipe") or {})}
+            {"seed": one.get("seed"), **(one.get("recipe") or {}), **_by_name(one.get("options") or (), "--")}
             for one in (known, redact(settings))
         )
         if names := sorted(name for name in before | after if before.get(name) != after.get(name)):
             other = "; ".join(f"{name} is {before.get(name)!r}, wanted {after.get(name)!r}" for name in names)
             raise ValueError(f"{run.folder} holds another run: {other}. Give another --output, or delete that folder.")
     return run
+
+
+def _by_name(options: Sequence[str], prefix: str = "") -> dict[str, list[str]]:
+    """Return the values of each option by its name; of one that is given twice, the last."""
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for word in options:
+        if word.startswith("--"):
+            name, has_value, value = word[2:].partition("=")
+            values = found[prefix + name.replace("-", "_")] = [value] if has_value else []
+        else:
+            values.append(word)
+    return found
 
 
 def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:

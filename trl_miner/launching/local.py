@@ -91,13 +91,6 @@ def starts_several(config: dict[str, Any]) -> bool:
     return str(config.get("distributed_type", "NO")).upper() not in ("NO", "FALSE", "MULTI_CPU")
 
 
-def parse_launch(arguments: list[str]) -> argparse.Namespace:
-    """Parse the arguments of `trl-miner train` as accelerate's launcher will."""
-    from accelerate.commands.launch import launch_command_parser
-
-    return launch_command_parser().parse_args(launcher_arguments(arguments))
-
-
 def launcher_arguments(arguments: list[str]) -> list[str]:
     """Return the arguments of accelerate's launcher, the training script and its arguments included."""
     import torch
