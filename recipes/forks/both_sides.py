@@ -33,7 +33,7 @@ from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
 Arms = Mapping[tuple[str, str, str], Mapping[int, RunHistory]]  # by world, method and learning rate, then by seed
-BASELINES = {"boundary_gate": "repeats_2e-4"}  # of the others: grpo
+BASELINES = {"boundary_gate": "repeats_2e-4", "thompson": "repeats_2e-4"}  # of the others: grpo
 CONFIRMATORY = "miner"
 
 
