@@ -87,12 +87,15 @@ def better_rate_table(arms: Arms) -> Table:
 
 
 def other_pairs_table(arms: Arms) -> Table:
-    """Return MINER against the entropy bonus at each rate, and each arm at 1e-4 against itself at 2e-4."""
+    """Return MINER against each other method at the same rate, and each arm at 1e-4 against itself at 2e-4."""
     rows = []
-    pairs = [((w, m, r), (w, "entropy", r)) for w, m, r in arms if m == CONFIRMATORY]
-    pairs += [((w, m, r), (w, m, "2e-4")) for w, m, r in arms if r == "1e-4"]
+    others = [arm for arm in sorted(arms) if arm[1] not in ("grpo", CONFIRMATORY, *BASELINES, *BASELINES.values())]
+    pairs = [((world, CONFIRMATORY, rate), (world, method, rate)) for world, method, rate in others]
+    pairs += [
+        ((world, method, rate), (world, method, "2e-4")) for world, method, rate in sorted(arms) if rate == "1e-4"
+    ]
     for first, second in pairs:
-        differences = paired(arms[first], arms.get(second, {}), log_odds)
+        differences = paired(arms.get(first, {}), arms.get(second, {}), log_odds)
         if len(differences) > 1:
             found = effect(differences)
             names = (f"{method}, {rate}" for _, method, rate in (first, second))
