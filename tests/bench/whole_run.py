@@ -37,7 +37,16 @@ RESULTS = Path(__file__).parent / "results"
 # Of each world: the folder of its recipes, the generation batches of a run, those from one scoring to the next, and
 # the training problems: so few that a run passes over them 5 or 6 times, as a prompt must come back to be passed over.
 RUNS = {"arithmetic": ("arithmetic", 60, 4, 160), "strategies": ("study", 60, 4, 96)}
-METHODS, SELECTIONS = ("grpo", "dapo", "miner"), ("none", "greso", "thompson", "rounds")
+# Recipes, and the two halves of DAPO: dynamic sampling without its many updates, and these without it.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "grpo": ("grpo", {}),
+    "dapo": ("dapo", {}),
+    "miner": ("miner", {}),
+    "grpo_dynamic": ("grpo", {"dynamic_sampling": True}),
+    "dapo_static": ("dapo", {"dynamic_sampling": False}),
+}
+HALVES = ("grpo_dynamic", "dapo_static")
+SELECTIONS = ("none", "greso", "thompson", "rounds")
 CPU_SECONDS = "rollouts/cpu_seconds_total"
 UNITS = {"rollouts/generated_total": "rollouts", "rollouts/tokens_total": "tokens", CPU_SECONDS: "CPU seconds"}
 SHARES = {"GRPO's best": 1.0, "95 % of it": 0.95}
@@ -70,8 +79,9 @@ def write_arms(
         path.parent.mkdir(parents=True, exist_ok=True)
         WORLDS[f"trl_miner/{world}"].load_dataset(split, size=size).to_json(path)
     for method in methods:
-        for selection in selections:
-            recipe = yaml.safe_load((ROOT / "recipes" / folder / f"{method}.yaml").read_text())
+        name, changes = METHODS[method]
+        for selection in selections if method not in HALVES else {"none"}.intersection(selections):
+            recipe = yaml.safe_load((ROOT / "recipes" / folder / f"{name}.yaml").read_text()) | changes
             per_batch = recipe.get("steps_per_generation", 1)
             recipe |= dict(
                 max_steps=num_batches * per_batch, score_steps=between * per_batch, logging_steps=between * per_batch,
@@ -179,7 +189,7 @@ def main() -> int:
     names = [name.rpartition("/")[2] for name in WORLDS if name.rpartition("/")[2] in RUNS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", choices=names, required=True, help="the embedded world")
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, help="recipes (default: all)")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, help="default: all")
     parser.add_argument("--selections", nargs="+", default=SELECTIONS, choices=SELECTIONS, help="default: all")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--batches", type=int, help="generation batches of a run (default: 60)")
