@@ -76,8 +76,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
         self.tools, environments = given.arguments.get("tools") or [], given.arguments.get("environment_factory")
-        self.environment_factories = environments if isinstance(environments, dict) else {None: environments}
-        self.environment_factories = self.environment_factories if environments else {}
+        factories: dict[Any, Any] = environments if isinstance(environments, dict) else {None: environments}
+        self.environment_factories = factories if environments else {}
         for kind in dict.fromkeys(type(make()) for make in self.environment_factories.values()):
             if hasattr(kind, "get_reward"):  # one more reward, as in TRL's worker
                 self.reward_funcs.append(_score_environment)
