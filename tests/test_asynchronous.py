@@ -3,10 +3,12 @@
 import json
 import multiprocessing
 import os
+import pickle
 import queue
 import time
 from pathlib import Path
 
+import agents
 import numpy as np
 import pytest
 import torch
@@ -25,6 +27,7 @@ from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward
+from trl_miner.tools import load_tools
 from trl_miner.trainer.rollout_worker import TextWorker
 from trl_miner.trainer.windows import TokenAdvantages
 
@@ -327,6 +330,8 @@ def test_deepspeed_and_settings_of_the_other_trainer_are_refused_on_the_command_
         ({"rollout_func": "os.path.join"}, "needs no rollout_func"),
         ({"load_in_4bit": True, "use_peft": True}, "needs 16 bits"),
         ({"judge_seconds": 1.0}, "needs no judge_workers and judge_seconds"),
+        ({"tool_seconds": 1.0}, "needs no tool_seconds"),
+        ({"attn_implementation": "sdpa"}, "needs no attn_implementation"),
     ],
 )
 def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loaded(tmp_path, words, says):
@@ -335,6 +340,45 @@ def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loa
     script, args, model_args, _ = make_parser(words).parse_args_and_config(words)
     with pytest.raises(ValueError, match=says):
         MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
+
+
+def test_what_the_workers_process_needs_reaches_it_or_is_refused_before_the_model_is_loaded(tmp_path):
+    """A tool of a recipe has a time limit around it, which the other process could not import."""
+    folder = build_policy(tmp_path)
+    script, _, model_args, _ = make_parser().parse_args_and_config(
+        ["--output_dir", folder, "--use_cpu", "true", "--bf16", "false"]
+    )
+    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1="}]]})
+    given = dict(train_dataset=rows, tools=load_tools(["agents.add"], 10.0))
+    given["args"] = settings(f"{folder}/run", model_init_kwargs={"attn_implementation": None})
+    trainer = MinerAsyncGRPOTrainer.of_recipe(script, model_args, model=folder, reward_funcs=[right], **given)
+    assert pickle.loads(pickle.dumps(trainer.rollout_worker._loop_kwargs))["tools"] == [agents.add]
+    with pytest.raises(ValueError, match="reward_funcs must be functions .* of a module"):
+        MinerAsyncGRPOTrainer("none", lambda **_: [], settings(tmp_path), rows)
+
+
+@pytest.mark.parametrize("functions", [None, [form]], ids=["alone", "beside another"])
+def test_the_reward_of_an_environment_can_decide_what_is_right(tmp_path, functions):
+    """Where `form` decided, all-wrong prompts would be all right."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 1, 12)
+    for one in samples:
+        own = one.metrics["rewards/right"]
+        one.metrics = {"reward": own, "rewards/Counter": own}
+        if functions:
+            one.metrics |= {"reward": own + 1, "rewards/form": 1.0}
+    trainer = MinerAsyncGRPOTrainer(
+        folder,
+        functions,
+        settings(f"{folder}/run", correct_reward_func="Counter"),
+        Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1="}]]}),
+        environment_factory=agents.Counter,
+        rollout_worker=Worker(samples),
+        weight_transfer=NoTransfer(),
+    )
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert log["groups/nh"] > 0 and 0 < log["groups/ph"] < 1
 
 
 def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch):

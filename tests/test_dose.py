@@ -110,6 +110,9 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
     assert {log["dose/target"] for log in logs if "dose/share" in log} == {target}
     if "all_wrong" not in settings:  # then the all-right prompts are all that is credited
         assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
+        capped = [log for log in logs if "miner/l1_share" in log]
+        of_sums = [log["miner/scale"] * log["miner/tau_pos"] / log["miner/tau_ref"] for log in capped]
+        assert capped and [log["miner/l1_share"] for log in capped] == pytest.approx(of_sums)
 
 
 def test_the_first_steps_are_measured_and_then_every_so_many(policy, tmp_path, monkeypatch):

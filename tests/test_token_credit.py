@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import METADATA, TokenTexts
-from trl_miner.trainer.token_credit import choose_rollouts
+from trl_miner.trainer.token_credit import _due_step, choose_rollouts
 
 EVERY_STEP = dict(log_token_credit=1)
 
@@ -145,3 +145,24 @@ def test_the_texts_of_the_tokens_are_the_text(text):
     assert len(pieces) == len(ids)
     assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")  # Metaspace drops the space before a text's first word
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "cycle", "every", "expected"),
+    [
+        (1, 5, 2, [2, 6, 12]),  # of five steps of a batch, the first that is wanted
+        (8, 2, 1, [*range(1, 13)]),
+        (6, 4, 2, [2, 4, 6, 8, 10, 12]),  # the batches begin at micro-steps 0, 4 and 8 of two steps
+        (4, 6, 3, [3, 6, 9, 12]),
+    ],
+)
+def test_steps_and_generation_batches_need_not_begin_together(accumulation, cycle, every, expected):
+    args = SimpleNamespace(
+        log_token_credit=every, steps_per_generation=cycle, gradient_accumulation_steps=accumulation
+    )
+    found = []
+    for micro_step in range(0, 12 * accumulation, cycle):
+        done, under_way = divmod(micro_step, accumulation)
+        state, step = SimpleNamespace(global_step=done, max_steps=12), SimpleNamespace(micro_step=under_way)
+        found.append(_due_step(SimpleNamespace(args=args, num_iterations=1, state=state, _optimizer_step=step)))
+    assert [step for step in found if step] == expected

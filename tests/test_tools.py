@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from accelerate import PartialState
+from accelerate.utils import gather_object
 from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 from trl import GRPOTrainer
@@ -282,6 +284,35 @@ def on_a_rank(policy, folder):
 @pytest.mark.slow
 def test_nor_on_two_processes_which_generate_equally_often(policy, tmp_path):
     call_on_ranks(2, on_a_rank, policy, tmp_path)
+
+
+class Shares(GRPOTrainer):
+    """Generates as with vLLM's server: one process asks for all, and the answers are handed out in equal shares."""
+
+    def _generate_single_turn(self, prompt_ids, images, *args):
+        asked = gather_object(prompt_ids)
+        return [[row[0] + 100] for row in asked[current_world().local_slice(len(prompt_ids))]], None
+
+    def _tool_call_loop(self, prompts, prompt_ids, *args):
+        turns = [[[1], [2], [3]]], [[[4]], [[5], [6]]]  # by process, of each turn the rollouts that call a tool
+        return [self._generate_single_turn(turn, None, {}, 1)[0] for turn in turns[current_world().rank]]
+
+
+def on_unlike_ranks():
+    PartialState(cpu=True)
+
+    class Sharing(MinerGRPOTrainer, Shares):
+        def __init__(self):
+            self.use_vllm, self._sampler, self._is_looping = True, None, False
+            self.accelerator = SimpleNamespace(device=torch.device("cpu"))
+
+    found = Sharing()._tool_call_loop(["prompt"], [[9]])
+    assert found == [[[[101], [102], [103]]], [[[104]], [[105], [106]]]][current_world().rank]
+    leave()
+
+
+def test_each_process_gets_the_completions_of_its_own_calls():
+    call_on_ranks(2, on_unlike_ranks)
 
 
 # --- The example

@@ -5,6 +5,7 @@
 
 import inspect
 import logging
+import pickle
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +29,7 @@ from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
+from ..tools import TOOL_SECONDS
 from .generation_batch import correct_rollouts
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
@@ -66,15 +68,21 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
         )
+        if not given.arguments.get("rollout_worker"):
+            _check_pickles(given.arguments)
         with ExitStack() as stack:
             self._construct(stack, args, given.arguments)
         functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
-        self.reward_weights = torch.ones(len(self.reward_funcs))
         self.tools, environments = given.arguments.get("tools") or [], given.arguments.get("environment_factory")
-        self.environment_factories = environments if isinstance(environments, dict) else {None: environments}
-        self.environment_factories = self.environment_factories if environments else {}
+        factories: dict[Any, Any] = environments if isinstance(environments, dict) else {None: environments}
+        self.environment_factories = factories if environments else {}
+        for kind in dict.fromkeys(type(make()) for make in self.environment_factories.values()):
+            if hasattr(kind, "get_reward"):  # one more reward, as in TRL's worker
+                self.reward_funcs.append(_score_environment)
+                self.reward_func_names.append(kind.__name__)
+        self.reward_weights = torch.ones(len(self.reward_funcs))
         self.rollout_func, self.num_generations = None, args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
         self._collator: TokenAdvantages | None = None  # on the main process, once it trains
@@ -94,10 +102,16 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
                 script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
             ),
             "no held_out beside tools. Set held_out to 0": script.held_out and in_turns,
+            "no tool_seconds: its worker ends no call. Leave tool_seconds out": script.tool_seconds != TOOL_SECONDS,
+            "no attn_implementation: it has its own. Leave attn_implementation out": (
+                model_args.attn_implementation is not None
+            ),
         }
         for rule in (rule for rule, is_wrong in wrong.items() if is_wrong):
             raise ValueError(f"asynchronous: true needs {rule}.")
         args.model_init_kwargs.pop("attn_implementation")
+        if "tools" in given:  # the worker's process gets them by name; their time limit is for a main thread
+            given["tools"] = [tool.__wrapped__ for tool in given["tools"]]
         if isinstance(given["train_dataset"], Dataset):  # TRL's worker takes the rows in their order
             given["train_dataset"] = given["train_dataset"].shuffle(seed=args.seed)
         return cls(**given)
@@ -239,6 +253,23 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             for row, text in zip(rows, texts, strict=True)
         ]
         return completions, sampled, {}
+
+
+def _check_pickles(given: dict[str, Any]) -> None:
+    """Refuse functions that the worker's process cannot import, which TRL would find when the training starts."""
+    for name in ("reward_funcs", "tools", "environment_factory"):
+        try:
+            pickle.dumps(given.get(name))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"{name} must be functions and classes of a module, which the rollout worker's process can import: "
+                f"{error}. Define them in a file, or train with MinerGRPOTrainer."
+            ) from error
+
+
+def _score_environment(**columns: Any) -> Any:
+    """Stand for the reward of an environment, which the worker alone has."""
+    raise ValueError("Held-out problems cannot be scored by an environment: its rewards are of the worker's rollouts.")
 
 
 def _pad(rows: list[Tensor]) -> Tensor:

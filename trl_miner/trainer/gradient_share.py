@@ -171,8 +171,11 @@ class GradientShare(TrainerCallback):
         if not self._credited:
             return estimate
         estimate, self._state = give_dose(estimate, rollouts, rows_of(rollouts.kinds, self._credited), self._state)
-        scales = {f"{method.metric_prefix}/scale" for method in self._credited.values()} & set(estimate.metrics)
-        metrics = {name: estimate.metrics[name] * self._state.scale for name in scales}  # of caps, which are off
+        # of caps, which are off: the factor, and the share that comes of it
+        names = {
+            f"{method.metric_prefix}/{name}" for method in self._credited.values() for name in ("scale", "l1_share")
+        }
+        metrics = {name: estimate.metrics[name] * self._state.scale for name in names & set(estimate.metrics)}
         return replace(estimate, metrics={**estimate.metrics, **metrics})
 
     def _parameters(self) -> list[Tensor]:

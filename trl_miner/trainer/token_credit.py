@@ -3,6 +3,7 @@
 # N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G rollouts per prompt
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -59,15 +60,17 @@ def write_record(
 
 
 def _due_step(trainer: Any) -> int | None:
-    """Return the step to record this generation batch under: one that it trains and that records are wanted of."""
+    """Return the step to record this generation batch under: one that it is the first to train, of which records are
+    wanted."""
     every, done = trainer.args.log_token_credit, trainer.state.global_step
-    accumulation = trainer.args.gradient_accumulation_steps
-    cycle = trainer.args.steps_per_generation * trainer.num_iterations
-    if not every or trainer._step % max(cycle, accumulation):  # not the first of several for one step
+    if not every:
         return None
-    step = (done // every + 1) * every
-    last = min(done + max(1, cycle // accumulation), trainer.state.max_steps)
-    return step if step <= last else None
+    under_way = trainer._optimizer_step.micro_step  # micro-steps that batches before it had of the next step
+    cycle = trainer.args.steps_per_generation * trainer.num_iterations
+    first = done + 1 + (under_way > 0)
+    last = done + math.ceil((under_way + cycle) / trainer.args.gradient_accumulation_steps)
+    step = math.ceil(first / every) * every
+    return step if step <= min(last, trainer.state.max_steps) else None
 
 
 def choose_rollouts(rollouts: Rollouts) -> Tensor:

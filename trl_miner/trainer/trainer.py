@@ -234,22 +234,31 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._is_looping = self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled
         result = super()._tool_call_loop(prompts, prompt_ids, *args)
         must_agree, self._is_looping = self._is_looping, False
-        while must_agree and self._anyone_generates(False):
-            self._generate_single_turn([prompt_ids[0]], None, {}, 1)
+        while must_agree and (count := self._most_prompts(0)):
+            self._generate_single_turn([prompt_ids[0]] * count, None, {}, 1)
         return result
 
-    def _anyone_generates(self, does_this: bool) -> bool:
-        return not current_world().all(not does_this, self.accelerator.device)
+    def _most_prompts(self, own: int) -> int:
+        """Return the most prompts that a process is about to generate for, `own` on this one; 0: none is. Every
+        process must call it."""
+        return int(current_world().gather(torch.tensor([own], device=self.accelerator.device)).max())
 
-    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        if self._sampler is not None and args[1] is None:  # without images
-            return self._sampler(args[0]), None
-        if self._is_looping:
-            self._anyone_generates(True)  # for those that are done
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        if self._sampler is not None and images is None:
+            return self._sampler(prompt_ids), None
+        count, most = len(prompt_ids), self._most_prompts(len(prompt_ids)) if self._is_looping else 0
+        if self.use_vllm and count < most:
+            # TRL hands the completions of all processes out in equal shares, whoever asked for them
+            # (https://github.com/huggingface/trl/pull/6673).
+            prompt_ids, images = (
+                [*rows, *rows[:1] * (most - count)] if rows else rows for rows in (prompt_ids, images)
+            )
+            found = super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
+            return tuple(rows and rows[:count] for rows in found)
         if self.use_vllm or self.rollout_func is not None:
-            return super()._generate_single_turn(*args, **kwargs)
+            return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
         with self.casting_once():
-            return super()._generate_single_turn(*args, **kwargs)
+            return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
 
     def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
         batch = self._batch
