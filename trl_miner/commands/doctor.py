@@ -1,8 +1,9 @@
 """Check a recipe before you start it, and say what to change.
 
 Looks at packages, GPUs, memory, model, data and verifier. Starts nothing.
-The exit code is 0, or 1 if a check failed. What cannot be known of another machine is reported as not
-checked. Other options override the recipe's settings: --learning_rate 1e-6.
+The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be known of
+another machine is reported as not checked. Other options override the recipe's settings:
+--learning_rate 1e-6.
 """
 
 import argparse
@@ -24,10 +25,13 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
+        from transformers.utils.logging import disable_progress_bar
+
         from ..doctor import examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
 
+    disable_progress_bar()  # of the small model that is written and read
     machine = described_machine(args.machine) if args.machine else this_machine()
     findings, context = examination.examine(args.recipe, overrides, machine)
     print(f"{args.recipe} on {machine.name}")
