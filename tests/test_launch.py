@@ -272,6 +272,7 @@ def test_no_server_is_started_for_a_finished_run_without_a_checkpoint(recipe, tm
         (dict(optimizer_batch_size=5, per_device_train_batch_size=2), ["--dry-run"], "got 5 for 2 x 2"),
         (dict(loss_type="nope"), [], "loss_type must be one of"),
         (dict(reward_funcs=["math_rewrd"]), [], "math_rewrd"),
+        (dict(dataset_name="/nowhere/data", prompt_style="plain"), [], "/nowhere/data could not be loaded"),
     ],
 )
 def test_no_server_is_started_for_a_training_that_would_fail(recipe, capsys, installed, settings, options, named):

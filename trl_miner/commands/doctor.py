@@ -25,13 +25,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
-        from transformers.utils.logging import disable_progress_bar
-
         from ..doctor import examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
 
-    disable_progress_bar()  # of the small model that is written and read
     machine = described_machine(args.machine) if args.machine else this_machine()
     findings, context = examination.examine(args.recipe, overrides, machine)
     print(f"{args.recipe} on {machine.name}")
