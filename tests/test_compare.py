@@ -181,13 +181,15 @@ def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), ("x", None)])
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), ("x", None), ("0", None), ("5-4", None)]
+)
 def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr("trl_miner.compare.compare", lambda recipes, seeds, **more: asked.append([*seeds]) or 0)
     code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
     assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
-    assert ("a range such as 4-5: got 'x'" in capsys.readouterr().err) == (seeds is None)
+    assert (f"a range such as 4-5: got '{text}'" in capsys.readouterr().err) == (seeds is None)
 
 
 @pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])

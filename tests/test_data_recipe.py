@@ -70,6 +70,15 @@ def test_a_file_that_is_not_there_and_a_missing_model_are_told():
         with_made_recipe(["nothing.csv", "--model", "m"])
     with pytest.raises(ValueError, match="--model MODEL"):
         with_made_recipe(["sums.csv"])
+    with pytest.raises(ValueError, match="^arithmatic/miner is no recipe here, and"):
+        with_made_recipe(["arithmatic/miner"])
+
+
+def test_a_recipe_for_a_gpu_scores_as_many_rollouts_at_once_as_it_trains_on(monkeypatch):
+    """The cache of 256 would take more memory than a GPU of 24 GB has."""
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+    recipe = make_recipe("sums.csv", {"model_name_or_path": "some/model"})
+    assert recipe["score_batch_size"] == recipe["per_device_train_batch_size"] and "use_cpu" not in recipe
 
 
 def test_a_data_set_is_told_from_a_recipe():

@@ -107,6 +107,17 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
         # 4.02 billion parameters, 16 bytes each on 1 GPU for training: 60 GiB and more
         (GPU, "2x48GB", checks.check_training_memory, "FAILED", "load_in_4bit, or more GPUs"),
         (GPU, "2x8GB", checks.check_server_memory, "FAILED", "Raise vllm_tensor_parallel_size"),
+        # 256 held-out samples of 2,048 tokens at once: 144 KiB a token, 72 GiB beside the weights
+        (GPU | {"held_out": 100}, "3x80GB", checks.check_training_memory, "FAILED", "score_batch_size"),
+        # 16 rollouts on 2 processes, which transformers samples: 2 GiB
+        (GPU | {"use_vllm": False}, "2x80GB", checks.check_training_memory, "ok", "activations"),
+        (
+            GPU | {"use_vllm": False, "optimizer_batch_size": 1024},
+            "2x80GB",
+            checks.check_training_memory,
+            "FAILED",
+            "set use_vllm",
+        ),
         (GPU | {"vllm_tensor_parallel_size": 3}, "4x80GB", checks.check_server_memory, "FAILED", "heads: got 3"),
         # 4.02 billion parameters of 16 bits: 7.5 GiB, but vLLM's share is 0.3 * 23.6 = 7.1 GiB
         (GPU | COLOCATED, "1x24GB", checks.check_server_memory, "FAILED", "Raise vllm_gpu_memory_utilization"),
@@ -131,6 +142,7 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
     ("settings", "where", "about", "status", "words"),
     [
         (GPU, "1x80GB", "plan", "FAILED", "needs 2 GPUs, 1 of them for the vLLM server"),
+        (GPU, "0", "plan", "FAILED", "trl-miner doctor --machine 8x80GB"),
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
         ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
         ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),

@@ -124,11 +124,33 @@ def test_a_training_sees_the_gpus_that_it_uses(recipe, settings, num_gpus, visib
         ({"accelerate_config": CPUS}, dict(num_gpus=2), "is for a CPU: got use_cpu=False and 2 visible GPUs"),
         ({"accelerate_config": NODES}, dict(num_gpus=8), "launch trains on one machine: .* num_machines: 2"),
         (SERVED | {"vllm_server_base_url": "node:8000"}, dict(num_gpus=8), "must be an address with http:// in front"),
+        (SERVED | {"vllm_server_base_url": "http://n:x"}, dict(num_gpus=8), "address with http://.*: got http://n:x"),
+        (SERVED | {"vllm_server_port": 99999}, dict(num_gpus=8), "between 1 and 65535: got 99999"),
+        (SERVED | {"vllm_tensor_parallel_size": 0}, dict(num_gpus=8), "vllm_tensor_parallel_size must be at least 1"),
+        (SERVED, dict(num_gpus=8, server_args="--x 'y"), "--server-args must be flags .* got --x 'y"),
     ],
 )
 def test_what_cannot_be_started_is_refused(recipe, settings, options, named):
     with pytest.raises(ValueError, match=named):
         make_plan(recipe(**settings), **options)
+
+
+def test_gpus_that_accelerates_file_names_are_refused(recipe, tmp_path):
+    """accelerate sets CUDA_VISIBLE_DEVICES to them, and the training would see the server's GPUs."""
+    (tmp_path / "ddp.yaml").write_text((ACCELERATE / "ddp.yaml").read_text().replace("gpu_ids: all", "gpu_ids: 0,1"))
+    with pytest.raises(ValueError, match="which has gpu_ids: 0,1. Set CUDA_VISIBLE_DEVICES"):
+        make_plan(recipe(**SERVED, accelerate_config=str(tmp_path / "ddp.yaml")), num_gpus=8)
+
+
+def test_a_training_sees_no_more_gpus_than_it_was_given(recipe, monkeypatch, capsys):
+    """With 8 visible and one process, TRL would refuse to spread the model over all of them."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert make_plan(recipe(), num_gpus=1).train_env == {"CUDA_VISIBLE_DEVICES": "0"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr("trl_miner.launching.supervise.supervise", lambda plan, logs, **_: pytest.fail("started"))
+    assert cli.main(["launch", str(recipe()), "--num_gpus", "4"]) == 2
+    assert "--num_gpus must be at most 2, the visible GPUs: got 4" in capsys.readouterr().err
 
 
 def test_without_a_file_accelerate_is_left_nothing_to_guess(recipe):
@@ -201,6 +223,17 @@ def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatc
     assert launch.cpu and launch.num_processes == 1
 
 
+def test_options_for_accelerate_do_not_change_that_one_process_trains_on_a_cpu(recipe):
+    path = str(recipe(use_cpu=True))
+    launch = as_accelerate_reads(["--config", path, "--num_cpu_threads_per_process", "3"])
+    assert (launch.cpu, launch.num_processes, launch.num_cpu_threads_per_process) == (True, 1, 3)
+    for several in (["--num_processes=2"], ["--num-processes", "2"]):
+        with pytest.raises(ValueError, match="accelerate would silently start one process"):
+            launcher_arguments(["--config", path, *several])
+    launch = as_accelerate_reads(["--config", path, "--config_file", CPUS, "--num_processes", "3"])
+    assert launch.num_processes == 3 and not launch.cpu
+
+
 def test_a_dry_run_prints_commands_that_can_be_pasted(recipe, capfd, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_planted")
     path = recipe(**SERVED, hub_token="hf_in_the_recipe")
@@ -239,6 +272,7 @@ def test_no_server_is_started_for_a_finished_run_without_a_checkpoint(recipe, tm
         (dict(optimizer_batch_size=5, per_device_train_batch_size=2), ["--dry-run"], "got 5 for 2 x 2"),
         (dict(loss_type="nope"), [], "loss_type must be one of"),
         (dict(reward_funcs=["math_rewrd"]), [], "math_rewrd"),
+        (dict(dataset_name="/nowhere/data", prompt_style="plain"), [], "/nowhere/data could not be loaded"),
     ],
 )
 def test_no_server_is_started_for_a_training_that_would_fail(recipe, capsys, installed, settings, options, named):

@@ -124,6 +124,21 @@ def test_an_offloaded_optimizer_is_not_on_the_gpu():
     assert "optimizer" not in memory.estimate_training(known_shape("Qwen/Qwen3-14B-Base"), run)
 
 
+def test_the_states_of_an_optimizer_of_8_bits_have_8_bits_whatever_the_weights_have():
+    shape = known_shape("Qwen/Qwen3-4B-Base")
+    for weight_bytes in (2, 4):
+        held = memory.estimate_training(shape, memory.Run(weight_bytes=weight_bytes, optimizer_bytes=2))
+        assert held["optimizer"] == 2 * shape.parameters
+
+
+def test_the_cache_of_what_transformers_samples_is_counted():
+    """256 rollouts of 1,536 tokens: a key and a value of 28 layers and 8 heads of 128 numbers, in float32."""
+    run = memory.Run(tokens=1536, sampled=256, is_mixed=True, is_gpu=True)
+    held = memory.estimate_training(known_shape("Qwen/Qwen3-0.6B-Base"), run)
+    assert held["KV cache of transformers"] == 256 * 1536 * 2 * 28 * 8 * 128 * 4 == 84 * GIB
+    assert "gradients" not in held and "activations (a bound)" not in held
+
+
 def test_ddp_holds_weights_gradients_adam_and_buckets_in_float32():
     shape = known_shape("Qwen/Qwen3-4B-Base")
     held = memory.estimate_training(shape, memory.Run(sharding="ddp", processes=2))

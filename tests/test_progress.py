@@ -1,6 +1,7 @@
 """Progress and closing lines, on real terminals (pseudo-terminals) and in real pipes, of real commands."""
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -92,6 +93,15 @@ def test_of_two_the_inner_one_is_silent(capsys):
         pass
     said = capsys.readouterr().err
     assert re.fullmatch(r"outer: 100%.* 2/2 .*\n", said)
+
+
+def test_a_line_without_an_end_is_not_lost(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    for _ in track([1], "sampling"):
+        sys.stderr.write("a line\nthe rest")
+    assert "the rest\n" in terminal.getvalue()
 
 
 def test_quiet_is_silent(capsys):

@@ -19,6 +19,7 @@ ROWS = 20  # that are read before the recipe is written
 QUICK = {"num_generations": 8, "per_device_train_batch_size": 32, "max_steps": 100, "save_steps": 50}
 SCORED = {"held_out": 100, "score_samples": 4}
 ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
+ON_A_GPU = {"score_batch_size": 32}  # at the default, 256, the cache alone may take 56 GB with Qwen3-0.6B
 GUESSED_WITH = (  # settings that are given, and go into the recipe
     *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split", "dataset_test_split"),
     *("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern"),
@@ -85,10 +86,11 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     recipe["model_name_or_path"] = given.pop("model_name_or_path", None)
     if not recipe["model_name_or_path"]:
         raise ValueError(
-            "A model is missing: --model MODEL, a Hub id, a folder, or trl_miner/arithmetic for a tiny one."
+            f"{name} is no recipe here, and as a data set it needs --model MODEL: a Hub id, a folder, or "
+            "trl_miner/arithmetic for a tiny one. `trl-miner recipes` lists the recipes."
         )
     recipe["dataset_name"] = name
-    run = SCORED | QUICK | (ON_A_CPU if not torch.accelerator.is_available() else {})
+    run = SCORED | QUICK | (ON_A_GPU if torch.accelerator.is_available() else ON_A_CPU)
     if name in WORLDS or is_task(name):
         return recipe | run | given
     data = load_data_set(name, given.get("dataset_config"), given.get("dataset_revision"))

@@ -93,6 +93,7 @@ class Progress(tqdm):
             self._context.callback(_SHOWN.set, False)
         if not self.disable and self._is_terminal:
             above = _Above(sys.stderr)
+            self._context.callback(above.release)
             self._context.enter_context(contextlib.redirect_stderr(above))
             if sys.stdout.isatty():
                 self._context.enter_context(contextlib.redirect_stdout(above))
@@ -125,6 +126,11 @@ class _Above:
         for line in lines:
             tqdm.write(line, file=self._stream)
         return len(text)
+
+    def release(self) -> None:
+        """Write a last line that has not ended; of another bar nothing, which ends with a return."""
+        if rest := self._held.rpartition("\r")[2].strip():
+            tqdm.write(rest, file=self._stream)
 
 
 def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = ()) -> None:

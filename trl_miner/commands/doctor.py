@@ -1,8 +1,9 @@
 """Check a recipe before you start it, and say what to change.
 
 Looks at packages, GPUs, memory, model, data and verifier. Starts nothing.
-The exit code is 0, or 1 if a check failed. What cannot be known of another machine is reported as not
-checked. Other options override the recipe's settings: --learning_rate 1e-6.
+The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be known of
+another machine is reported as not checked. Other options override the recipe's settings:
+--learning_rate 1e-6.
 """
 
 import argparse

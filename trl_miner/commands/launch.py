@@ -7,10 +7,11 @@ trl-miner launch RECIPE --learning_rate 1e-6
 
 exit code:
   the training's own, or 128 + N if signal N ended it or launch (130: Ctrl-C, 143: SIGTERM)
-  2    nothing was started: a wrong recipe or option, too few GPUs, a port in use
+  2    a wrong recipe, option or data set, too few GPUs, a port in use
   10   the vLLM server did not become healthy in time (vllm_server_timeout, 1800 s by default)
   11   the vLLM server ended
   12   the vLLM server did not answer for watchdog_seconds (300 s by default; 0: wait forever)
+  75   the training's watchdog ended it: the server or a process was gone
 
 On a failure the last lines of the failed process's log are shown: OUTPUT_DIR/logs/server.log, train.log.
 """
@@ -23,7 +24,7 @@ from typing import Any
 from ..errors import INTERRUPTED
 from ..progress import Progress, finish
 from ..redaction import redact
-from . import add_command
+from . import add_command, positive
 
 
 def add(commands: Any) -> None:
@@ -31,7 +32,7 @@ def add(commands: Any) -> None:
     option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
     option("--dry-run", action="store_true", help="print the commands and start nothing")
     option("--only", choices=("server",), help="start only the vLLM server; the training runs elsewhere")
-    option("--num_gpus", type=int, metavar="N", help="GPUs of the machine (default: the visible ones)")
+    option("--num_gpus", type=positive, metavar="N", help="use the first N visible GPUs; in a dry run, plan for N")
     option("--host", metavar="HOST", help="where the server listens, and the training finds it (default: loopback)")
     option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
 
@@ -64,12 +65,24 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             return 2
     if args.dry_run:
         return 0
+    _check_gpus(args.num_gpus, plan)
     logs = Path(plan.settings.output_dir or "trainer_output") / "logs"
     code = supervise(plan, logs)
     names = [name for name, command in (("server", plan.server), ("train", plan.train)) if command]
     if code != INTERRUPTED:  # of which the training has told
         finish([logs / f"{name}.log" for name in names])
     return code
+
+
+def _check_gpus(wanted: int | None, plan: Any) -> None:
+    """Raise ValueError for GPUs that are not there; the plan would also take those that CUDA_VISIBLE_DEVICES hides."""
+    import torch
+
+    if (plan.train_gpus or plan.server_gpus) and (wanted or 0) > torch.cuda.device_count():
+        raise ValueError(
+            f"--num_gpus must be at most {torch.cuda.device_count()}, the visible GPUs: got {wanted}. Add --dry-run "
+            f"to plan for another machine."
+        )
 
 
 def _print_commands(plan: Any) -> None:

@@ -124,7 +124,19 @@ class Context:
             offloads_optimizer=str(self._zero.get("offload_optimizer_device", "none")) != "none",
             colocated=int(min(self.free(self.plan.train_gpus), default=0) * share),
             is_sleeping=self.is_colocated and bool(settings.vllm_enable_sleep_mode),
+            sampled=self.sampled,
         )
+
+    @property
+    def sampled(self) -> int:
+        """The most rollouts that transformers samples at once on a process: of held-out problems, or to train on."""
+        args, config, *_ = self.parsed[0]
+        scored = args.score_batch_size if args.held_out_size or args.held_out_benchmark else 0
+        if args.held_out_size >= 1:
+            samples = int(args.held_out_size) * max(args.score_samples, args.score_final_samples or 0)
+            scored = min(scored, -(-samples // self.processes))
+        others_generate = self.settings.use_vllm or args.asynchronous or args.rollout_func
+        return max(scored, 0 if others_generate else config.generation_batch_size // self.processes)
 
     @property
     def longest_prompt(self) -> int:

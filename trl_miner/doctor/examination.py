@@ -12,7 +12,7 @@ from ..redaction import redact
 from . import checks, memory
 from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, Machine, failed, warning
 from .memory import GIB
-from .rehearsal import check_trainer
+from .rehearsal import check_trainer, load
 
 # What would end the training at its start, as far as that is quickly found out.
 START: dict[str, Check] = {
@@ -58,12 +58,13 @@ def _run_checks(context: Context) -> Iterator[Finding]:
 def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
     """Return why the training of a plan would fail at its start, as far as that is quickly found out.
 
-    It looks at no GPU, no data and no server; of a plan for another machine only at its settings.
+    It looks at no GPU and no server; of a plan for another machine only at its settings.
     """
     context = Context(plan, Machine("this machine", (), None))
     findings = _run(context, {"settings": checks.check_settings})
     if not _failed(findings):
-        findings = _run(context, START if is_here else {"rules": checks.check_rules})
+        data: dict[str, Check] = {"data": lambda context: load(context)[1]}
+        findings = _run(context, START | data if is_here else {"rules": checks.check_rules})
     return [finding for finding in findings if finding.status == FAILED]
 
 

@@ -159,6 +159,7 @@ class Run:
     offloads_optimizer: bool = False  # ZeRO keeps the optimizer's states in CPU memory
     colocated: int = 0  # bytes that a vLLM in the same process holds while it generates
     is_sleeping: bool = False  # and gives back while the training computes
+    sampled: int = 0  # rollouts that transformers samples at once
 
     @property
     def is_zero(self) -> bool:
@@ -166,20 +167,40 @@ class Run:
 
 
 def estimate_training(shape: Shape, run: Run) -> dict[str, int]:
-    """Return the bytes of one training process by component, when it needs most: in the backward pass, or while a vLLM
-    generates that sleeps meanwhile."""
+    """Return the bytes of one training process by component, when it needs most: in the backward pass, while a vLLM
+    generates that sleeps meanwhile, or while transformers samples."""
     states = _states(shape, run)
+    without_gradients = states | {"gradients": 0}
     rest = {
-        "buckets and gathered weights": _buffer_bytes(shape, run),
-        "activations (a bound)": int(FRAGMENTS * activation_bytes(shape, run)),
         "CUDA and NCCL (rule of thumb)": CUDA_BYTES if run.is_gpu else 0,
         "vLLM in the same process": ASLEEP_BYTES if run.is_sleeping else run.colocated,
     }
-    at_most = states | rest
+    backward = {
+        "buckets and gathered weights": _buffer_bytes(shape, run),
+        "activations (a bound)": int(FRAGMENTS * activation_bytes(shape, run)),
+    }
+    phases = [states | backward | rest, without_gradients | _sampling(shape, run) | rest]
     if run.is_sleeping:
-        awake = states | {"gradients": 0, "CUDA and NCCL (rule of thumb)": CUDA_BYTES, "vLLM, awake": run.colocated}
-        at_most = max(at_most, awake, key=lambda sizes: sum(sizes.values()))
+        phases.append(without_gradients | rest | {"vLLM in the same process": 0, "vLLM, awake": run.colocated})
+    at_most = max(phases, key=lambda sizes: sum(sizes.values()))
     return {name: size for name, size in at_most.items() if size}
+
+
+def _sampling(shape: Shape, run: Run) -> dict[str, int]:
+    """Return what `generate` of transformers holds beside the weights; autocast leaves its keys in float32."""
+    if not run.sampled:
+        return {}
+    is_cast = run.is_mixed and run.weight_bytes == 4 and run.sharding in ("none", "ddp")
+    whole = shape.parameters if is_cast or run.sharding == "zero3" else 0
+    gathered = min(GATHERED, shape.parameters) if run.sharding == "fsdp" else whole
+    number = 4 if run.weight_bytes == 4 and run.sharding in ("none", "ddp") else 2
+    cache = number * run.sampled * run.tokens * _cached_numbers(shape, shape.config.num_key_value_heads)
+    return {"gathered and cast weights": 2 * gathered, "KV cache of transformers": cache}
+
+
+def _cached_numbers(shape: Shape, heads: float) -> int:
+    """Return how many numbers a token adds to a KV cache: a key and a value of each layer."""
+    return int(2 * shape.config.num_hidden_layers * heads * shape.head_dim)
 
 
 def _states(shape: Shape, run: Run) -> dict[str, int]:
@@ -196,7 +217,8 @@ def _states(shape: Shape, run: Run) -> dict[str, int]:
             own = 4
         elif shape.adapter:
             own = 2
-        optimizer = optimizer * own // 4
+        if optimizer == ADAM:  # in the weights' type; those of 8 bits stay so
+            optimizer = optimizer * own // 4
     frozen = 0
     if shape.adapter:  # embeddings, head and norms are never quantized
         quantized = 0 if run.quantized_bytes is None else shape.linear
@@ -251,7 +273,5 @@ def estimate_server(
     sequences of `length` tokens the cache holds."""
     weights = 2 * shape.parameters // tensor_parallel
     cache = max(int(gpu * utilization) - weights - SERVER_BYTES, 0)
-    # a key and a value of each layer, in 16 bits
     heads = max(shape.config.num_key_value_heads / tensor_parallel, 1)
-    per_token = 4 * shape.config.num_hidden_layers * heads * shape.head_dim
-    return weights, cache, cache / (per_token * length)
+    return weights, cache, cache / (2 * _cached_numbers(shape, heads) * length)

@@ -19,18 +19,24 @@ _TINY: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_l
 _TINY |= {"num_key_value_heads": 2, "head_dim": 4, "layer_types": None, "max_window_layers": 1}
 
 
-def check_trainer(context: Context) -> Iterator[Finding]:
-    """Load the data and build the trainer as the training does, with a small model of the same kind."""
+def load(context: Context) -> tuple[Any, Finding]:
+    """Return the data as the training reads them, or None, and what that found."""
     from ..training_data import load_data
 
-    (args, config, model_args, mixture), _ = parse(context.settings, context.processes)
-    is_here = context.machine.is_here
+    (args, _, model_args, mixture), _ = context.parsed
     try:
         with listening():
-            data = load_data(args, mixture, model_args)
-        found = ok("the training set can be read.", "data")
+            data = load_data(args, mixture, model_args, trusts=bool(context.settings.trust_remote_code))
+        return data, ok("the training set can be read.", "data")
     except Exception as error:  # of whatever reads it
-        data, found = None, (failed if is_here else not_checked)(said(error), "data")
+        return None, (failed if context.machine.is_here else not_checked)(said(error), "data")
+
+
+def check_trainer(context: Context) -> Iterator[Finding]:
+    """Load the data and build the trainer as the training does, with a small model of the same kind."""
+    (args, config, model_args, _), _ = parse(context.settings, context.processes)
+    is_here = context.machine.is_here
+    data, found = load(context)
     yield found
     if data is None and is_here:
         return

@@ -109,7 +109,12 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
 
 def _on_cpu(arguments: list[str]) -> list[str]:
     """Return the launcher's arguments for a CPU, where accelerate would otherwise guess and warn."""
-    if "--num_processes" in arguments and arguments[arguments.index("--num_processes") + 1] != "1":
+    from accelerate.commands.launch import launch_command_parser
+
+    given = launch_command_parser().parse_args([*arguments, "script"])
+    if given.config_file:  # an accelerate_config of the command line, so to speak
+        return arguments
+    if given.num_processes not in (None, 1):
         raise ValueError(
             f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
             f"processes use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train "
@@ -118,7 +123,7 @@ def _on_cpu(arguments: list[str]) -> list[str]:
     defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
     # with small models, more than a few threads only wait for each other
     threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
-    return arguments or [*defaults.split(), "--num_cpu_threads_per_process", threads]
+    return [*defaults.split(), "--num_cpu_threads_per_process", threads, *arguments]
 
 
 def launch(words: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from .local import CPU_FILE, STARTER, read_config, starts_several
 from .server import is_here, is_loopback, server_address, server_command, server_env, server_url
 
 SERVER_MEMORY = 0.9  # TRL's default for a server; the setting's own default, 0.3, is for colocation
+ELSEWHERE = "describe another machine: trl-miner doctor --machine 8x80GB, trl-miner launch --dry-run --num_gpus 8"
 SERVER_SECONDS = 1800.0  # a server may need this to load a large model; TRL's default of 240 is short for 14 B
 
 
@@ -67,6 +68,7 @@ def make_plan(
     notes: list[str] = []
     url, listens = _addresses(settings, only, server_host, notes) if uses_server else (None, None)
     ids = [] if settings.use_cpu else _visible_ids(num_gpus)
+    visible = len(ids) if num_gpus is None else None
     server_gpus = _server_gpus(settings, len(ids), trains) if listens and not settings.use_cpu else ()
     train_gpus = tuple(range(len(server_gpus), len(ids))) if trains else ()
     train: list[str] = []
@@ -97,9 +99,9 @@ def make_plan(
         train_gpus=train_gpus,
         server_gpus=server_gpus,
         train=train,
-        train_env=near | _visible_devices(ids, train_gpus) if train else {},
+        train_env=near | _visible_devices(ids, train_gpus, visible) if train else {},
         server=server,
-        server_env=server_env(settings) | near | _visible_devices(ids, server_gpus) if server else {},
+        server_env=server_env(settings) | near | _visible_devices(ids, server_gpus, visible) if server else {},
         server_url=url,
         notes=notes,
         server_seconds=settings.vllm_server_timeout if "vllm_server_timeout" in explicit else SERVER_SECONDS,
@@ -120,6 +122,14 @@ def _check_config(settings: argparse.Namespace, config: dict[str, Any]) -> None:
             f"trl-miner launch trains on one machine: got accelerate_config: {settings.accelerate_config}, which has "
             f"num_machines: {machines}. Start the server with --only server --host NAME, and the training on each of "
             f"the other machines with trl-miner train; recipes/slurm/train.slurm does so."
+        )
+    if (gpus := config.get("gpu_ids", "all")) not in (
+        None,
+        "all",
+    ):  # accelerate would give the training those of the server
+        raise ValueError(
+            f"trl-miner launch decides which GPUs the training sees: got accelerate_config: "
+            f"{settings.accelerate_config}, which has gpu_ids: {gpus}. Set CUDA_VISIBLE_DEVICES in its place."
         )
 
 
@@ -166,18 +176,22 @@ def _visible_ids(num_gpus: int | None) -> list[str]:
 def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> tuple[int, ...]:
     """Return the GPUs of the server, as indices into the visible ones, of which the training needs one."""
     number = int(settings.vllm_tensor_parallel_size)
+    if number < 1:
+        raise ValueError(f"vllm_tensor_parallel_size must be at least 1: got {number}. It is the server's GPUs.")
     if num_gpus < number + trains:
         raise ValueError(
             f"The recipe needs {number + trains} GPUs, {number} of them for the vLLM server "
             f"(vllm_tensor_parallel_size): got {num_gpus}. Lower that, set vllm_mode: colocate and "
-            f"vllm_tensor_parallel_size: 1, or plan for another machine with --num_gpus."
+            f"vllm_tensor_parallel_size: 1, or {ELSEWHERE}."
         )
     return tuple(range(number))
 
 
-def _visible_devices(ids: Sequence[str], chosen: Sequence[int]) -> dict[str, str]:
-    """Return the environment in which a process sees only the chosen GPUs; empty if it may see all."""
-    return {} if len(chosen) == len(ids) else {"CUDA_VISIBLE_DEVICES": ",".join(ids[index] for index in chosen)}
+def _visible_devices(ids: Sequence[str], chosen: Sequence[int], visible: int | None) -> dict[str, str]:
+    """Return the environment in which a process sees only the chosen GPUs; empty if it would see no others."""
+    if len(chosen) == visible or not ids:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(ids[index] for index in chosen)}
 
 
 def _processes(settings: argparse.Namespace, config: dict[str, Any], num_gpus: int) -> int:
@@ -187,7 +201,7 @@ def _processes(settings: argparse.Namespace, config: dict[str, Any], num_gpus: i
         kind = "a CPU" if is_for_cpu else f"GPUs (distributed_type: {config.get('distributed_type')})"
         raise ValueError(
             f"accelerate_config is for {kind}: got use_cpu={bool(settings.use_cpu)} and {num_gpus} visible GPUs. Set "
-            f"use_cpu: true and accelerate_config: {CPU_FILE}, or plan for another machine with --num_gpus."
+            f"use_cpu: true and accelerate_config: {CPU_FILE}, or {ELSEWHERE}."
         )
     if not starts_several(config) and (config or not num_gpus):
         return 1

@@ -19,14 +19,18 @@ LOGPROBS_FLAG = "--logprobs-mode processed_logprobs"  # log-probs at the tempera
 def server_address(settings: argparse.Namespace) -> tuple[str, int]:
     """Return host and port of the server that a recipe names. As in TRL, the base URL wins over host and port."""
     if not settings.vllm_server_base_url:
-        return settings.vllm_server_host, int(settings.vllm_server_port)
-    url = urlsplit(settings.vllm_server_base_url)
-    if not url.hostname:
-        raise ValueError(
-            f"vllm_server_base_url must be an address with http:// in front: got {settings.vllm_server_base_url}. "
-            f"Write http://HOST:PORT."
-        )
-    return url.hostname, url.port or (443 if url.scheme == "https" else 80)
+        port = int(settings.vllm_server_port)
+        if not 0 < port < 65_536:
+            raise ValueError(f"vllm_server_port must be between 1 and 65535: got {port}. 8000 is the default.")
+        return settings.vllm_server_host, port
+    with contextlib.suppress(ValueError):  # of a port that is none
+        url = urlsplit(settings.vllm_server_base_url)
+        if url.hostname:
+            return url.hostname, url.port or (443 if url.scheme == "https" else 80)
+    raise ValueError(
+        f"vllm_server_base_url must be an address with http:// in front: got {settings.vllm_server_base_url}. "
+        f"Write http://HOST:PORT."
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -96,7 +100,11 @@ def server_command(
         trust_remote_code=bool(settings.trust_remote_code),
         log_level="warning",  # no line for each request: the end of the log should show why the server ended
     )
-    return list(build_command(arguments, [*_adapter_flags(settings), *shlex.split(flags)]))
+    try:
+        own = shlex.split(flags)
+    except ValueError as error:
+        raise ValueError(f"--server-args must be flags as a shell takes them: got {flags} ({error}).") from error
+    return list(build_command(arguments, [*_adapter_flags(settings), *own]))
 
 
 def _adapter_flags(settings: argparse.Namespace) -> list[str]:
