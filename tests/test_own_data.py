@@ -77,6 +77,16 @@ def test_a_share_is_held_out_once_and_its_rows_may_mix_types(tmp_path):
     assert problems["solution"][:] == data["test"]["solution"][:] and len(problems) == 4
 
 
+def test_a_benchmark_that_is_trained_on_is_named(tmp_path, monkeypatch):
+    """Messages are the same whatever the order of their fields."""
+    message = {"content": "1 + 1?", "role": "user"}
+    path = write_rows(tmp_path / "a.jsonl", [{"prompt": [message], "solution": "2"}])
+    problems = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}]}])
+    monkeypatch.setattr("trl_miner.training_data._benchmark", lambda *_: (problems, None))
+    with pytest.warns(UserWarning, match="1 of 1 held-out problems are in the training data too"):
+        held_out_problems(MinerScriptArguments(dataset_name=path, held_out="gsm8k"), load(path), None)
+
+
 @pytest.mark.parametrize("prompt", [None, " ", [], ["1 + 1?"]])
 def test_a_row_without_a_prompt_is_named(tmp_path, prompt):
     """It would end the run where it is drawn, perhaps hours later."""

@@ -21,6 +21,7 @@ from .data.reading import load_data_set
 from .data.worlds import WORLDS
 from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+from .runs.prompt_ledger import prompt_key
 
 if TYPE_CHECKING:
     from .trainer import MinerGRPOTrainer
@@ -205,8 +206,10 @@ def _warn_of_trained(problems: Dataset, rows: Any) -> None:
     is_known = isinstance(rows, Dataset) and "prompt" in rows.column_names  # an environment may bring the prompts
     if not is_known or not PartialState().is_main_process:
         return
-    held_out = {*map(str, problems["prompt"])}
-    if both := held_out.intersection(map(str, rows["prompt"])):
+    held_out, trained = (
+        {prompt_key({"prompt": one}): str(one) for one in data["prompt"]} for data in (problems, rows)
+    )
+    if both := [text for key, text in held_out.items() if key in trained]:
         warnings.warn(
             f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
             f"new problems. The first: {min(both)[:200]!r}. Drop them from one of the two.",
