@@ -176,9 +176,10 @@ def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPO
 
 def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
     rows, size = test_rows(data, args), args.held_out_size
-    if size < 1 and not isinstance(rows, Sized):
+    is_stream = not isinstance(rows, Sized)
+    if size < 1 and is_stream:
         raise ValueError(f"held_out must be a number of problems for a stream: got {size}.")
-    if isinstance(rows, Sized):
+    if not is_stream:
         return rows.select(range(min(number_of(size, len(rows)), len(rows))))
     return Dataset.from_list([*islice(rows, int(size))])
 

@@ -55,7 +55,7 @@ class RunState(TrainerCallback, ExportableState):
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
         # data is not a matter of choice. At step 0 the state is that of an earlier training of this trainer.
         saved = state.stateful_callbacks.get(type(self).__name__, {}) if state.global_step else {}
-        vars(self).update(vars(RunState()) | saved.get("attributes", {}))
+        self.__dict__.update(vars(RunState()) | saved.get("attributes", {}))
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
