@@ -47,6 +47,8 @@ def test_columns_and_verifier_are_guessed_where_the_user_does_not_say_them(rows,
     recipe = make_recipe("data.jsonl", {"model_name_or_path": "some/model", **given})
     keys = ("dataset_prompt_column", "dataset_solution_column", "dataset_options_column", "answer_pattern")
     assert [recipe.get(key) for key in (*keys, "reward_funcs")] == expected
+    # prompts stay as they are: here none asks for a box
+    assert recipe.get("math_accept_unboxed", False) == (expected[0] == "prompt")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_the_recipe_is_kept_and_never_overwritten(capsys):
     Path("runs/sums.yaml").write_text(Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3"))
     with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
         with_made_recipe(words)
-    assert with_made_recipe([*words, "--output_dir", "other"])[1] == "other.yaml"
+    assert with_made_recipe([*words, "--output_dir", "other/"])[1] == "other.yaml"
 
 
 def test_the_recipe_trains_and_scores_what_it_holds_out(policy):

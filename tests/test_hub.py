@@ -392,11 +392,11 @@ def test_the_record_of_a_run_names_no_place(policy, tmp_path, monkeypatch):
     args = config(tmp_path, advantage_estimator="ucas", all_right="miner", hub_token=TOKEN)
     model = SimpleNamespace(config=Qwen3Config(name_or_path=policy))
     trainer = SimpleNamespace(args=args, model=model, tools=[])
-    write_run_record(trainer, settings_of(args), dataset="data/deepscaler", held_out="dev")
+    write_run_record(trainer, settings_of(args), dataset="data/deepscaler")
     text = (tmp_path / RECORD).read_text()
     record = json.loads(text)
     assert record["base_model"] == {"name": Path(policy).name, "hub": False}
-    assert record["dataset"] == {"name": "deepscaler", "hub": False} and record["held_out"]["name"] == "dev"
+    assert record["dataset"] == {"name": "deepscaler", "hub": False}
     assert record["methods"] == ["ucas", "miner"] and record["settings"]["miner_gamma"] == "2.0"
     assert str(tmp_path) not in text and TOKEN not in text
     assert "git" in record

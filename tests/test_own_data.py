@@ -13,7 +13,7 @@ from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import main
-from trl_miner.training_data import check_golds, load_data
+from trl_miner.training_data import check_golds, held_out_problems, load_data
 
 GSM8K = [
     {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
@@ -40,6 +40,8 @@ def load(name, model="", mixture=None, **keys):
         ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4", "0.5"]),
         ("a.csv", "question;answer\nWhat is half of 5?;2,5\n", ["2,5"]),
         ("a.csv", "\ufeffquestion\tanswer\nWhat is half of 5?\t2,5\n", ["2,5"]),
+        ("a.tsv", "question\tanswer\tsource, page\nWhat is half of 5?\t2.5\ta\n", ["2.5"]),
+        ("a.csv", f'question;answer;"a, b, c"\nHalf of 5?{" " * 200_000};2,5;d\n', ["2,5"]),
     ],
 )
 def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
@@ -52,7 +54,7 @@ def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
     rows = load(str(path), **KEYS if content is None else {**KEYS, "answer_pattern": None})["train"]
     assert rows["solution"][:] == golds and not check_first_golds("math_reward", rows, ["math_reward"])
     first = read_file(path)[0]
-    assert rows[0]["prompt"] == build_prompt("math", first["question"]) and first.keys() == {"question", "answer"}
+    assert rows[0]["prompt"] == build_prompt("math", first["question"]) and {"question", "answer"} <= first.keys()
 
 
 def test_rows_may_lack_columns_and_mix_types(tmp_path):
@@ -60,11 +62,52 @@ def test_rows_may_lack_columns_and_mix_types(tmp_path):
     assert load(write_rows(tmp_path / "a.jsonl", rows))["train"].to_list() == [{**rows[0], "level": None}, rows[1]]
 
 
+def test_a_whole_number_beside_a_half_stays_one(tmp_path):
+    rows = [{"q": "1 + 1?", "a": 2}, {"q": "Half of 1?", "a": 0.5}]
+    keys = dict(dataset_prompt_column="q", dataset_solution_column="a")
+    assert load(write_rows(tmp_path / "a.jsonl", rows), **keys)["train"]["solution"][:] == ["2", "0.5"]
+
+
+def test_a_share_is_held_out_once_and_its_rows_may_mix_types(tmp_path):
+    """Half of the half that was split off was scored: 2 of 4."""
+    path = write_rows(tmp_path / "a.jsonl", [{"prompt": f"{n}?", "solution": [n, f"{n}/2"][n % 2]} for n in range(8)])
+    args = MinerScriptArguments(dataset_name=path, held_out=0.5)
+    data = load_data(args, DatasetMixtureConfig(), ModelConfig(model_name_or_path=None))
+    problems, _ = held_out_problems(args, data, None)
+    assert problems["solution"][:] == data["test"]["solution"][:] and len(problems) == 4
+
+
+def test_a_benchmark_that_is_trained_on_is_named(tmp_path, monkeypatch):
+    """Messages are the same whatever the order of their fields."""
+    message = {"content": "1 + 1?", "role": "user"}
+    path = write_rows(tmp_path / "a.jsonl", [{"prompt": [message], "solution": "2"}])
+    problems = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}]}])
+    monkeypatch.setattr("trl_miner.training_data._benchmark", lambda *_: (problems, None))
+    with pytest.warns(UserWarning, match="1 of 1 held-out problems are in the training data too"):
+        held_out_problems(MinerScriptArguments(dataset_name=path, held_out="gsm8k"), load(path), None)
+
+
+@pytest.mark.parametrize("prompt", [None, " ", [], ["1 + 1?"]])
+def test_a_row_without_a_prompt_is_named(tmp_path, prompt):
+    """It would end the run where it is drawn, perhaps hours later."""
+    path = write_rows(
+        tmp_path / "a.jsonl", [{"prompt": "1 + 1?", "solution": "2"}, {"prompt": prompt, "solution": "2"}]
+    )
+    with pytest.raises(ValueError, match="column prompt must hold text or messages.*1 of 2 have none, such as row 1"):
+        check_golds(MinerScriptArguments(dataset_name=path), load(path))
+
+
 UNREADABLE = {
     "head.csv": ("question,answer\n", "head.csv has no rows"),
     "nothing.jsonl": ("", "nothing.jsonl has no rows"),
     "latin.csv": ("question,answer\nWie groß?,3\n".encode("latin-1"), "latin.csv cannot be read: .utf-8. codec"),
     "commas.csv": ("question,answer\n1 + 1?,2\n1,000 + 1?,1001\n", "Row 1 of .* has more cells than .*: quote"),
+    "open.csv": (
+        'question,answer\n1?,1\n2?,"2\n3?,3\n4?,4\n',
+        "open.csv cannot be read: below line .* unexpected end",
+    ),
+    "twice.csv": ("question,answer,answer\n1?,1,2\n", "several columns have one name in question, answer, answer"),
+    "long.jsonl": ('{"a": 1%s}\n' % ("0" * 30), "long.jsonl cannot be read: .*Write large numbers as text"),
     "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
     "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
     "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),

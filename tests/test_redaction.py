@@ -108,9 +108,10 @@ def test_settings_and_command_lines_keep_everything_but_their_secrets():
 
 def test_a_known_value_is_hidden_wherever_it_stands(monkeypatch):
     monkeypatch.setenv("MY_SERVICE_TOKEN", "open sesame/now")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "elevenses at twelve")
     monkeypatch.setenv("HUB_TOKEN", "/tmp")
     learn({"env": {"DB_PASSWORD": "tangerine"}})
-    assert redact("got open sesame/now in /tmp") == "got *** in /tmp"
+    assert redact("got open sesame/now in /tmp, elevenses at twelve") == "got *** in /tmp, ***"
     assert redact(["tangerine"]) == ["***"] and find_secret("a tangerine") == "a secret"
     assert find_secret("xopen sesame/nowy") == "the value of MY_SERVICE_TOKEN"
 

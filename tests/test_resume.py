@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from harness import config, in_a_fork, metrics_of, mixed_reward, problems
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import checkpoints
 from trl_miner.runs.checkpoints import find_fault
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.trainer.run import RunState
 
 
 class Keeping(MinerGRPOTrainer):
@@ -105,6 +106,14 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
     for found, expected in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(found, expected)
     assert "differ" not in caplog.text and "generated again" not in caplog.text
+
+
+def test_a_second_training_of_a_trainer_counts_from_the_start():
+    """The prompt stream went on, and so did the dose and the totals of rollouts."""
+    run = RunState()
+    run.generated, run.prompts = 12, {"batches": 3, "stream": {"passes": 1, "position": 2, "waiting": []}}
+    run.on_train_begin(None, TrainerState(stateful_callbacks=[run]), None)
+    assert vars(run) == vars(RunState())
 
 
 # A run that has done all its steps.
@@ -232,7 +241,7 @@ def test_resuming_from_nothing(policy, tmp_path):
     trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
     with pytest.raises(ValueError, match="there is none"):
         trainer.train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match="must be whole: of .*checkpoint-9, files.json is missing"):
+    with pytest.raises(ValueError, match="must be whole: of .*checkpoint-9, there is no such folder"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     trainer.train(resume_from_checkpoint="latest")
     assert trainer.state.global_step == 1

@@ -33,6 +33,12 @@ def miner(policy, tmp_path_factory):
     return trained(policy, tmp_path_factory.mktemp("miner"))
 
 
+def test_a_training_set_must_fill_a_generation_batch(policy, tmp_path):
+    """TRL would make no step, and save the model as if it were trained."""
+    with pytest.raises(ValueError, match="must fill a generation batch: got 2 prompts for batches of 3"):
+        MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems(2))
+
+
 @pytest.mark.parametrize(
     "knobs",
     [

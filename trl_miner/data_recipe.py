@@ -51,7 +51,7 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
         parser.add_argument(f"--{setting}")
     given, others = parser.parse_known_args(rest)
     recipe = make_recipe(name, {key: value for key, value in vars(given).items() if value is not None})
-    path = Path(f"{recipe['output_dir']}.yaml")
+    path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
     if path.exists() and read_yaml(path) != recipe:
         raise ValueError(
             f"{path} is there and says something else. Train it with `trl-miner train {path}`, delete it, or give "

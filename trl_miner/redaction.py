@@ -70,8 +70,9 @@ def _is_secret(name: str, value: Any) -> bool:
     """Return whether a value is a secret because of the name that it stands under, such as that of an option."""
     if not isinstance(value, str | int) or isinstance(value, bool) or _PLACEHOLDER.fullmatch(str(value)):
         return False
-    name = re.sub(r"[-.]", "_", name.lstrip("-")).lower()
-    return bool(_SECRET_NAME.search(name)) or (name == "token" and len(str(value)) >= _SHORTEST)
+    plain = re.sub(r"[-.]", "_", name.lstrip("-")).lower()
+    is_token = plain == "token" or re.fullmatch("[A-Z0-9_]+_TOKEN", name)  # a variable of the environment
+    return bool(_SECRET_NAME.search(plain) or (is_token and len(str(value)) >= _SHORTEST))
 
 
 def _hide(value: Any, name: str, found: set[str]) -> Any:

@@ -209,12 +209,18 @@ def draws_prompts(args: Any) -> str:
 
 
 def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
-    """What draws prompts in the place of TRL's dataloader can draw those of a training set by their index."""
+    """A training set has the prompts of a batch; what draws them in the place of TRL's dataloader can do so by their
+    index."""
     setting, why = draws_prompts(args), ""
     has_images = bool({"image", "images"} & set(getattr(rows, "column_names", None) or ()))
+    num_groups = args.generation_batch_size // args.num_generations
+    if isinstance(rows, Sized) and len(rows) < num_groups:  # TRL would make no step, without an error
+        raise ValueError(
+            f"The training set must fill a generation batch: got {len(rows)} prompts for batches of {num_groups} "
+            f"(generation_batch_size / num_generations). Lower per_device_train_batch_size, or add prompts."
+        )
     if not setting:
         return
-    num_groups = args.generation_batch_size // args.num_generations
     if setting != "prompt_selection" and (has_tools or has_images):
         why = "works on prompts of text alone: got tools, environments or images"
     elif not isinstance(rows, Sized):

@@ -14,13 +14,14 @@ from . import rewards
 from .config import MinerGRPOConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
-from .data.own import GRADERS, arrange, check_answers, check_first_golds
+from .data.own import GRADERS, arrange, check_answers, check_first_golds, check_questions
 from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
 from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+from .runs.prompt_ledger import prompt_key
 
 if TYPE_CHECKING:
     from .trainer import MinerGRPOTrainer
@@ -66,6 +67,7 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
     parts = reasoning_gym.read_parts(name, args.task_config, args.tasks)
     held_out = number_of(args.held_out_size or reasoning_gym.TEST_SIZE, reasoning_gym.TEST_SIZE)
     sizes = {"train": args.task_size or reasoning_gym.TRAIN_SIZE, "test": held_out}
+    args.held_out = held_out if args.held_out_size else args.held_out  # as in `hold_out`
     return {
         split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
     }
@@ -73,6 +75,7 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
 
 def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     """Return a data set with a test split: where it has none, the rows that `held_out` asks for, the same every time.
+    A share becomes their number.
 
     Raises:
         ValueError: The data set has none and is streamed, or nothing would be left to train on.
@@ -91,6 +94,7 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     if size >= len(rows):
         raise ValueError(f"held_out must leave problems to train on: got {args.held_out}, and there are {len(rows)}.")
     parts = rows.train_test_split(test_size=size, seed=0)
+    args.held_out = size  # all of what is split off is scored, not a share of it again
     return {**data, args.dataset_train_split: parts["train"], TEST: parts["test"]}
 
 
@@ -126,9 +130,13 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
     names, rows = reward_names(args), training_rows(data, args)
     if args.dataset_name in WORLDS:
         return
+    parts = (rows, test_rows(data, args)) if args.held_out_size else (rows,)
+    if not args.environment_factory and not args.rollout_func:  # which may bring the prompts
+        for part in parts:
+            check_questions(part)
     # a reward function of the user's may score a row without an answer
     if not NEED_SOLUTION.isdisjoint(names) and {*names} <= {*OWN_REWARDS, *TRL_REWARDS}:
-        for part in (rows, test_rows(data, args)) if args.held_out_size else (rows,):
+        for part in parts:
             if "solution" in next(iter(part)):
                 check_answers(args.dataset_solution_column, part)
     for name in [name for name in names if name in GRADERS]:
@@ -161,14 +169,19 @@ def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPO
     """
     if not args.held_out:
         return None, None
-    if args.held_out_benchmark:
-        return _benchmark(args, trainer)
+    problems, verifier = _benchmark(args, trainer) if args.held_out_benchmark else (_held_out_rows(args, data), None)
+    _warn_of_trained(problems, training_rows(data, args))
+    return problems, verifier
+
+
+def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
     rows, size = test_rows(data, args), args.held_out_size
-    if size < 1 and not isinstance(rows, Sized):
+    is_stream = not isinstance(rows, Sized)
+    if size < 1 and is_stream:
         raise ValueError(f"held_out must be a number of problems for a stream: got {size}.")
-    problems = Dataset.from_list([*islice(rows, number_of(size, len(rows) if isinstance(rows, Sized) else 0))])
-    _warn_of_trained(problems, data[args.dataset_train_split])
-    return problems, None
+    if not is_stream:
+        return rows.select(range(min(number_of(size, len(rows)), len(rows))))
+    return Dataset.from_list([*islice(rows, int(size))])
 
 
 def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
@@ -191,13 +204,15 @@ def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple
 
 def _warn_of_trained(problems: Dataset, rows: Any) -> None:
     """Warn of held-out problems whose prompts the run trains on too; those of a stream are not known in advance."""
-    if not isinstance(rows, Dataset) or not PartialState().is_main_process:
+    is_known = isinstance(rows, Dataset) and "prompt" in rows.column_names  # an environment may bring the prompts
+    if not is_known or not PartialState().is_main_process:
         return
-    held_out = {*map(str, problems["prompt"])}
-    if both := held_out.intersection(map(str, rows["prompt"])):
+    held_out, trained = (
+        {prompt_key({"prompt": one}): str(one) for one in data["prompt"]} for data in (problems, rows)
+    )
+    if both := [text for key, text in held_out.items() if key in trained]:
         warnings.warn(
             f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
-            f"new problems. The first: {min(both)[:200]!r}. Name another "
-            f"dataset_test_split.",
+            f"new problems. The first: {min(both)[:200]!r}. Drop them from one of the two.",
             stacklevel=2,
         )

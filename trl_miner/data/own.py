@@ -99,7 +99,8 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
 
 
 def _gold(row: Row, place: int, layout: Layout) -> str:
-    text = c.text(row[layout.solution])
+    value = row[layout.solution]
+    text = c.number(value) if isinstance(value, float) else c.text(value)  # Arrow makes 2.0 of 2 beside 0.5
     if layout.answer_pattern is None:
         return text
     found = [*re.finditer(layout.answer_pattern, text)]
@@ -123,6 +124,8 @@ def guess_settings(name: str, data: Any, given: Mapping[str, Any]) -> dict[str, 
         rewards = found["reward_funcs"] = ["choice_reward" if options else "math_reward"]
         layout = Layout(prompt, solution, options or "options", found.get("answer_pattern"))
         check_first_golds(rewards[0], arrange(data, layout, rewards), rewards)
+        if not options and not layout.builds_prompts and not any("boxed" in str(row[prompt]) for row in data):
+            found["math_accept_unboxed"] = True  # nothing asks for a box
     return found
 
 
@@ -155,6 +158,24 @@ def is_marked(golds: Iterable[Any]) -> bool:
     """Return whether all of these, which are some, end with #### and the answer."""
     texts = [*map(c.text, golds)]
     return bool(texts) and all("####" in text for text in texts)
+
+
+def check_questions(rows: Any) -> None:
+    """Raise if a row of a data set has a prompt that is neither text nor messages; those of a stream are not seen."""
+    if "prompt" not in (getattr(rows, "column_names", None) or ()) or not hasattr(rows, "__len__"):
+        return
+    bad = [place for place, prompt in enumerate(rows["prompt"]) if not _is_prompt(prompt)]
+    if bad:
+        raise ValueError(
+            f"The column prompt must hold text or messages in every row: {len(bad)} of {len(rows)} have none, such as "
+            f"row {', '.join(map(str, bad[:_SHOWN]))} (counted from 0). Add it, or drop the rows."
+        )
+
+
+def _is_prompt(prompt: Any) -> bool:
+    if isinstance(prompt, str):
+        return bool(prompt.strip())
+    return isinstance(prompt, list) and bool(prompt) and all(isinstance(message, dict) for message in prompt)
 
 
 def check_answers(column: str, rows: Any) -> None:

@@ -32,7 +32,10 @@ def load_data_set(
         rows = read_file(path)
         columns = dict.fromkeys(column for row in rows for column in row)  # a row may lack some
         values = {column: [row.get(column) for row in rows] for column in columns}
-        data = Dataset.from_dict(values, on_mixed_types="use_json")
+        try:
+            data = Dataset.from_dict(values, on_mixed_types="use_json")
+        except (ValueError, TypeError, OverflowError) as error:  # numbers that Arrow does not have, half characters
+            raise ValueError(f"{path} cannot be read: {first_line(error)}. Write large numbers as text.") from error
         return {"train": data.to_iterable_dataset() if streaming else data}
     try:
         if is_parquet:  # which has types of its own, and may be large
@@ -71,7 +74,7 @@ def read_file(path: Path) -> list[Row]:
         raise ValueError(f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of these.")
     try:
         rows = _read_parquet(path) if suffix == ".parquet" else _read_text(suffix, path.read_bytes())
-    except (ValueError, csv.Error) as error:  # ValueError: also of UTF-8, JSON and Arrow
+    except ValueError as error:  # also of UTF-8, JSON and Arrow
         raise ValueError(f"{path} cannot be read: {error}.") from error
     if not rows:
         raise ValueError(f"{path} has no rows.")
@@ -95,9 +98,20 @@ def _read_parquet(path: Path) -> list[Row]:
 def _read_text(suffix: str, content: bytes) -> list[Any]:
     text = content.decode("utf-8-sig")
     if suffix in (".csv", ".tsv"):
-        header = text.partition("\n")[0]
-        mark = next((mark for mark in ",;\t" if mark in header), ",")  # spreadsheets also write `;` and tabs
-        return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=mark))  # "": line ends inside quotes stay
+        header = re.sub('"[^"]*"', "", text.partition("\n")[0])
+        mark = "\t" if suffix == ".tsv" else max(",;\t", key=header.count)  # spreadsheets also write `;` and tabs
+        # strict: a quote that is not closed would else take in all rows below; "": line ends inside quotes stay
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+        csv.field_size_limit(len(text) + 1)
+        try:
+            cells = list(reader)
+        except csv.Error as error:
+            hint = "a cell that begins with a quote ends with one, and has two for each within"
+            raise ValueError(f"below line {reader.line_num}: {error} ({hint})") from error
+        names = [name for name in reader.fieldnames or () if name]
+        if len({*names}) < len(names):
+            raise ValueError(f"several columns have one name in {', '.join(names)}")
+        return cells
     if suffix == ".json" and text.lstrip()[:1] == "[":
         return list(json.loads(text))
     rows = []

@@ -66,6 +66,8 @@ def finish(folder: Path) -> None:
 
 def find_fault(folder: Path) -> str:
     """Return why a checkpoint is not whole, as a phrase; empty: it is."""
+    if not folder.is_dir():
+        return "there is no such folder"
     try:
         sizes: dict[str, int] = read_optional(folder / FILES, _SIZES)
     except ValueError:

@@ -43,7 +43,7 @@ Compared = record({"method": str}, {"recipe": dict[str, Any], "options": list[An
 Training = record(
     {},
     {
-        **dict.fromkeys(("base_model", "dataset", "held_out"), Named),
+        **dict.fromkeys(("base_model", "dataset"), Named),
         **dict.fromkeys(("settings", "versions"), Texts),
         **dict.fromkeys(("methods", "tags"), list[str]),
         "papers": dict[str, tuple[str, str | None]],

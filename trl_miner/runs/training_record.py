@@ -23,19 +23,15 @@ _TRAINING, _COMPARED = TypeAdapter(Training), TypeAdapter(Compared)
 _PACKAGES = ("trl", "transformers", "torch", "vllm")
 
 
-def write_run_record(
-    trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None, held_out: str | None = None
-) -> None:
+def write_run_record(trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None) -> None:
     """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on one process.
 
-    `settings` are those of `trainer_settings`. `dataset` is a Hub id or a folder; `held_out` is a Hub id, the name of
-    a benchmark or NAME=PATH, by default the data set.
+    `settings` are those of `trainer_settings`. `dataset` is a Hub id or a folder.
     """
     args = trainer.args
     record = {
         "base_model": named(trainer.model.config._name_or_path),
         "dataset": named(dataset),
-        "held_out": named(held_out),
         "methods": [method.name for method in args.methods],
         "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": dict(settings),

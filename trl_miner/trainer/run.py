@@ -52,11 +52,10 @@ class RunState(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        self.prompts = self.cycle_start = {"batches": 0, "stream": None}
         # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
-        # data is not a matter of choice.
-        for name, value in state.stateful_callbacks.get(type(self).__name__, {}).get("attributes", {}).items():
-            setattr(self, name, value)
+        # data is not a matter of choice. At step 0 the state is that of an earlier training of this trainer.
+        saved = state.stateful_callbacks.get(type(self).__name__, {}) if state.global_step else {}
+        self.__dict__.update(vars(RunState()) | saved.get("attributes", {}))
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
