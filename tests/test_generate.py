@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
@@ -82,17 +82,32 @@ def test_a_sample_depends_on_its_seed_alone(loaded):
 def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
     """Whatever the model's own settings say."""
     model, tokenizer = loaded
-    known, plain = model.generation_config.to_dict(), tokens_of(loaded, PROMPTS, range(12))
-    model.generation_config.update(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1)
+    known, plain = model.generation_config, tokens_of(loaded, PROMPTS, range(12))
+    own = dict(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1, suppress_tokens=[*range(5, 30)])
+    model.generation_config = GenerationConfig(**own, no_repeat_ngram_size=2, eos_token_id=known.eos_token_id)
     try:
         greedy = tokens_of(loaded, PROMPTS, range(12), temperature=0.0)
         assert tokens_of(loaded, PROMPTS, range(12), top_p=1e-6) == greedy
         assert tokens_of(loaded, PROMPTS, range(12)) == plain != greedy
+        assert own.items() <= vars(model.generation_config).items()
     finally:
         model.generation_config.update(**known)
     with torch.no_grad():
         ids = tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]
         assert greedy[0][0][0] == model(ids).logits[0, -1].argmax()
+
+
+def test_no_sample_leaves_the_context(loaded):
+    """GPT-2 has no positions beyond it, also for a row that is sampled together with shorter prompts."""
+    tokenizer, context = loaded[1], 40
+    sizes = dict(n_positions=context, n_embd=16, n_layer=1, n_head=2, bos_token_id=None, eos_token_id=None)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes))
+    room = [context - len(tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
+    assert len({*room}) > 1
+    for (tokens, is_cut), most in zip(
+        tokens_of((model, tokenizer), PROMPTS, room, max_new_tokens=room), room, strict=True
+    ):
+        assert len(tokens) == most if is_cut else len(tokens) <= most
 
 
 def test_pass_1_agrees_with_transformers_own_sampling(loaded):
