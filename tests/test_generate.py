@@ -395,7 +395,9 @@ def test_a_server_and_transformers_give_the_same_greedy_answers(base_model_folde
     assert evaluate(base_model_folder, tmp_path / "local", *options, number=10) == 0
     assert lines(tmp_path / "server") == lines(tmp_path / "local")
     assert {True, False} == {sample["truncated"] for sample in lines(tmp_path / "server")}
-    assert {(sent["model"], sent["top_k"], sent["temperature"]) for sent in asked} == {("served", -1, 0)}
+    assert {(sent["model"], sent["top_k"], sent["min_p"], sent["temperature"]) for sent in asked} == {
+        ("served", -1, 0, 0)
+    }
     assert len({sent["seed"] for sent in asked}) == 10
 
 
