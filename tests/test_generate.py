@@ -348,7 +348,8 @@ def test_bad_input_is_named(tmp_path, base_model_folder, options, message, capsy
     assert message in capsys.readouterr().err
 
 
-def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder):
+def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monkeypatch):
+    """In a folder, and in the Hub's cache."""
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(
@@ -370,6 +371,15 @@ MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by":
 def server(loaded):
     """A server of the model that answers greedily, what it was asked, and the statuses of its next answers."""
     asked, statuses = [], []
+    assert (tmp_path / "both" / "scores.md").read_text().startswith(f"# Scores of {tmp_path.name}/adapter\n")
+    cached, commit = tmp_path / "hub" / "models--me--adapter", "a" * 40
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    shutil.copytree(tmp_path / "adapter", cached / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert evaluate("me/adapter", tmp_path / "of_hub", *settings) == 0
+    assert evaluate(base_model_folder, tmp_path / "both_of_hub", "--adapter", "me/adapter", *settings) == 0
+    assert lines(tmp_path / "of_hub") == lines(tmp_path / "both_of_hub") == both
 
     def respond(path, sent, headers):
         if sent is None:

@@ -122,7 +122,6 @@ class VLLMBackend:
     IN_FLIGHT = 1024
 
     def __init__(self, options: ModelOptions) -> None:
-        from huggingface_hub import snapshot_download
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
@@ -130,13 +129,11 @@ class VLLMBackend:
         settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
         self.adapter = None
         if options.adapter:
-            folder = Path(options.adapter)
-            folder = folder if folder.is_dir() else Path(snapshot_download(options.adapter))
-            rank = read_object(folder / ADAPTER, record=RANK)["r"]
+            rank = read_object(Path(options.adapter) / ADAPTER, record=RANK)["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
             settings |= {"enable_lora": True, "max_lora_rank": fitting}
-            self.adapter = LoRARequest("adapter", 1, str(folder))
+            self.adapter = LoRARequest("adapter", 1, options.adapter)
         self.llm = LLM(options.model, revision=options.revision, dtype=options.dtype, **settings)
         self.context = self.llm.model_config.max_model_len
 

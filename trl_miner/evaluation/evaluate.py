@@ -107,14 +107,33 @@ def _resolve(model: ModelOptions) -> ModelOptions:
     if model.model in WORLDS:
         from ..data.base_model import find_model
 
+    if model.adapter:
+        model = dataclasses.replace(model, adapter=_folder_of(model.adapter, None))
         return dataclasses.replace(model, model=find_model(model.model), revision=None)
-    config = Path(model.model) / ADAPTER
-    if config.is_file() and not model.adapter:
-        base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
-        return dataclasses.replace(model, model=base, adapter=model.model)
-    if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
+    is_folder = Path(model.model).exists()
+    if not is_folder and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
-    return model
+    config = None if model.adapter else find_file(model.model, ADAPTER, model.revision)
+    if config is None:
+        return model
+    base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
+    adapter = _folder_of(model.model, model.revision)
+    return dataclasses.replace(model, model=base, adapter=adapter, revision=model.revision if is_folder else None)
+
+
+def _folder_of(adapter: str, revision: str | None) -> str:
+    """Return the folder of an adapter; of one on the Hub that in its cache, without checkpoints."""
+    if Path(adapter).is_dir():
+        return adapter
+    from huggingface_hub import snapshot_download
+
+    try:
+        return str(snapshot_download(adapter, revision=revision, ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"An adapter must be a folder, or a reachable one on the Hub: could not load {adapter} "
+            f"({first_line(error)})."
+        ) from error
 
 
 def _load_tokenizer(source: ModelOptions) -> Any:
