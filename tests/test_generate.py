@@ -91,7 +91,7 @@ def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
         assert tokens_of(loaded, PROMPTS, range(12)) == plain != greedy
         assert own.items() <= vars(model.generation_config).items()
     finally:
-        model.generation_config.update(**known)
+        model.generation_config = known
     with torch.no_grad():
         ids = tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]
         assert greedy[0][0][0] == model(ids).logits[0, -1].argmax()
@@ -211,6 +211,7 @@ def test_more_samples_equal_a_run_that_had_them_from_the_start(base_model_folder
         (["--temperature", 1], "holds samples of one kind: .* has temperature 0.7, got 1.0"),
         (["--seed", 7], "has seed 0, got 7"),
         (["--max-tokens", 21], "has max_tokens 20, got 21"),
+        (["--max-model-len", 99], "has max_model_len None, got 99"),
         (["--benchmarks", "arithmetic:29"], "must hold samples of one set of problems"),
     ],
 )
@@ -241,6 +242,13 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
     assert evaluate(copy, tmp_path / "out", "--samples", 1, "--max-tokens", 5, number=2) == 2
     assert f"the files of {copy} have changed meanwhile" in capsys.readouterr().err
     assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
+
+
+def test_another_chat_template_makes_another_model(tmp_path, base_model_folder):
+    copy = shutil.copytree(base_model_folder, tmp_path / "model")
+    before = run._identity(str(copy), None)
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    assert run._identity(str(copy), None) != before
 
 
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):
@@ -333,6 +341,7 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
             ["--benchmarks", "arithmetic", "--chat-template-kwargs", "[1]"],
             "must be a JSON object: got [1]",
         ),
+        (["--benchmarks", "arithmetic", "--chat-template-kwargs", '{"a": 1}'], "got {'a': 1}, and"),
         (["--benchmarks", "arithmetic", "--style", "chat"], "chat_template is not set"),
         (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
         (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
@@ -362,15 +371,6 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monk
     assert evaluate(base_model_folder, tmp_path / "base", *settings) == 0
     alone, both, base = (lines(tmp_path / name) for name in ("alone", "both", "base"))
     assert alone == both != base
-
-
-MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": "vllm"}]})
-
-
-@pytest.fixture
-def server(loaded):
-    """A server of the model that answers greedily, what it was asked, and the statuses of its next answers."""
-    asked, statuses = [], []
     assert (tmp_path / "both" / "scores.md").read_text().startswith(f"# Scores of {tmp_path.name}/adapter\n")
     cached, commit = tmp_path / "hub" / "models--me--adapter", "a" * 40
     (cached / "refs").mkdir(parents=True)
@@ -380,6 +380,15 @@ def server(loaded):
     assert evaluate("me/adapter", tmp_path / "of_hub", *settings) == 0
     assert evaluate(base_model_folder, tmp_path / "both_of_hub", "--adapter", "me/adapter", *settings) == 0
     assert lines(tmp_path / "of_hub") == lines(tmp_path / "both_of_hub") == both
+
+
+MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": "vllm"}]})
+
+
+@pytest.fixture
+def server(loaded):
+    """A server of the model that answers greedily, what it was asked, and the statuses of its next answers."""
+    asked, statuses = [], []
 
     def respond(path, sent, headers):
         if sent is None:
@@ -409,6 +418,23 @@ def test_a_server_and_transformers_give_the_same_greedy_answers(base_model_folde
         ("served", -1, 0, 0)
     }
     assert len({sent["seed"] for sent in asked}) == 10
+
+
+def test_a_folder_is_not_mixed_with_what_the_server_serves_next(base_model_folder, tmp_path, capsys):
+    served = ["first", "first", "second"]
+
+    def respond(path, sent, headers):
+        choice = {"text": "8", "finish_reason": "stop"}
+        answer = {"choices": [choice], "usage": {"completion_tokens": 1}}
+        return 200, json.dumps({"data": [{"id": served.pop(0)}]} if sent is None else answer)
+
+    with harness.answering(respond) as url:
+        codes = [
+            evaluate(base_model_folder, tmp_path, "--samples", samples, "--base-url", url, number=2)
+            for samples in (1, 2, 3)
+        ]
+    assert codes == [0, 0, 2]
+    assert "has fingerprint {'served_model': 'first'}, got {'served_model': 'second'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [None, "MINE"])
