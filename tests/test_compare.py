@@ -14,7 +14,8 @@ import pytest
 from harness import wait_until
 
 from trl_miner import cli
-from trl_miner.compare import _plan, compare
+from trl_miner.compare import Run, _plan, _train_all, compare
+from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
 
@@ -181,13 +182,15 @@ def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), ("x", None)])
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [1, 2, 3]), ("4-5", [4, 5]), ("x", None), ("5-4", None), ("0", None)]
+)
 def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr("trl_miner.compare.compare", lambda recipes, seeds, **more: asked.append([*seeds]) or 0)
     code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
     assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
-    assert ("a range such as 4-5: got 'x'" in capsys.readouterr().err) == (seeds is None)
+    assert (f"a range such as 4-5: got {text!r}" in capsys.readouterr().err) == (seeds is None)
 
 
 @pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])
@@ -202,3 +205,9 @@ def test_a_folder_of_a_run_that_is_not_compares_own_is_left_alone(recipe, tmp_pa
     (folder / "trainer_state.json").write_text('{"global_step": 2}')
     with pytest.raises(ValueError, match="holds another run: .* Give another --output"):
         compare([recipe], seeds=1, output=tmp_path / "out")
+
+
+def test_a_run_none_of_whose_answers_were_judged_is_told_without_a_score(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Run, "result", lambda run: RunHistory(tmp_path, "seed1", {}, scores={2.0: {}}))
+    assert _train_all([Run(tmp_path, tmp_path, {"method": "grpo", "seed": 1})], [], 1)
+    assert capsys.readouterr().out == "[1/1] grpo seed 1: finished before\n"

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace, options: list[str]) -> int:
 def _seeds(text: str) -> range:
     """Return the seeds that `5` or `4-5` stands for."""
     numbers = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)", text)
-    if not numbers:
-        raise argparse.ArgumentTypeError(f"must be a number, or a range such as 4-5: got {text!r}")
-    return range(int(numbers[1] or 1), int(numbers[2]) + 1)
+    seeds = range(int(numbers[1] or 1), int(numbers[2]) + 1) if numbers else range(0)
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1, or a range such as 4-5: got {text!r}")
+    return seeds
