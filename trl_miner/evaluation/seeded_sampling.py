@@ -95,7 +95,7 @@ def sample_tokens(
     was_training = model.training
     model.eval()
     try:
-        for limit, group in groupby(order, key=limits.__getitem__):
+        for limit, group in groupby(order, key=lambda i: limits[i]):
             config = GenerationConfig(max_new_tokens=limit, eos_token_id=ends or None, pad_token_id=pad)
             alike = list(group)
             for start in range(0, len(alike), batch_size):
