@@ -14,7 +14,8 @@ import pytest
 from harness import wait_until
 
 from trl_miner import cli
-from trl_miner.compare import _plan, compare
+from trl_miner.compare import Run, _plan, _train_all, compare
+from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
 
@@ -204,3 +205,9 @@ def test_a_folder_of_a_run_that_is_not_compares_own_is_left_alone(recipe, tmp_pa
     (folder / "trainer_state.json").write_text('{"global_step": 2}')
     with pytest.raises(ValueError, match="holds another run: .* Give another --output"):
         compare([recipe], seeds=1, output=tmp_path / "out")
+
+
+def test_a_run_none_of_whose_answers_were_judged_is_told_without_a_score(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Run, "result", lambda run: RunHistory(tmp_path, "seed1", {}, scores={2.0: {}}))
+    assert _train_all([Run(tmp_path, tmp_path, {"method": "grpo", "seed": 1})], [], 1)
+    assert capsys.readouterr().out == "[1/1] grpo seed 1: finished before\n"

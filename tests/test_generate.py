@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
@@ -82,17 +82,32 @@ def test_a_sample_depends_on_its_seed_alone(loaded):
 def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
     """Whatever the model's own settings say."""
     model, tokenizer = loaded
-    known, plain = model.generation_config.to_dict(), tokens_of(loaded, PROMPTS, range(12))
-    model.generation_config.update(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1)
+    known, plain = model.generation_config, tokens_of(loaded, PROMPTS, range(12))
+    own = dict(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1, suppress_tokens=[*range(5, 30)])
+    model.generation_config = GenerationConfig(**own, no_repeat_ngram_size=2, eos_token_id=known.eos_token_id)
     try:
         greedy = tokens_of(loaded, PROMPTS, range(12), temperature=0.0)
         assert tokens_of(loaded, PROMPTS, range(12), top_p=1e-6) == greedy
         assert tokens_of(loaded, PROMPTS, range(12)) == plain != greedy
+        assert own.items() <= vars(model.generation_config).items()
     finally:
-        model.generation_config.update(**known)
+        model.generation_config = known
     with torch.no_grad():
         ids = tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]
         assert greedy[0][0][0] == model(ids).logits[0, -1].argmax()
+
+
+def test_no_sample_leaves_the_context(loaded):
+    """GPT-2 has no positions beyond it, also for a row that is sampled together with shorter prompts."""
+    tokenizer, context = loaded[1], 40
+    sizes = dict(n_positions=context, n_embd=16, n_layer=1, n_head=2, bos_token_id=None, eos_token_id=None)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes))
+    room = [context - len(tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
+    assert len({*room}) > 1
+    for (tokens, is_cut), most in zip(
+        tokens_of((model, tokenizer), PROMPTS, room, max_new_tokens=room), room, strict=True
+    ):
+        assert len(tokens) == most if is_cut else len(tokens) <= most
 
 
 def test_pass_1_agrees_with_transformers_own_sampling(loaded):
@@ -196,6 +211,7 @@ def test_more_samples_equal_a_run_that_had_them_from_the_start(base_model_folder
         (["--temperature", 1], "holds samples of one kind: .* has temperature 0.7, got 1.0"),
         (["--seed", 7], "has seed 0, got 7"),
         (["--max-tokens", 21], "has max_tokens 20, got 21"),
+        (["--max-model-len", 99], "has max_model_len None, got 99"),
         (["--benchmarks", "arithmetic:29"], "must hold samples of one set of problems"),
     ],
 )
@@ -226,6 +242,13 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
     assert evaluate(copy, tmp_path / "out", "--samples", 1, "--max-tokens", 5, number=2) == 2
     assert f"the files of {copy} have changed meanwhile" in capsys.readouterr().err
     assert (tmp_path / "out" / "arithmetic" / "samples.jsonl").read_text() == ""
+
+
+def test_another_chat_template_makes_another_model(tmp_path, base_model_folder):
+    copy = shutil.copytree(base_model_folder, tmp_path / "model")
+    before = run._identity(str(copy), None)
+    (copy / "chat_template.jinja").write_text("{{ messages }}")
+    assert run._identity(str(copy), None) != before
 
 
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):
@@ -318,6 +341,7 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
             ["--benchmarks", "arithmetic", "--chat-template-kwargs", "[1]"],
             "must be a JSON object: got [1]",
         ),
+        (["--benchmarks", "arithmetic", "--chat-template-kwargs", '{"a": 1}'], "got {'a': 1}, and"),
         (["--benchmarks", "arithmetic", "--style", "chat"], "chat_template is not set"),
         (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
         (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
@@ -333,7 +357,8 @@ def test_bad_input_is_named(tmp_path, base_model_folder, options, message, capsy
     assert message in capsys.readouterr().err
 
 
-def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder):
+def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monkeypatch):
+    """In a folder, and in the Hub's cache."""
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(
@@ -346,6 +371,15 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder):
     assert evaluate(base_model_folder, tmp_path / "base", *settings) == 0
     alone, both, base = (lines(tmp_path / name) for name in ("alone", "both", "base"))
     assert alone == both != base
+    assert (tmp_path / "both" / "scores.md").read_text().startswith(f"# Scores of {tmp_path.name}/adapter\n")
+    cached, commit = tmp_path / "hub" / "models--me--adapter", "a" * 40
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    shutil.copytree(tmp_path / "adapter", cached / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert evaluate("me/adapter", tmp_path / "of_hub", *settings) == 0
+    assert evaluate(base_model_folder, tmp_path / "both_of_hub", "--adapter", "me/adapter", *settings) == 0
+    assert lines(tmp_path / "of_hub") == lines(tmp_path / "both_of_hub") == both
 
 
 MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": "vllm"}]})
@@ -380,8 +414,27 @@ def test_a_server_and_transformers_give_the_same_greedy_answers(base_model_folde
     assert evaluate(base_model_folder, tmp_path / "local", *options, number=10) == 0
     assert lines(tmp_path / "server") == lines(tmp_path / "local")
     assert {True, False} == {sample["truncated"] for sample in lines(tmp_path / "server")}
-    assert {(sent["model"], sent["top_k"], sent["temperature"]) for sent in asked} == {("served", -1, 0)}
+    assert {(sent["model"], sent["top_k"], sent["min_p"], sent["temperature"]) for sent in asked} == {
+        ("served", -1, 0, 0)
+    }
     assert len({sent["seed"] for sent in asked}) == 10
+
+
+def test_a_folder_is_not_mixed_with_what_the_server_serves_next(base_model_folder, tmp_path, capsys):
+    served = ["first", "first", "second"]
+
+    def respond(path, sent, headers):
+        choice = {"text": "8", "finish_reason": "stop"}
+        answer = {"choices": [choice], "usage": {"completion_tokens": 1}}
+        return 200, json.dumps({"data": [{"id": served.pop(0)}]} if sent is None else answer)
+
+    with harness.answering(respond) as url:
+        codes = [
+            evaluate(base_model_folder, tmp_path, "--samples", samples, "--base-url", url, number=2)
+            for samples in (1, 2, 3)
+        ]
+    assert codes == [0, 0, 2]
+    assert "has fingerprint {'served_model': 'first'}, got {'served_model': 'second'}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [None, "MINE"])

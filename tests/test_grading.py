@@ -193,6 +193,11 @@ def test_no_text_breaks_a_grader(text, start):
     assert words.compare(notation.plain(text), notation.plain(start)) in (False, True, None)
 
 
+def test_an_endless_exponent_is_no_unit():
+    """Python refuses to read so many digits, which would end the worker."""
+    assert words.split_unit("5 cm^" + "1" * 5000)[1] is None
+
+
 @pytest.mark.parametrize(
     ("grader", "golds", "options", "message"),
     [

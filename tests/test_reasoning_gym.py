@@ -1,6 +1,7 @@
 """Problems of reasoning-gym: every family, what a recipe may say of them, and their scorers in the workers."""
 
 import json
+import time
 
 import pytest
 
@@ -214,6 +215,12 @@ def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
     for answer in (f"open({name},chr(119))", f"open('{tmp_path / 'made'}', 'w')"):
         assert score(row["task"], answer) == 0.0
     assert not (tmp_path / "made").exists()
+
+
+def test_a_long_formula_that_is_none_is_refused_at_once():
+    start = time.process_time()
+    assert score(rows_of("countdown")[0]["task"], "1 + " * 13 + "x!") == 0.0
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.slow

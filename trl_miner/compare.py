@@ -142,7 +142,8 @@ def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
         if result is None and not received:
             result, how = _train(run, received, env)
         if not received:
-            passed = "" if result is None else f"Pass@1 {final_scores(result)['pass@1']:.2f}, "
+            score = final_scores(result).get("pass@1") if result else None
+            passed = "" if score is None else f"Pass@1 {score:.2f}, "
             name = f"{run.settings['method']} seed {run.settings['seed']}"
             print(f"[{number}/{len(runs)}] {name}: {passed}{how}", flush=True)
         return result is not None

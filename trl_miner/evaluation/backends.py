@@ -23,6 +23,8 @@ from ..runs.models import ADAPTER
 from ..runs.records import RANK
 
 Answer = TypeVar("Answer")
+# vLLM's server takes what a request leaves out from the model's own settings, such as top_k 20.
+_NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,6 @@ class VLLMBackend:
     IN_FLIGHT = 1024
 
     def __init__(self, options: ModelOptions) -> None:
-        from huggingface_hub import snapshot_download
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
@@ -128,13 +129,11 @@ class VLLMBackend:
         settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
         self.adapter = None
         if options.adapter:
-            folder = Path(options.adapter)
-            folder = folder if folder.is_dir() else Path(snapshot_download(options.adapter))
-            rank = read_object(folder / ADAPTER, record=RANK)["r"]
+            rank = read_object(Path(options.adapter) / ADAPTER, record=RANK)["r"]
             # the ranks that vLLM supports
             fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
             settings |= {"enable_lora": True, "max_lora_rank": fitting}
-            self.adapter = LoRARequest("adapter", 1, str(folder))
+            self.adapter = LoRARequest("adapter", 1, options.adapter)
         self.llm = LLM(options.model, revision=options.revision, dtype=options.dtype, **settings)
         self.context = self.llm.model_config.max_model_len
 
@@ -192,8 +191,7 @@ class ServerBackend:
         about = served.get(self.model, {})
         # vLLM states it, and refuses requests for more
         self.context: int | None = about.get("max_model_len")
-        # vLLM takes what a request leaves out from the model's own settings, such as top_k 20.
-        self.extra = {"top_k": -1, "repetition_penalty": 1.0} if about.get("owned_by") == "vllm" else {}
+        self.extra = _NEUTRAL if about.get("owned_by") == "vllm" else {}
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
         """See `Backend.sample`."""

@@ -28,7 +28,7 @@ from ..runs.records import BASE_MODEL
 from .backends import Backend, ModelOptions, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, Sampling, generate, prompt_ids
 
-_WEIGHTS = ("*.safetensors", "*.bin", "*.json")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja")
 _CHUNK, _CHUNKS = 2**16, 64
 
 
@@ -57,13 +57,16 @@ def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> 
 def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
     """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
+    server = _find_server(source) if model.base_url else None
+    if server is not None:  # the same command may meet another model there
+        source = dataclasses.replace(source, served_model=server.model)
     fingerprint = _fingerprint(source)  # before anything is loaded
     if not Path(source.model).is_dir():  # the same commit for all that is loaded, should the repository move
         source = dataclasses.replace(source, revision=fingerprint.get("model") or source.revision)
     tokenizer = _load_tokenizer(source)
 
     def load() -> Backend:
-        backend = _load_backend(source, tokenizer)
+        backend = server or _load_backend(source, tokenizer)
         if _fingerprint(source) != fingerprint:
             raise ValueError(
                 f"The model must stay the same while it is loaded: the files of {model.model} have changed meanwhile. "
@@ -73,7 +76,7 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
 
     form = _choose_form(model, source, tokenizer)
     settings = {
-        **{name: getattr(model, name) for name in ("model", "revision", "adapter", "dtype")},
+        **{name: getattr(model, name) for name in ("model", "revision", "adapter", "dtype", "max_model_len")},
         "backend": _backend_name(model),
         "fingerprint": fingerprint,
         "style": form.style,
@@ -104,17 +107,36 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | 
 
 def _resolve(model: ModelOptions) -> ModelOptions:
     """Return the options of the model to load: find an embedded one, and the base of an adapter."""
+    if model.adapter:
+        model = dataclasses.replace(model, adapter=_folder_of(model.adapter, None))
     if model.model in WORLDS:
         from ..data.base_model import find_model
 
         return dataclasses.replace(model, model=find_model(model.model), revision=None)
-    config = Path(model.model) / ADAPTER
-    if config.is_file() and not model.adapter:
-        base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
-        return dataclasses.replace(model, model=base, adapter=model.model)
-    if not Path(model.model).exists() and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
+    is_folder = Path(model.model).exists()
+    if not is_folder and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
         raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
-    return model
+    config = None if model.adapter else find_file(model.model, ADAPTER, model.revision)
+    if config is None:
+        return model
+    base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
+    adapter = _folder_of(model.model, model.revision)
+    return dataclasses.replace(model, model=base, adapter=adapter, revision=model.revision if is_folder else None)
+
+
+def _folder_of(adapter: str, revision: str | None) -> str:
+    """Return the folder of an adapter; of one on the Hub that in its cache, without checkpoints."""
+    if Path(adapter).is_dir():
+        return adapter
+    from huggingface_hub import snapshot_download
+
+    try:
+        return str(snapshot_download(adapter, revision=revision, ignore_patterns=["*/*"]))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"An adapter must be a folder, or a reachable one on the Hub: could not load {adapter} "
+            f"({first_line(error)})."
+        ) from error
 
 
 def _load_tokenizer(source: ModelOptions) -> Any:
@@ -143,6 +165,11 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
     known = trained or PromptForm(guess_style(model.model, tokenizer))
     chosen: Any = known.style if model.style == "auto" else model.style
     kwargs = known.template_kwargs if model.chat_template_kwargs is None else model.chat_template_kwargs
+    if model.chat_template_kwargs and chosen != "chat":
+        raise ValueError(
+            f"--chat-template-kwargs is for a chat template: got {dict(model.chat_template_kwargs)}, and "
+            f"{model.model} is asked in plain text. Leave it out, or set --style chat."
+        )
     form = PromptForm(
         chosen,
         known.system if model.system_prompt is None else model.system_prompt or None,
@@ -164,13 +191,15 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
     return form
 
 
+def _find_server(source: ModelOptions) -> ServerBackend:
+    key = os.environ.get(source.api_key_env or "")
+    if source.api_key_env and not key:
+        raise ValueError(f"--api-key-env must name a variable with a key: {source.api_key_env} is not set.")
+    learn({"api_key": key})
+    return ServerBackend(source, key)
+
+
 def _load_backend(source: ModelOptions, tokenizer: Any) -> Backend:
-    if source.base_url:
-        key = os.environ.get(source.api_key_env or "")
-        if source.api_key_env and not key:
-            raise ValueError(f"--api-key-env must name a variable with a key: {source.api_key_env} is not set.")
-        learn({"api_key": key})
-        return ServerBackend(source, key)
     if _backend_name(source) == "transformers":
         return TransformersBackend(source, tokenizer)
     if not find_spec("vllm"):

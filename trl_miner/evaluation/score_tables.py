@@ -41,8 +41,9 @@ def score_sentences(scores: Mapping[str, Any]) -> list[str]:
 
 
 def run_name(scores: Mapping[str, Any]) -> str:
-    """Return a Hub id, or the end of a path: the folders above it are nobody's business."""
-    return "/".join(str(scores["settings"].get("model", "this run")).rstrip("/").split("/")[-2:])
+    """Return a Hub id, or the end of a path: the folders above it are nobody's business. An adapter goes first."""
+    settings = scores["settings"]
+    return "/".join(str(settings.get("adapter") or settings.get("model", "this run")).rstrip("/").split("/")[-2:])
 
 
 def paper_rows(base_model: str) -> dict[str, dict[str, list[float | None]]]:

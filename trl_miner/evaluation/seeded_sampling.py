@@ -10,6 +10,8 @@ The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a samp
 # B rows of a batch, V tokens of the vocabulary
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -88,29 +90,37 @@ def sample_tokens(
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
     ends = _eos_token_ids(model, tokenizer)
     pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)  # masked: any will do
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    # A batch has one limit: a row that went on for others would leave the context, where GPT-2 has no positions.
+    order = sorted(range(len(prompts)), key=lambda i: (limits[i], len(prompts[i])))
     was_training = model.training
     model.eval()
     try:
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            config = GenerationConfig(
-                max_new_tokens=max(limits[i] for i in rows),
-                eos_token_id=ends or None,
-                pad_token_id=pad,
-                # neutral, whatever the model's own settings say; a greedy search ignores those of sampling
-                do_sample=False,
-                temperature=1.0,
-                top_p=1.0,
-                top_k=50,
-                repetition_penalty=1.0,
-            )
-            batch = [prompts[i] for i in rows], [seeds[i] for i in rows]
-            for i, row in zip(rows, _sample_batch(model, *batch, config, temperature, top_p), strict=True):
-                end = next((place + 1 for place, token in enumerate(row[: limits[i]]) if token in ends), None)
-                yield i, row[: limits[i] if end is None else end], end is None
+        for limit, group in groupby(order, key=lambda i: limits[i]):
+            config = GenerationConfig(max_new_tokens=limit, eos_token_id=ends or None, pad_token_id=pad)
+            alike = list(group)
+            for start in range(0, len(alike), batch_size):
+                rows = alike[start : start + batch_size]
+                batch = [prompts[i] for i in rows], [seeds[i] for i in rows]
+                with _neutral_settings(model):
+                    sampled = _sample_batch(model, *batch, config, temperature, top_p)
+                for i, row in zip(rows, sampled, strict=True):
+                    end = next((place + 1 for place, token in enumerate(row) if token in ends), None)
+                    yield i, row[:end], end is None
     finally:
         model.train(was_training)
+
+
+@contextmanager
+def _neutral_settings(model: Any) -> Iterator[None]:
+    """Empty the model's own generation settings for a while: `generate` takes from them whatever it is not given."""
+    own = vars(model.generation_config)
+    known = dict(own)
+    own.update(vars(GenerationConfig()))
+    try:
+        yield
+    finally:
+        own.clear()
+        own.update(known)
 
 
 def _sample_batch(

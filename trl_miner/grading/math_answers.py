@@ -43,6 +43,8 @@ def boxes(text: str) -> tuple[str, ...]:
         if end is None:
             return ()
         content, position = text[match.end() : end].strip(), end
+        if not content:  # a quote of the prompt, which asks for an answer within \boxed{}
+            continue
         characters += 0 if content in contents else len(content)
         if characters > MAX_CHARACTERS:
             return ()

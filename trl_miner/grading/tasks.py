@@ -25,7 +25,7 @@ _FORMULAS = ("countdown", "puzzle24", "simple_integration", "intermediate_integr
 _FUNCTIONS = {*"sin cos tan sec csc cot sinh cosh tanh asin acos atan exp ln log sqrt pi abs Abs".split()}
 _WORD = re.compile(r"[^\W\d]\w*")
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
-_FORMULA = re.compile(r"[^\W_]*(?:[\s()+*/^,.=-]+[^\W_]*)*")
+_FORMULA = re.compile(r"(?:[^\W_]|[\s()+*/^,.=-])*")
 # Their scorers evaluate a list.
 _LISTS = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
 

@@ -14,6 +14,8 @@ from sympy.concrete.expr_with_limits import ExprWithLimits
 
 # math-verify rounds to six decimals. This is for numbers of which six decimals say nothing.
 RELATIVE_TOLERANCE = 1e-3
+# From here on floats lack the digits that tell 2^100 from 2^100 + 1: exact numbers are compared exactly.
+_LARGE = 10**9
 _INFINITIES = (sympy.oo, -sympy.oo)
 _INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 
@@ -164,7 +166,11 @@ def _are_near(first: Any, second: Any, tolerance: float = RELATIVE_TOLERANCE) ->
     """Return False for two numbers that differ by more than the tolerance."""
     if not (getattr(first, "is_number", False) and getattr(second, "is_number", False)):
         return True
-    first, second = first.doit().evalf(), second.doit().evalf()
+    first, second = first.doit(), second.doit()
+    if first.is_Rational and second.is_Rational and abs(first) >= _LARGE:
+        tolerance = 0
+    else:
+        first, second = first.evalf(), second.evalf()
     # math-verify takes 5% for both 5 and 0.05.
     return any(
         abs(first - scale * second) <= tolerance * max(abs(first), abs(scale * second))

@@ -10,7 +10,7 @@ from .notation import TRIGONOMETRIC
 
 _WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]")
 _BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
-_FILLER = re.compile(r"^(?:(?:the|an?|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
+_FILLER = re.compile(r"^(?:(?:the|a(?=\s+\w{3})|an|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
 _LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
 _BETWEEN = re.compile(r"[().']|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")  # a minus between variables counts
 _DATE = re.compile(
@@ -31,7 +31,7 @@ _UNITS = {
 }
 _COMPOUND = {"mph": ("mile", "hour"), "kmh": ("km", "hour"), "kph": ("km", "hour"), "kmph": ("km", "hour")}
 _CURRENCY = re.compile(r"\\?\$|\\(pounds|euro|yen|rupee)(?![A-Za-z])")
-_UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d+)|\S")
+_UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d{1,3})|\S")
 _BARE_UNIT = re.compile(
     r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z]/[A-Za-z][/^{}\d]*)$|(?<=\d)\s*[mshgl]$"
 )
