@@ -27,6 +27,14 @@ def required(rollouts, *, weight: float):
     return rollouts.to_tokens(rollouts.advantages_N) * weight
 
 
+def nothing():
+    """A function that takes no rollouts."""
+
+
+def typed_for_checkers(rollouts: "NotImportedHere", *, bonus: "float" = 1.0):  # noqa: F821
+    return rollouts.to_tokens(rollouts.advantages_N + bonus)
+
+
 def as_list(rollouts):
     return rollouts.advantages_N.tolist()
 

@@ -37,6 +37,8 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(temperature=0), "temperature must be above 0: got 0"),
         (dict(policy_loss="ppo"), "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'"),
         (dict(policy_loss="bapo", policy_loss_kwargs={"ratio": 1}), "policy_loss_kwargs: unknown knob 'ratio'"),
+        (dict(policy_loss="kl_cov", policy_loss_kwargs={"ratio": 2}), "kwargs.ratio must be less than or equal to 1"),
+        (dict(policy_loss="clip_cov", per_device_train_batch_size=1, gradient_accumulation_steps=4), "got one alone"),
         (dict(policy_loss="kl_cov", importance_sampling_level="sequence"), "kl_cov works on the ratio of each token"),
         (dict(policy_loss="bapo", loss_type="cispo"), "works inside a clipped loss.*got loss_type='cispo'"),
         (dict(policy_loss="kl_cov", delta=3.0), "no clipping for delta to bound: got delta=3.0"),

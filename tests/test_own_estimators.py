@@ -58,6 +58,14 @@ def test_a_bad_result_is_refused(name, words):
         ),
         (BY_LENGTH, {"cap": "x"}, "cap must be a valid number, .* or None: got 'x'"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
+        (
+            "own_estimators.nothing",
+            None,
+            r"must name a function of the rollouts: .* takes none. Define def nothing\(rollouts",
+        ),
+        ("builtins.max", None, "must name a function of the rollouts"),
+        ("f_grpo", {"gamma": -1}, "kwargs.gamma must be greater than or equal to 0: got -1"),
+        ("entropy_adv", {"kappa": 0.5}, "kwargs.kappa must be greater than or equal to 1: got 0.5"),
         ("ucas", {"beta": 1}, "unknown knob 'beta'.* There are: beta_neg, beta_pos, token_coef"),
         ("grpo", {"gamma": 1}, "unknown knob 'gamma'. There are: none"),
     ],
@@ -65,6 +73,12 @@ def test_a_bad_result_is_refused(name, words):
 def test_a_bad_setting_is_named_with_what_would_do(tmp_path, path, kwargs, words):
     with pytest.raises(ValueError, match=words):
         config(tmp_path, advantage_estimator=path, advantage_estimator_kwargs=kwargs)
+
+
+def test_a_type_that_only_a_type_checker_imports_is_no_obstacle(tmp_path):
+    path = "own_estimators.typed_for_checkers"
+    args = config(tmp_path, advantage_estimator=path, advantage_estimator_kwargs={"bonus": "1e-3"})
+    assert args.knobs(*args.estimators) == {"bonus": 1e-3}
 
 
 def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):

@@ -176,7 +176,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         None,
         "Name of the reward function that decides what is correct, as in the metric rewards/NAME/mean; or several "
         "joined by +, or as a list, where each task has its own: those that score a rollout must agree. Default: the "
-        "only one, else the known verifiers among them (math_reward, choice_reward, accuracy_reward, "
+        "only one, else the known verifiers among them (math_reward, choice_reward, task_reward, accuracy_reward, "
         "reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a rollout that they "
         "leave unscored is neither all right nor all wrong.",
     )

@@ -169,6 +169,15 @@ def policy_loss_has_ratios(args: Any) -> None:
         )
 
 
+def policy_loss_has_rollouts_to_compare(args: Any) -> None:
+    """Clip-Cov and KL-Cov find several rollouts in a micro-batch: all tokens of one have the same advantage."""
+    if args.policy_loss_method.fixed_micro_batches and args.per_device_train_batch_size * args.num_processes < 2:
+        raise ValueError(
+            f"policy_loss={args.policy_loss} compares the rollouts of a micro-batch: got one alone, in which all "
+            f"covariances are 0. Raise per_device_train_batch_size, or take several processes."
+        )
+
+
 # Known besides: accelerate's distribution and precision; of a model in 4 or 8 bits, how vLLM would get its weights.
 
 
@@ -260,3 +269,4 @@ def check_derived(args: Any) -> None:
     token_advantages_reach_tokens(args)
     settings_have_an_effect(args)
     policy_loss_has_ratios(args)
+    policy_loss_has_rollouts_to_compare(args)

@@ -5,10 +5,13 @@ Statistics are over the micro-batches of all processes.
 # B rows of this process's micro-batch, T padded completion tokens
 """
 
+from typing import Annotated
+
+from pydantic import Field
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import PolicyLoss
+from .method import NonNegative, PolicyLoss
 from .rollouts import Surrogate
 
 _LOW_START, _LOW_STEP = 0.5, 0.05  # of the bounds that the search tries, as in the paper
@@ -21,9 +24,9 @@ def bapo(
     advantages_BT: Tensor,
     mask_BT: Tensor,
     *,
-    target: float = 1.0,
-    low_max: float = 0.95,
-    high_max: float = 3.0,
+    target: NonNegative = 1.0,
+    low_max: Annotated[float, Field(ge=_LOW_START)] = 0.95,
+    high_max: Annotated[float, Field(ge=_HIGH_START)] = 3.0,
     world: World | None = None,
 ) -> Surrogate:
     """Raise the clipping bounds until positive tokens contribute their share.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import World, accumulation_dtype
-from .method import PolicyLoss
+from .method import NonNegative, PolicyLoss, Share
 from .rollouts import Surrogate
 
 
@@ -46,7 +46,7 @@ def clip_cov(
     advantages_BT: Tensor,
     mask_BT: Tensor,
     *,
-    ratio: float = 2e-4,
+    ratio: Share = 2e-4,
     low: float = 1.0,
     high: float = 5.0,
     epsilon_low: float = 1.0,
@@ -103,8 +103,8 @@ def kl_cov(
     advantages_BT: Tensor,
     mask_BT: Tensor,
     *,
-    ratio: float = 2e-3,
-    coef: float = 1.0,
+    ratio: Share = 2e-3,
+    coef: NonNegative = 1.0,
     world: World | None = None,
 ) -> Surrogate:
     """Penalize the tokens of highest covariance by coef * |lp - old lp|, and clip none.

@@ -3,17 +3,20 @@
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, NonNegative
 from .rollouts import Estimate, Rollouts
+
+AtLeastOne = Annotated[float, Field(ge=1)]
 
 
 def entropy_advantages(
-    advantages_B: Tensor, entropies_BT: Tensor, mask_BT: Tensor, *, alpha: float = 0.4, kappa: float = 2.0
+    advantages_B: Tensor, entropies_BT: Tensor, mask_BT: Tensor, *, alpha: NonNegative = 0.4, kappa: AtLeastOne = 2.0
 ) -> Tensor:
     """Add a bonus to GRPO's advantages where the policy was undecided: A + min(alpha * H, |A| / kappa).
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from .groups import group_mean, grouped
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, NonNegative
 from .rollouts import Estimate, Rollouts
 
 
-def f_grpo_advantages(advantages_N: Tensor, correct_N: Tensor, num_generations: int, *, gamma: float = 1.0) -> Tensor:
+def f_grpo_advantages(
+    advantages_N: Tensor, correct_N: Tensor, num_generations: int, *, gamma: NonNegative = 1.0
+) -> Tensor:
     """Return (1 - p)^gamma * A, with p the share of correct rollouts of the prompt.
 
     Args:

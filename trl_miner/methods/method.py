@@ -3,7 +3,9 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from .rollouts import Estimate
 
@@ -11,6 +13,9 @@ from .rollouts import Estimate
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
 # The kinds of prompts; the mixed ones include the unscorable.
 Kind = Literal["mixed", "all_right", "all_wrong"]
+# The types of knobs, which are checked where a setting gives one.
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,7 +39,10 @@ class Method:
         """The knobs by name, with default and type."""
         if self.function is None:
             return {}
-        found = inspect.signature(self.function, eval_str=True).parameters
+        try:
+            found = inspect.signature(self.function, eval_str=True).parameters
+        except NameError:  # an annotation that is imported for type checkers alone
+            found = inspect.signature(self.function).parameters
         return {name: found[name] for name in self.knobs}
 
 

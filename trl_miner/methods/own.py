@@ -33,7 +33,13 @@ def load_estimator(path: str, setting: str = "advantage_estimator") -> Advantage
             f"{setting} must name a function: '{path}' is a {type(function).__name__}. Define "
             f"def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
         )
-    _, *parameters = inspect.signature(function).parameters.values()
+    try:
+        _, *parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:  # it takes nothing, or is built in
+        raise ValueError(
+            f"{setting} must name a function of the rollouts: '{path}' takes none. Define "
+            f"def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
+        ) from error
     knobs = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     return AdvantageEstimator(name=path, label=path, knobs=knobs, function=function, estimate=_checked(path, function))
 
@@ -74,7 +80,7 @@ def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str,
 
 
 def _type_of(parameter: inspect.Parameter) -> Any:
-    if parameter.annotation is not parameter.empty:
+    if parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str):
         return parameter.annotation
     return type(parameter.default) if type(parameter.default) in (bool, int, float, str) else Any
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, NonNegative
 from .rollouts import Estimate, Rollouts
 
 
 def rl_zvp_advantages(
-    entropies_BT: Tensor, mask_BT: Tensor, is_right_B: Tensor, is_wrong_B: Tensor, *, alpha: float = 0.1
+    entropies_BT: Tensor, mask_BT: Tensor, is_right_B: Tensor, is_wrong_B: Tensor, *, alpha: NonNegative = 0.1
 ) -> Tensor:
     """Return alpha * H_t in all-right prompts, and -alpha * (max_k H_k - H_t) in all-wrong ones.
 

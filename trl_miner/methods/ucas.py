@@ -11,7 +11,7 @@ from torch import Tensor
 from ..distributed import World
 from .groups import group_mean
 from .grpo import group_relative_advantages
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, NonNegative
 from .rollouts import Estimate, Rollouts, sum_tokens
 
 
@@ -23,9 +23,9 @@ def ucas_advantages(
     mask_BT: Tensor,
     *,
     num_generations: int,
-    beta_pos: float = 0.25,
-    beta_neg: float = 0.35,
-    token_coef: float = 0.05,
+    beta_pos: NonNegative = 0.25,
+    beta_neg: NonNegative = 0.35,
+    token_coef: NonNegative = 0.05,
     world: World | None = None,
 ) -> Tensor:
     """Reward unsure right answers more, punish sure wrong ones more, and tax every token the model was sure of.

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from .groups import grouped
 from .grpo import group_relative_advantages
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, Share
 from .rollouts import Estimate, Rollouts, sum_tokens
 
 
 def unlikeliness_advantages(
-    rewards_N: Tensor, logps_N: Tensor, num_generations: int, *, beta: float = 0.25, std_eps: float = 1e-6
+    rewards_N: Tensor, logps_N: Tensor, num_generations: int, *, beta: Share = 0.25, std_eps: float = 1e-6
 ) -> Tensor:
     """Return GRPO's advantages of the rewards r_i * (1 - beta * rank_i / G), rank 0 the least likely of the prompt.
 

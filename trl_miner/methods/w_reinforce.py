@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from .method import AdvantageEstimator
+from .method import AdvantageEstimator, NonNegative
 from .rollouts import Estimate, Rollouts
 
 ROUNDING = 1e-6  # of a total reward, which is a weighted sum
 
 
-def signed_advantages(rewards_N: Tensor, *, positive: float = 0.1, negative: float = 1.0) -> Tensor:
+def signed_advantages(rewards_N: Tensor, *, positive: NonNegative = 0.1, negative: NonNegative = 1.0) -> Tensor:
     """Return positive * r - negative * (1 - r): the weight of a right rollout, less that of a wrong one.
 
     Args:
