@@ -79,7 +79,8 @@ def better_rate_table(arms: Arms) -> Table:
         best = max(rates, key=lambda rate: np.mean([log_odds(run) for run in rates[rate].values()]), default=None)
         for (where, method, rate), runs in sorted(arms.items()):
             differences = paired(runs, rates[best], log_odds) if best else []
-            if where == world and method != "grpo" and method not in BASELINES and len(differences) > 1:
+            own_baseline = method in ("grpo", *BASELINES, *BASELINES.values())
+            if where == world and not own_baseline and len(differences) > 1:
                 found = effect(differences)
                 row = [f"{method}, {world}, {rate}", f"grpo, {best}", str(found.seeds), interval(found)]
                 rows.append([*row, found.verdict])
