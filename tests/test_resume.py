@@ -108,6 +108,20 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
     assert "differ" not in caplog.text and "generated again" not in caplog.text
 
 
+def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_took(policy, tmp_path):
+    def train(resume, **more):
+        args = config(tmp_path, max_steps=6, save_strategy="steps", save_steps=2)
+        trainer = Keeping(policy, mixed_reward, args, problems(), **more)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer.state.global_step
+
+    assert train(None) == 6
+    assert train(str(tmp_path / "checkpoint-2"), callbacks=[At(3, stop_training)]) == 3
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"  # not those of steps 4 and 6
+    left = [path for path in tmp_path.glob("left-1-checkpoint-*") if not checkpoints.find_fault(path)]
+    assert sorted(path.name[-1] for path in left) == ["4", "6"]
+
+
 def test_a_second_training_of_a_trainer_counts_from_the_start():
     """The prompt stream went on, and so did the dose and the totals of rollouts."""
     run = RunState()

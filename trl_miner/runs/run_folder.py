@@ -1,16 +1,20 @@
 """A run folder that a run has used before: what is a run's in it, and whether another may begin or go on there."""
 
+import logging
 import shutil
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .checkpoints import STATE, list_checkpoints
+from .checkpoints import STATE, find_fault, list_checkpoints, step_of
 from .held_out import FILE as HELD_OUT
 from .models import ADAPTER, INDEX
 from .prompt_ledger import FILE as LEDGER
 from .settings import differences
 from .training_record import RECORD, read_run_record
+
+logger = logging.getLogger(__name__)
 
 _STEPS = ("credit/credit_*[0-9].parquet", "completions/completions_*[0-9].parquet")
 _OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
@@ -74,10 +78,18 @@ def clear(folder: Path) -> None:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start."""
+    """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start.
+
+    Whole checkpoints after it are renamed: "latest" would resume from them, and rotation keep them for the new ones.
+    """
     for path in (path for pattern in _STEPS for path in folder.glob(pattern)):
         if int(path.stem.rpartition("_")[2]) > step:
             path.unlink(missing_ok=True)
+    for path in list_checkpoints(folder):
+        if (step_of(path) or 0) > step and not find_fault(path):
+            left = next(place for n in count(1) if not (place := folder / f"left-{n}-{path.name}").exists())
+            logger.warning(f"The run goes on from step {step}: {path.name} is now {left.name}, and may be deleted.")
+            path.rename(left)
 
 
 def _written(folder: Path) -> list[Path]:
