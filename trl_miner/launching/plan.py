@@ -123,10 +123,8 @@ def _check_config(settings: argparse.Namespace, config: dict[str, Any]) -> None:
             f"num_machines: {machines}. Start the server with --only server --host NAME, and the training on each of "
             f"the other machines with trl-miner train; recipes/slurm/train.slurm does so."
         )
-    if (gpus := config.get("gpu_ids", "all")) not in (
-        None,
-        "all",
-    ):  # accelerate would give the training those of the server
+    gpus = config.get("gpu_ids")
+    if gpus not in (None, "all"):  # accelerate would give the training those of the server
         raise ValueError(
             f"trl-miner launch decides which GPUs the training sees: got accelerate_config: "
             f"{settings.accelerate_config}, which has gpu_ids: {gpus}. Set CUDA_VISIBLE_DEVICES in its place."
