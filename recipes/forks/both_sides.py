@@ -34,6 +34,7 @@ from trl_miner.viewing.effects import holm
 
 Arms = Mapping[tuple[str, str, str], Mapping[int, RunHistory]]  # by world, method and learning rate, then by seed
 BASELINES = {"boundary_gate": "repeats_2e-4", "thompson": "repeats_2e-4"}  # of the others: grpo
+NOT_AGAINST_GRPO = {"grpo", *BASELINES, *BASELINES.values()}
 CONFIRMATORY = "miner"
 
 
@@ -79,8 +80,7 @@ def better_rate_table(arms: Arms) -> Table:
         best = max(rates, key=lambda rate: np.mean([log_odds(run) for run in rates[rate].values()]), default=None)
         for (where, method, rate), runs in sorted(arms.items()):
             differences = paired(runs, rates[best], log_odds) if best else []
-            own_baseline = method in ("grpo", *BASELINES, *BASELINES.values())
-            if where == world and not own_baseline and len(differences) > 1:
+            if where == world and method not in NOT_AGAINST_GRPO and len(differences) > 1:
                 found = effect(differences)
                 row = [f"{method}, {world}, {rate}", f"grpo, {best}", str(found.seeds), interval(found)]
                 rows.append([*row, found.verdict])
@@ -90,7 +90,7 @@ def better_rate_table(arms: Arms) -> Table:
 def other_pairs_table(arms: Arms) -> Table:
     """Return MINER against each other method at the same rate, and each arm at 1e-4 against itself at 2e-4."""
     rows = []
-    others = [arm for arm in sorted(arms) if arm[1] not in ("grpo", CONFIRMATORY, *BASELINES, *BASELINES.values())]
+    others = [arm for arm in sorted(arms) if arm[1] not in NOT_AGAINST_GRPO | {CONFIRMATORY}]
     pairs = [((world, CONFIRMATORY, rate), (world, method, rate)) for world, method, rate in others]
     pairs += [
         ((world, method, rate), (world, method, "2e-4")) for world, method, rate in sorted(arms) if rate == "1e-4"
