@@ -137,7 +137,7 @@ def changed(name, index, **values):
         ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
         ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
         ("medmcqa", 1, {"cop": -1}, r"row 1: cop must be a letter or a number from 0: got '-1'"),
-        ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got H"),
+        ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got 'H'"),
         ("medxpertqa", 0, {"options": {"A": "x", "C": "y"}}, r"options must have the letters A, B, C, ...: got \['A'"),
         ("pubmedqa", 2, {"final_decision": "perhaps"}, r"row 2: 'perhaps' is not in list"),
     ],

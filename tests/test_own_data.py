@@ -7,10 +7,13 @@ import pytest
 from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig
 
+from trl_miner.data.benchmarks import user_benchmark
 from trl_miner.data.own import Layout, arrange, check_first_golds
+from trl_miner.data.problems import read_problems
 from trl_miner.data.prompt_form import read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
+from trl_miner.grading import grade
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.train import main
 from trl_miner.training_data import check_golds, held_out_problems, load_data
@@ -136,6 +139,27 @@ def test_questions_with_options_become_prompts_of_choice():
     (row,) = arrange(data, Layout(prompt="q", options="choices"), ["choice_reward"])
     assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"])
     assert row["options"] == ["1", "2"] and not check_first_golds("choice_reward", [row], ["choice_reward"])
+
+
+@pytest.mark.parametrize(
+    ("gold", "letter"),
+    # a number is an index from 0; a text is a letter, else the text of an option, else an index
+    [(2, "C"), (2.0, "C"), ("2", "B"), ("0", "A"), ("d", "D"), ("3", "C"), (4, None), (1.5, None), ("x", None)],
+)
+def test_training_and_evaluation_read_a_gold_of_choice_alike(tmp_path, gold, letter):
+    row = {"question": "How many?", "options": ["1", "2", "3", "4"], "answer": gold}
+    (arranged,) = arrange(Dataset.from_list([row]), Layout("question", "answer"), ["choice_reward"])
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row))
+    trained = grade("choice", [f"The answer is {letter}."], [arranged["solution"]], options=[row["options"]])[0]
+    by_column = grade("choice", [f"The answer is {letter}."], [gold], options=[row["options"]])[0]
+    if letter is None:
+        assert trained.reason == by_column.reason == "gold"
+        with pytest.raises(ValueError, match="row 0: the gold must be one of 4 options"):
+            read_problems(user_benchmark("mine", path), [row])
+    else:
+        assert trained.is_correct and by_column.is_correct
+        assert read_problems(user_benchmark("mine", path), [row])[0].solution == letter
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ def choice_reward(
 ) -> list[float | None]:
     """Reward the right option after "The answer is" with 1.0, anything else with 0.0.
 
-    A gold in `solution` is the letter of the right option or its text; None where it is none of the `options`.
+    A gold in `solution` is the letter of the right option, its text, or its index, counted from 0; None where it is
+    none of the `options`.
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)

@@ -152,8 +152,8 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     """Describe a user's own benchmark: a file with a question and an answer per row. Its columns are guessed as in
     training (see `guess`).
 
-    With a column of options (a list of texts, or a text for each letter), the answer is a letter or the index of an
-    option, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
+    With a column of options (a list of texts, or a text for each letter), the answer is a letter, the text of an
+    option, or its index, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
     """
     if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         raise ValueError(f"A benchmark of your own needs a new name of letters, digits, -, _ and .: got {name!r}.")
@@ -167,6 +167,6 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     return Benchmark(
         name, name, "", "", None, "choice" if options else "math", samples=8, id="id", level="level", path=str(path),
         question=question,
-        solution=(answer, *marked, *([c.letter] if options else [])),
+        solution=(answer, *marked),
         options=(options, c.options) if options else None,
     )  # fmt: skip

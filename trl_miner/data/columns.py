@@ -5,12 +5,13 @@ A missing column is a KeyError, and content that is not understood a ValueError.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from ..grading.choices import option_index
 from .reading import Row
 
 Cell = str | tuple[Any, ...] | Callable[[Row], Any]
@@ -90,6 +91,14 @@ def letter(value: Any) -> str:
     if re.fullmatch(r"\d+", value) and int(value) < 26:
         return ascii_uppercase[int(value)]
     raise ValueError(f"must be a letter or a number from 0: got {value!r}. Correct it, or drop the row.")
+
+
+def choice(value: Any, options: Sequence[str]) -> str:
+    """Return the letter of the option that a gold names; where it names none, a text that names none either."""
+    index = option_index(value, options)
+    if index is not None:
+        return ascii_uppercase[index]
+    return f"index {value}" if isinstance(value, (int, float)) else text(value)  # the text "4" may be an option
 
 
 @cache

@@ -72,13 +72,12 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
     for setting, name in asked.items():
         if names is not None and name not in names:  # those of a stream may not be known
             raise ValueError(f"{setting} must name a column: got {name!r}, and there are {', '.join(names)}.")
-    kind: Kind = "math" if "math_reward" in rewards else "verbatim"
     # `datasets` would take prompts of an earlier version of this package from its cache.
     afresh = {"load_from_cache_file": False} if hasattr(data, "__len__") else {}
-    return data.map(lambda row, place: _arranged(row, place, layout, kind), with_indices=True, **afresh)
+    return data.map(lambda row, place: _arranged(row, place, layout, rewards), with_indices=True, **afresh)
 
 
-def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
+def _arranged(row: Row, place: int, layout: Layout, rewards: Collection[str]) -> Row:
     """Return the columns of a row that are new."""
     # a row without one gets None: all rows must have the same columns
     new: Row = {name: None for name in ("options", "solution") if getattr(layout, name) in row}
@@ -86,6 +85,8 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
         new["options"] = list(c.read((layout.options, c.options), row))
     if row.get(layout.solution) is not None:
         new["solution"] = _gold(row, place, layout)
+        if new.get("options") and "choice_reward" in rewards and layout.answer_pattern is None:
+            new["solution"] = c.choice(row[layout.solution], new["options"])  # before a number becomes a text
     if layout.builds_prompts:
         question = row[layout.prompt]
         if not isinstance(question, str) or not question.strip():
@@ -94,6 +95,7 @@ def _arranged(row: Row, place: int, layout: Layout, kind: Kind) -> Row:
                 f"{str(question)[:80]!r}. Drop the row; messages are prompts already."
             )
         options = new.get("options") or ()
+        kind: Kind = "math" if "math_reward" in rewards else "verbatim"
         new["prompt"] = build_prompt("choice" if options else kind, question, options, form=layout.form)
     return new
 
@@ -203,8 +205,9 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
         rows = [(place, row) for place, row in rows if bool(row.get("options")) == (grader == "choice")]
     gold = "answer" if grader == "task" else "solution"
     problems = [
-        Problem("", "", c.text(row[gold]), tuple(row.get("options") or ()), task=row.get("task") or "")
+        Problem("", "", c.choice(row[gold], options), options, task=row.get("task") or "")
         for _, row in rows
+        for options in [tuple(row.get("options") or ())]
     ]
     bad = [
         f"row {place}: {problem.solution[-60:]!r}"

@@ -14,7 +14,7 @@ from ..errors import first_line
 from ..grading import grade
 from ..grading.choices import option_index
 from ..progress import Progress
-from .columns import Cell, read, text
+from .columns import Cell, choice, read, text
 from .prompts import Kind
 from .reading import Row, find_files, read_file
 
@@ -142,11 +142,13 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
         return "" if cell is None else text(read(cell, row))
 
     question = read(benchmark.question, row)
+    options = () if benchmark.options is None else tuple(read(benchmark.options, row))
+    gold = read(benchmark.solution, row)
     problem = Problem(
         id=text(row.get(benchmark.id or "")) or f"{benchmark.name}-{index}",
         question=question if benchmark.kind == "verbatim" else text(question),
-        solution=text_of(benchmark.solution),
-        options=() if benchmark.options is None else tuple(read(benchmark.options, row)),
+        solution=choice(gold, options) if benchmark.grader == "choice" else text(gold),
+        options=options,
         level=text(row.get(benchmark.level or "")) or None,
         context=text_of(benchmark.context),
         task=text_of(benchmark.task),
@@ -154,10 +156,8 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
     for name, value in (("question", problem.question), ("gold", problem.solution)):
         if not value:
             raise ValueError(f"a {name} must not be empty. Drop the row, or complete it.")
-    if benchmark.grader == "choice" and ord(problem.solution) - ord("A") >= len(problem.options):
-        raise ValueError(
-            f"the gold must be one of {len(problem.options)} options: got {problem.solution}. Correct it."
-        )
+    if benchmark.grader == "choice" and option_index(problem.solution, options) is None:
+        raise ValueError(f"the gold must be one of {len(options)} options: got {problem.solution!r}. Correct it.")
     return problem
 
 

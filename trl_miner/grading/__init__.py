@@ -79,7 +79,7 @@ def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Se
 
 
 def _choose(text: str, gold: Any, options: Sequence[str]) -> Verdict:
-    expected = choices.option_index(str(gold), options)
+    expected = choices.option_index(gold, options)
     if expected is None:
         return Verdict(None, reason="gold")
     index = choices.chosen(text, options)

@@ -10,6 +10,7 @@ case, blanks and markup are normalized. An option may be named by its letter, it
 import re
 from collections.abc import Sequence
 from string import ascii_uppercase
+from typing import Any
 
 from . import notation
 
@@ -34,12 +35,19 @@ def chosen(text: str, options: Sequence[str]) -> int | None:
     return index if second in (None, index) else None
 
 
-def option_index(gold: str, options: Sequence[str]) -> int | None:
-    """Return the index of a gold, given as a letter or as the option's text; None if it is none of the options."""
-    letter = gold.strip().upper()
+def option_index(gold: Any, options: Sequence[str]) -> int | None:
+    """Return the index of a gold; None if it is none of the options.
+
+    A number is the index itself, counted from 0. A text is a letter, or else the text of one option, or else an index.
+    """
+    if isinstance(gold, (int, float)) and not isinstance(gold, bool):
+        return int(gold) if gold in range(len(options)) else None
+    letter = str(gold).strip().upper()
     if len(letter) == 1 and letter in ascii_uppercase[: len(options)]:
         return ascii_uppercase.index(letter)
-    same = [index for index, option in enumerate(options) if _normalized(option) == _normalized(gold)]
+    same = [index for index, option in enumerate(options) if _normalized(option) == _normalized(str(gold))]
+    if not same and letter.isdecimal():
+        return option_index(int(letter), options)
     return same[0] if len(same) == 1 else None
 
 
