@@ -17,7 +17,9 @@ from ..recipe import PARSED_TYPES, as_parsed
 from . import memory
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
-USABLE = 0.985  # share of the memory that a GPU is sold with; the driver keeps the rest
+# The share of the memory that a GPU is sold with. The driver keeps some, and cards up to 48 GB may have less: an L4 and
+# an A10 have 22.0 GiB of 24, an L40S has 44.4 of 48.
+USABLE, USABLE_OF_SMALL = 0.985, 0.917
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,14 @@ def this_machine() -> Machine:
 
 
 def described_machine(text: str) -> Machine:
-    """Return a machine by its description: `8x80GB`, or `0` for no GPU. A GB is 2^30 bytes."""
+    """Return a machine by its description: `8x80GB`, or `0` for no GPU. The smallest GPU sold with so much counts."""
     match = re.fullmatch(r"0|(\d+)\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?", text.strip(), re.IGNORECASE)
     if not match:
         raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}.")
     count, size = int(match[1] or 0), float(match[2] or 0)
     name = f"{count} x {size:g} GB" if count else "no GPU"
-    return Machine(f"{name} (described, not here)", (int(size * memory.GIB * USABLE),) * count, None, is_here=False)
+    usable = int(size * memory.GIB * (USABLE if size > 48 else USABLE_OF_SMALL))
+    return Machine(f"{name} (described, not here)", (usable,) * count, None, is_here=False)
 
 
 @dataclass(frozen=True)
