@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 HALVES = ("grpo_dynamic", "dapo_static")
 SELECTIONS = ("none", "greso", "thompson", "rounds")
-CPU_SECONDS = "rollouts/cpu_seconds_total"
-UNITS = {"rollouts/generated_total": "rollouts", "rollouts/tokens_total": "tokens", CPU_SECONDS: "CPU seconds"}
+TOKENS, CPU_SECONDS = "rollouts/tokens_total", "rollouts/cpu_seconds_total"
+UNITS = {"rollouts/generated_total": "rollouts", TOKENS: "tokens", CPU_SECONDS: "CPU seconds"}
 SHARES = {"GRPO's best": 1.0, "95 % of it": 0.95}
 
 
@@ -100,12 +101,23 @@ def write_arms(
     return paths
 
 
-def cost(runs: Sequence[RunHistory], unit: str, wanted: float) -> float | None:
-    """Return what runs had spent when their mean Pass@1 first was `wanted`, linear between scorings; None: never."""
+def curve(runs: Sequence[RunHistory], unit: str) -> tuple[list[float], list[float]]:
+    """Return what runs had spent at each scoring, and their mean Pass@1 there."""
     steps = sorted(set.intersection(*(set(run.scores) for run in runs)))
     scores = [float(np.mean([run.scores[step]["pass@1"] for run in runs])) for step in steps]
     logged = [np.array([(0.0, 0.0), *run.values(unit)]).T for run in runs]
-    spent = [float(np.mean([np.interp(step, *of_run) for of_run in logged])) for step in steps]
+    return [float(np.mean([np.interp(step, *of_run) for of_run in logged])) for step in steps], scores
+
+
+def score_at(runs: Sequence[RunHistory], unit: str, budget: float) -> float | None:
+    """Return the mean Pass@1 of runs when they had spent a budget, linear between scorings; None: they spent less."""
+    spent, scores = curve(runs, unit)
+    return None if spent[-1] < budget else float(np.interp(budget, spent, scores))
+
+
+def cost(runs: Sequence[RunHistory], unit: str, wanted: float) -> float | None:
+    """Return what runs had spent when their mean Pass@1 first was `wanted`, linear between scorings; None: never."""
+    spent, scores = curve(runs, unit)
     reached = next((i for i, score in enumerate(scores) if score >= wanted - 1e-9), None)
     if not reached:  # never, or before the training
         return None if reached is None else 0.0
@@ -128,16 +140,35 @@ def by_arm(runs: Sequence[RunHistory]) -> dict[str, dict[int, RunHistory]]:
     return {arm: {seed: of_arm[seed] for seed in sorted(paired)} for arm, of_arm in found.items()}
 
 
-def leaving_out_each(seeds: Sequence[int], value: Callable[[Sequence[int]], float | None]) -> str:
+def leaving_out_each(seeds: Sequence[int], value: Callable[[Sequence[int]], float | None], digits: int = 2) -> str:
     """Return a value over all seeds, and its range over leaving out one seed."""
     of_all = value(seeds)
     if of_all is None:
         return "not reached"
     if len(seeds) < 3:
-        return f"{of_all:.2f}"
+        return f"{of_all:.{digits}f}"
     others = [value([seed for seed in seeds if seed != left_out]) for left_out in seeds]
     low, high = min(f for f in others if f is not None), max(np.inf if f is None else f for f in others)
-    return f"{of_all:.2f} ({low:.2f} to {'never' if np.isinf(high) else f'{high:.2f}'})"
+    return f"{of_all:.{digits}f} ({low:.{digits}f} to {'never' if np.isinf(high) else f'{high:.{digits}f}'})"
+
+
+def budget_table(runs: Sequence[RunHistory]) -> str:
+    """Return the table of Pass@1 at the end of each arm, and where it had spent what GRPO has at its end."""
+    arms = by_arm(runs)
+    seeds = list(arms["grpo"])
+
+    def score(chosen: Sequence[int], arm: str, unit: str, of: str) -> float | None:
+        budget = curve([arms[of][seed] for seed in chosen], unit)[0][-1]
+        return score_at([arms[arm][seed] for seed in chosen], unit, budget)
+
+    rows = []
+    for name in arms:
+        cells = []
+        for unit, of in ((TOKENS, name), (TOKENS, "grpo"), (CPU_SECONDS, "grpo")):
+            of_column = partial(score, arm=name, unit=unit, of=of)
+            cells.append("" if of_column(seeds) is None else leaving_out_each(seeds, of_column, digits=3))
+        rows.append([name, *cells])
+    return table(["recipe", "Pass@1 at the end", "at GRPO's tokens", "at GRPO's CPU seconds"], rows)
 
 
 def whole_run_table(runs: Sequence[RunHistory], share: float) -> str:
@@ -145,8 +176,8 @@ def whole_run_table(runs: Sequence[RunHistory], share: float) -> str:
     arms = by_arm(runs)
     seeds = list(arms["grpo"])
     rows = []
-    for name, of_arm in arms.items():
-        cells = [f"{np.mean([run.scores[max(run.scores)]['pass@1'] for run in of_arm.values()]):.3f}"]
+    for name in arms:
+        cells = []
         for unit in UNITS:
 
             def spent(chosen: Sequence[int], arm: str, unit: str = unit) -> float | None:
@@ -160,9 +191,8 @@ def whole_run_table(runs: Sequence[RunHistory], share: float) -> str:
             own = spent(seeds, name)
             cells += ["" if own is None else f"{own:,.0f}", leaving_out_each(seeds, ratio)]
         rows.append([name, *cells])
-    header = ["recipe", "Pass@1 at the end"]
-    header += [word for unit in UNITS.values() for word in (unit, "of GRPO's")]
-    return table(header, rows)
+    header = [word for unit in UNITS.values() for word in (unit, "of GRPO's")]
+    return table(["recipe", *header], rows)
 
 
 def show(world: str, runs: Sequence[RunHistory], measured: str) -> str:
@@ -182,7 +212,7 @@ def show(world: str, runs: Sequence[RunHistory], measured: str) -> str:
     text = f"# Whole runs in the world {world}\n\n{about}\n\n{measured}"
     for name, share in SHARES.items():
         text += f"\n\n## To {name}: Pass@1 of {share * best(grpo):.3f}\n\n{whole_run_table(runs, share)}"
-    return text
+    return f"{text}\n\n## At an equal budget\n\nBlank: the runs ended with less than that.\n\n{budget_table(runs)}"
 
 
 def main() -> int:
