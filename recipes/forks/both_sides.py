@@ -8,10 +8,13 @@ Effects, intervals and verdicts are those of analysis.py.
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from analysis import (
+    DRAWN,
     END,
+    MARGIN,
     MARKED,
     START,
     TRAINING_COLUMNS,
@@ -119,15 +122,47 @@ def score_table(arms: Arms) -> Table:
     return Table("After training", ["World", "Arm", "Learning rate", "Runs", *columns], rows)
 
 
+def draw(arms: Arms, path: Path) -> None:
+    """Draw what the table of one rate has, at 2e-4: each method's effect in both worlds, with 95 % intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    effects: dict[str, dict[str, Any]] = {}
+    for (world, method, rate), runs in arms.items():
+        differences = paired(runs, baseline_of(arms, world, method, rate), log_odds)
+        if rate == "2e-4" and method not in ("grpo", *BASELINES.values()) and len(differences) > 1:
+            effects.setdefault(method, {})[world] = effect(differences)
+    methods = sorted(effects, key=lambda method: effects[method]["forks"].mean)
+    figure, axes = plt.subplots(figsize=(9, 0.4 * len(methods) + 1.2))
+    axes.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
+    axes.axvline(0, color="0.5", linewidth=1)
+    for (world, color, marker, label), beside in zip(DRAWN, (0.12, -0.12), strict=False):
+        found = [(place + beside, effects[method][world]) for place, method in enumerate(methods)]
+        centers, widths = np.array([(one.mean, one.half_width) for _, one in found]).T
+        places = [place for place, _ in found]
+        axes.errorbar(centers, places, xerr=widths, fmt=marker, color=color, capsize=2, label=label)
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set(xlabel="held-out Pass@1 against GRPO, log-odds")
+    axes.legend(loc="upper left", fontsize=9)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
     parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
+    parser.add_argument("--figure", type=Path, help="draw the methods at 2e-4 into this file")
     args = parser.parse_args()
     arms = by_arm([run for path in args.runs for run in read_runs(path)])
     found = [same_rate_table(arms), better_rate_table(arms), other_pairs_table(arms), score_table(arms)]
     text = "".join(f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in found if table.rows)
     print(text)
+    if args.figure:
+        draw(arms, args.figure)
     if args.page:
         before, _, after = MARKED.split(args.page.read_text(encoding="utf-8"))
         args.page.write_text(f"{before}{START}\n{text}{END}{after}", encoding="utf-8")
