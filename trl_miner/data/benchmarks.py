@@ -153,7 +153,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     training (see `guess`).
 
     With a column of options (a list of texts, or a text for each letter), the answer is a letter, the text of an
-    option, or its index, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, and the grader is "math".
+    option, or its index, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, for "math".
     """
     if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         raise ValueError(f"A benchmark of your own needs a new name of letters, digits, -, _ and .: got {name!r}.")

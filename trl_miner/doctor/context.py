@@ -17,8 +17,8 @@ from ..recipe import PARSED_TYPES, as_parsed
 from . import memory
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
-# The share of the memory that a GPU is sold with. The driver keeps some, and cards up to 48 GB may have less: an L4 and
-# an A10 have 22.0 GiB of 24, an L40S has 44.4 of 48.
+# The share of its memory that a GPU has for us. The driver keeps some, and cards up to 48 GB may have less: an L4 has
+# 22.0 GiB of 24, an L40 44.4 of 48.
 USABLE, USABLE_OF_SMALL = 0.985, 0.917
 
 
