@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness import assert_same_run, trained
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rollouts import Rollouts
 from trl_miner.rewards import math_reward
@@ -62,6 +65,33 @@ def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monke
     others = [{**own, "kind": "HE"}, {**own, "prompt": "Question: Multiply 23 by 4."}]
     assert share([own, {**own, "advantages": [0.0]}, *others]) == pytest.approx(0.75)
     assert share(others) is None
+
+
+@pytest.fixture
+def sampling(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return runpy.run_path(str(FOLDER / "sampling.py"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_p": 0.8}])
+def test_its_samples_are_those_of_the_package(policy, sampling, settings):
+    """Prompts of unlike lengths with 1, 3 and 5 samples each; some samples end early, others not."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(policy), AutoTokenizer.from_pretrained(policy)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    lists = [[5, 6], [7, 8, 9, 5, 4, 6], [6]]
+    prompts = [prompt for prompt, count in zip(lists, (1, 3, 5), strict=True) for _ in range(count)]
+    seeds, settings = [*range(20, 29)], {"max_new_tokens": 30, **settings}
+    expected = sample_all(model, tokenizer, prompts, seeds, **settings)
+    assert {len(tokens) == 30 for tokens in expected} == {True, False}
+    assert sampling["sample"](model, prompts, seeds, end=tokenizer.eos_token_id, **settings) == expected
+
+
+def test_a_training_takes_its_rollouts(policy, sampling, tmp_path):
+    first, again = (
+        trained(policy, tmp_path, extra={"rollout_func": sampling["rollout"]}, max_steps=2) for _ in range(2)
+    )
+    assert_same_run(again, first)
+    assert first.state.log_history[0]["completions/mean_length"] > 1
 
 
 @pytest.mark.parametrize("pilot", ["pilot_902", "pilot_903", "pilot_903_low"])

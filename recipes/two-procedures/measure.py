@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 from procedures import draw, problem, takes_steps, test_problems
+from sampling import sample
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.prompt_kinds import PromptKind
 from trl_miner.rewards import math_reward
 from trl_miner.runs.history import read_run
@@ -42,10 +42,14 @@ def count(folder: Path, num_samples: int) -> dict[str, Any]:
     rows = [
         (place, sample_seed(0, str(place), number)) for place in range(len(problems)) for number in range(num_samples)
     ]
-    settings = {"max_new_tokens": 48, "temperature": 0.7, "top_p": 0.95}
-    sampled = sample_all(
-        model, tokenizer, [prompts[place] for place, _ in rows], [seed for _, seed in rows], **settings
-    )
+    sampled = [
+        tokens
+        for at_once in (rows[start : start + 256] for start in range(0, len(rows), 256))
+        for tokens in sample(
+            model, [prompts[place] for place, _ in at_once], [seed for _, seed in at_once],
+            end=tokenizer.eos_token_id, max_new_tokens=48, temperature=0.7, top_p=0.95,
+        )
+    ]  # fmt: skip
     texts_of = tokenizer.batch_decode(sampled, skip_special_tokens=True)
     counts: dict[str, list[int]] = {"correct": [], "worked": [], "both": []}
     for place, each in enumerate(problems):
