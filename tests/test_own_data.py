@@ -162,6 +162,10 @@ def test_training_and_evaluation_read_a_gold_of_choice_alike(tmp_path, gold, let
         assert read_problems(user_benchmark("mine", path), [row])[0].solution == letter
 
 
+def test_numbers_are_golds_of_mathematics():
+    assert check_first_golds("math_reward", [{"solution": 5}, {"solution": 0.5}], ["math_reward"]) == ""
+
+
 @pytest.mark.parametrize(
     ("form", "prompt"),
     [

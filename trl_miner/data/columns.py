@@ -94,11 +94,14 @@ def letter(value: Any) -> str:
 
 
 def choice(value: Any, options: Sequence[str]) -> str:
-    """Return the letter of the option that a gold names; where it names none, a text that names none either."""
+    """Return the letter of the option that a gold names, or the gold as text where there are no options.
+
+    Where it names none of them, the text names none either: the text of an index, such as "4", may be an option.
+    """
     index = option_index(value, options)
     if index is not None:
         return ascii_uppercase[index]
-    return f"index {value}" if isinstance(value, (int, float)) else text(value)  # the text "4" may be an option
+    return f"index {value}" if options and isinstance(value, (int, float)) else text(value)
 
 
 @cache
