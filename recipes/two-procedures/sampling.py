@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, TopPLogitsWarper
+from transformers import DynamicCache
 
-from trl_miner.evaluation.seeded_sampling import exponential_noise
+from trl_miner.evaluation.seeded_sampling import race
 
 
 @torch.no_grad()
@@ -40,18 +40,16 @@ def sample(
         """Return the logits (N, V) behind tokens that follow those of the cache."""
         places_NT = (mask_NT.cumsum(1) - 1).clamp(min=0)[:, -tokens_NT.shape[1] :]
         found = model(tokens_NT, mask_NT, places_NT, cache, use_cache=True, logits_to_keep=1)
-        return found.logits[:, -1].float()
+        return found.logits[:, -1]
 
     logits_NV = forward(tokens_PT, mask_PT)
     left_N = torch.tensor([place for place, (_, count) in enumerate(groups) for _ in range(count)])
     cache.batch_select_indices(left_N)
     logits_NV, mask_NT, seeds_N = logits_NV[left_N], mask_PT[left_N], torch.tensor(seeds)
-    rows_N, nucleus = torch.arange(len(prompts)), TopPLogitsWarper(top_p) if top_p < 1 else None
+    rows_N = torch.arange(len(prompts))
     completions: list[list[int]] = [[] for _ in prompts]
     for position in range(max_new_tokens):
-        scores_NV = nucleus(None, logits_NV / temperature) if nucleus else logits_NV / temperature
-        noise_NV = exponential_noise(seeds_N[rows_N], torch.full_like(rows_N, position), scores_NV.shape[1])
-        tokens_N = (scores_NV.log_softmax(dim=1) - noise_NV.log()).argmax(dim=1)
+        tokens_N = race(logits_NV, seeds_N[rows_N], position, temperature=temperature, top_p=top_p).argmax(dim=1)
         for row, token in zip(rows_N.tolist(), tokens_N.tolist(), strict=True):
             completions[row].append(token)
         left_N = (tokens_N != end).nonzero().flatten()

@@ -96,8 +96,7 @@ def letter(value: Any) -> str:
 def choice(value: Any, options: Sequence[str]) -> str:
     """Return the letter of the option that a gold names, or the gold as text where there are no options.
 
-    Where it names none of them, the text names none either: the text of an index, such as "4", may be an option.
-    """
+    Where it names none of them, the text names none either: "4" may be an option."""
     index = option_index(value, options)
     if index is not None:
         return ascii_uppercase[index]

@@ -54,20 +54,21 @@ def _shift(values: Tensor, by: int) -> Tensor:
     return (values >> by) & (2 ** (64 - by) - 1)
 
 
-class _Race(LogitsProcessor):
-    """Turns scores into ones whose argmax is a sample of softmax(scores / temperature), cut to its nucleus."""
+def race(logits_BV: Tensor, seeds_B: Tensor, position: int, *, temperature: float, top_p: float = 1.0) -> Tensor:
+    """Return (B, V) scores whose argmax is a sample of softmax(logits / temperature), cut to its nucleus."""
+    scores_BV = logits_BV.float() / temperature
+    if top_p < 1:
+        scores_BV = TopPLogitsWarper(top_p)(None, scores_BV)
+    noise_BV = exponential_noise(seeds_B, torch.full_like(seeds_B, position), scores_BV.shape[1])
+    return scores_BV.log_softmax(dim=1).sub_(noise_BV.log_())
 
-    def __init__(self, seeds_B: Tensor, width: int, temperature: float, top_p: float) -> None:
-        self.seeds_B, self.width, self.temperature = seeds_B, width, temperature
-        self.nucleus = TopPLogitsWarper(top_p) if top_p < 1 else None
+
+class _Race(LogitsProcessor):
+    def __init__(self, seeds_B: Tensor, width: int, **settings: float) -> None:
+        self.seeds_B, self.width, self.settings = seeds_B, width, settings
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        scores_BV = scores.float() / self.temperature
-        if self.nucleus is not None:
-            scores_BV = self.nucleus(input_ids, scores_BV)
-        positions_B = torch.full_like(self.seeds_B, input_ids.shape[1] - self.width)
-        noise_BV = exponential_noise(self.seeds_B, positions_B, scores_BV.shape[1])
-        return scores_BV.log_softmax(dim=1).sub_(noise_BV.log_())
+        return race(scores, self.seeds_B, input_ids.shape[1] - self.width, **self.settings)
 
 
 @torch.no_grad()
@@ -135,12 +136,12 @@ def _sample_batch(
     device = model.device
     ids = torch.tensor([[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    race = [_Race(torch.tensor(seeds, device=device), width, temperature, top_p)]
+    drawing = [_Race(torch.tensor(seeds, device=device), width, temperature=temperature, top_p=top_p)]
     tokens = model.generate(
         input_ids=ids,
         attention_mask=mask,
         generation_config=config,
-        logits_processor=LogitsProcessorList(race if temperature > 0 else []),
+        logits_processor=LogitsProcessorList(drawing if temperature > 0 else []),
         # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with accelerate's FSDP2
         synced_gpus=True if any(hasattr(weight, "full_tensor") for weight in model.parameters()) else None,
     )
