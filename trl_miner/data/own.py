@@ -84,9 +84,7 @@ def _arranged(row: Row, place: int, layout: Layout, rewards: Collection[str]) ->
     if row.get(layout.options) is not None:
         new["options"] = list(c.read((layout.options, c.options), row))
     if row.get(layout.solution) is not None:
-        new["solution"] = _gold(row, place, layout)
-        if new.get("options") and "choice_reward" in rewards and layout.answer_pattern is None:
-            new["solution"] = c.choice(row[layout.solution], new["options"])  # before a number becomes a text
+        new["solution"] = _gold(row, place, layout, new.get("options") if "choice_reward" in rewards else None)
     if layout.builds_prompts:
         question = row[layout.prompt]
         if not isinstance(question, str) or not question.strip():
@@ -100,11 +98,11 @@ def _arranged(row: Row, place: int, layout: Layout, rewards: Collection[str]) ->
     return new
 
 
-def _gold(row: Row, place: int, layout: Layout) -> str:
+def _gold(row: Row, place: int, layout: Layout, options: Sequence[str] | None) -> str:
     value = row[layout.solution]
     text = c.number(value) if isinstance(value, float) else c.text(value)  # Arrow makes 2.0 of 2 beside 0.5
     if layout.answer_pattern is None:
-        return text
+        return c.choice(value, options) if options else text
     found = [*re.finditer(layout.answer_pattern, text)]
     gold = (found[-1][1] if found[-1].re.groups else found[-1][0]) if found else None
     if not gold or not gold.strip():

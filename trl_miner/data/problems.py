@@ -147,7 +147,7 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
     problem = Problem(
         id=text(row.get(benchmark.id or "")) or f"{benchmark.name}-{index}",
         question=question if benchmark.kind == "verbatim" else text(question),
-        solution=choice(gold, options) if benchmark.grader == "choice" else text(gold),
+        solution=choice(gold, options),
         options=options,
         level=text(row.get(benchmark.level or "")) or None,
         context=text_of(benchmark.context),
