@@ -99,3 +99,9 @@ def test_the_table_of_the_page_is_that_of_the_raw_results(pilot):
     made = runpy.run_path(str(FOLDER / "tables.py"))
     outcome, _ = made["tables"](made["read"](str(FOLDER / "results" / pilot)))
     assert outcome.markdown() in (FOLDER / "README.md").read_text(), f"run tables.py results/{pilot} again"
+
+
+def test_the_page_shows_the_sweep_of_learning_rates():
+    made = runpy.run_path(str(FOLDER / "tables.py"))
+    sweep = made["sweep_table"](made["read"](str(FOLDER / "results" / "sweep")))
+    assert sweep.markdown() in (FOLDER / "README.md").read_text(), "run tables.py results/sweep --sweep again"

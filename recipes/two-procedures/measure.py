@@ -89,7 +89,8 @@ def main() -> None:
     for folder in run_folders(args.output):
         run = read_run(folder)
         if run.finished and (run.method, run.seed) not in known and (folder / "model.safetensors").is_file():
-            found = {"method": run.method, "seed": run.seed, **count(folder, args.samples)}
+            found = {"method": run.method, "seed": run.seed, "learning_rate": float(run.settings["learning_rate"])}
+            found |= count(folder, args.samples)
             if (folder / "credit").is_dir():
                 found["choice_share"] = choice_share(read_credit(folder).table.to_pylist())
             with path.open("a", encoding="utf-8") as file:

@@ -1,13 +1,14 @@
 """The tables of README.md from raw results, as protocol.md lays down. Prints Markdown.
 
-python tables.py results/pilot_903    # of results/pilot_903.jsonl.gz and results/pilot_903_measures.jsonl
+python tables.py results/pilot_903        # of results/pilot_903.jsonl.gz and results/pilot_903_measures.jsonl
+python tables.py results/sweep --sweep    # the learning rate that each arm takes
 """
 
 import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
 from analysis import effect, interval, late, plain, right_samples  # noqa: E402
 
 SUMS = ("3", "4")  # levels of the held-out sums
+USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class Measured:
 
     run: RunHistory
     line: Mapping[str, Any]
+
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return float(self.run.settings["learning_rate"])
 
     def total(self, name: str, *levels: str) -> int:
         """Return how many samples of these levels are "correct", "worked" or "both", at temperature 0.7."""
@@ -84,19 +91,38 @@ COLUMNS: Mapping[str, Callable[[Measured], float]] = {
 }
 
 
-def read(prefix: str) -> dict[str, dict[int, Measured]]:
-    """Return the finished runs that have been measured, by arm and seed."""
+def read(prefix: str) -> list[Measured]:
+    """Return the finished runs that have been measured."""
     text = Path(f"{prefix}_measures.jsonl").read_text(encoding="utf-8")
-    lines = {(line["method"], line["seed"]): line for line in map(json.loads, text.splitlines())}
-    found: dict[str, dict[int, Measured]] = {}
-    for run in read_runs(f"{prefix}.jsonl.gz"):
-        if run.finished and run.method and run.seed is not None and (run.method, run.seed) in lines:
-            found.setdefault(run.method, {})[run.seed] = Measured(run, lines[run.method, run.seed])
-    return found
+    lines = {(line["method"], line["seed"], line["learning_rate"]): line for line in map(json.loads, text.splitlines())}
+    runs = [run for run in read_runs(f"{prefix}.jsonl.gz") if run.finished]
+    keys = [(run.method, run.seed, float(run.settings["learning_rate"])) for run in runs]
+    return [Measured(run, lines[key]) for run, key in zip(runs, keys, strict=True) if key in lines]
 
 
-def tables(arms: Mapping[str, Mapping[int, Measured]]) -> list[Table]:
+def sweep_table(sweep: Sequence[Measured]) -> Table:
+    """Return how each arm came out at each learning rate, and which it takes: see "Learning rate" in protocol.md."""
+    rates = sorted({own.rate for own in sweep})
+    rows = []
+    for name in dict.fromkeys(own.run.method for own in sweep):
+        at = {own.rate: own for own in sweep if own.run.method == name}
+        points = {rate: 100 * own.share("correct", *SUMS) for rate, own in at.items()}
+        best = max(points, key=points.__getitem__)
+        taken = USUAL_RATE if points[best] - points.get(USUAL_RATE, 0) <= 2 else best
+        cells = [
+            f"{points[rate]:.1f} ({100 * at[rate].share('worked', *SUMS):.0f})" if rate in at else "not run"
+            for rate in rates
+        ]
+        rows.append([str(name), *cells, f"{taken:.1e}" if len(at) == len(rates) else "not decided"])
+    header = ["Arm", *(f"{rate:.1e}" for rate in rates), "takes"]
+    return Table("Pass@1 on the held-out sums, and the share of worked steps, %", header, rows)
+
+
+def tables(measured: Sequence[Measured]) -> list[Table]:
     """Return what came out, in percent, and the effects against GRPO, in log-odds."""
+    arms: dict[str, dict[int, Measured]] = {}
+    for own in measured:
+        arms.setdefault(str(own.run.method), {})[int(own.run.seed or 0)] = own
     means, effects = [], []
     for name, runs in arms.items():
         shares = [100 * float(np.mean([of(run) for run in runs.values()])) for of in COLUMNS.values()]
@@ -114,4 +140,8 @@ def tables(arms: Mapping[str, Mapping[int, Measured]]) -> list[Table]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefix", help="of the two files, such as results/pilot_903")
-    print("\n".join(table.markdown() for table in tables(read(parser.parse_args().prefix))), end="")
+    parser.add_argument("--sweep", action="store_true", help="show which learning rate each arm takes")
+    given = parser.parse_args()
+    found = read(given.prefix)
+    shown = [sweep_table(found)] if given.sweep else tables(found)
+    print("\n".join(table.markdown() for table in shown), end="")
