@@ -382,17 +382,18 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monk
     assert lines(tmp_path / "of_hub") == lines(tmp_path / "both_of_hub") == both
 
 
-MODELS = json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": "vllm"}]})
+def models(owner):
+    return json.dumps({"data": [{"id": "served", "max_model_len": 300, "owned_by": owner}]})
 
 
 @pytest.fixture
-def server(loaded):
+def server(loaded, request):
     """A server of the model that answers greedily, what it was asked, and the statuses of its next answers."""
     asked, statuses = [], []
 
     def respond(path, sent, headers):
         if sent is None:
-            return 200, MODELS
+            return 200, models(getattr(request, "param", "vllm"))
         asked.append(sent | {"authorization": headers["Authorization"]})
         if status := statuses and statuses.pop(0):
             return status, "busy"
@@ -407,6 +408,7 @@ def server(loaded):
         yield url, asked, statuses
 
 
+@pytest.mark.parametrize("server", ["vllm", "sglang"], indirect=True)
 def test_a_server_and_transformers_give_the_same_greedy_answers(base_model_folder, server, tmp_path):
     url, asked, _ = server
     options = ["--samples", 1, "--max-tokens", 20, "--temperature", 0]
@@ -472,7 +474,7 @@ def test_a_server_that_is_not_there_or_wants_a_key_that_is_not_is_named(base_mod
 
 @pytest.mark.parametrize("answer", ["<html>", "{}", '{"choices": []}', '{"choices": [{"text": "8"}]}'])
 def test_a_server_that_answers_something_else_is_named(answer):
-    with harness.answering(lambda path, sent, _: (200, MODELS if sent is None else answer)) as url:
+    with harness.answering(lambda path, sent, _: (200, models("vllm") if sent is None else answer)) as url:
         backend = ServerBackend(ModelOptions("m", base_url=url))
         named = pytest.raises(ConnectionError, match="must answer in OpenAI's format")
         with contextlib.nullcontext() if "8" in answer else named:

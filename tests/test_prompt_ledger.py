@@ -173,9 +173,12 @@ def test_a_text_is_the_question_shortened_in_its_middle():
     assert len(text) < 200 and text[0] == "a" and text[-1] == "z" and prompt_text({}) == ""
 
 
-def test_a_header_tells_two_data_sets_apart():
+def test_a_header_tells_data_sets_apart_by_order_and_golds_and_not_by_images():
     rows = problems(6)
     assert header_of(Dataset.from_list(list(rows))) == header_of(rows) != header_of(rows.select([1, 0, 2, 3, 4, 5]))
+    assert header_of(rows.map(lambda row: {"solution": "0"})) != header_of(rows)
+    first, second = (rows.map(lambda _, to=to: {"image": Image.new("L", (1, 1), to)}) for to in (0, 9))
+    assert header_of(first) == header_of(second)
 
 
 def test_visits_that_could_be_judged_have_a_kind():

@@ -21,9 +21,10 @@ from trl_miner.train import main
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2)
 
 
-def trainer(policy, folder, reward=mixed_reward, rows=48, peft=None, **settings):
+def trainer(policy, folder, reward=mixed_reward, rows=48, change=None, peft=None, **settings):
     args = config(folder, **{**SAVED, **settings})
-    return MinerGRPOTrainer(policy, reward, args, problems(rows), peft_config=peft)
+    data = problems(rows) if change is None else problems(rows).map(change)
+    return MinerGRPOTrainer(policy, reward, args, data, peft_config=peft)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,8 @@ def test_reports_read_the_settings_that_the_trainer_has_recorded(run):
 
 OTHERS = {
     "learning_rate: 0.001 -> 0.01": dict(learning_rate=0.01),
-    "train_dataset": dict(rows=24),
+    "train_dataset: 48.*24": dict(rows=24),
+    "train_dataset": dict(change=lambda row: {"solution": "0"}),  # the same prompts with other golds
     "reward functions": dict(reward=never_all_right),
     "adapter": dict(peft=LoraConfig(r=2, target_modules=["q_proj"])),
     "optimizer_batch_size": dict(gradient_accumulation_steps=2),

@@ -94,7 +94,8 @@ COLUMNS: Mapping[str, Callable[[Measured], float]] = {
 def read(prefix: str) -> list[Measured]:
     """Return the finished runs that have been measured."""
     text = Path(f"{prefix}_measures.jsonl").read_text(encoding="utf-8")
-    lines = {(line["method"], line["seed"], line["learning_rate"]): line for line in map(json.loads, text.splitlines())}
+    found = map(json.loads, text.splitlines())
+    lines = {(line["method"], line["seed"], line["learning_rate"]): line for line in found}
     runs = [run for run in read_runs(f"{prefix}.jsonl.gz") if run.finished]
     keys = [(run.method, run.seed, float(run.settings["learning_rate"])) for run in runs]
     return [Measured(run, lines[key]) for run, key in zip(runs, keys, strict=True) if key in lines]

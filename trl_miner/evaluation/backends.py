@@ -23,7 +23,7 @@ from ..runs.models import ADAPTER
 from ..runs.records import RANK
 
 Answer = TypeVar("Answer")
-# vLLM's server takes what a request leaves out from the model's own settings, such as top_k 20.
+# Servers of vLLM and SGLang take what a request leaves out from the model's own settings, such as top_k 20.
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
 
 
@@ -191,7 +191,7 @@ class ServerBackend:
         about = served.get(self.model, {})
         # vLLM states it, and refuses requests for more
         self.context: int | None = about.get("max_model_len")
-        self.extra = _NEUTRAL if about.get("owned_by") == "vllm" else {}
+        self.extra = _NEUTRAL if about.get("owned_by") in ("vllm", "sglang") else {}
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
         """See `Backend.sample`."""

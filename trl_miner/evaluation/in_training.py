@@ -1,7 +1,6 @@
 """Score a model on held-out problems while it trains."""
 
 import asyncio
-import hashlib
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +20,7 @@ from ..reward_functions import KNOWN_VERIFIERS, check_rewards, reward_list
 from ..rewards import text_of
 from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
+from ..runs.prompt_ledger import digest_of
 from ..text import one_line
 from .generate import sample_seed
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
@@ -217,7 +217,6 @@ class EvaluationCallback(TrainerCallback):
     @cached_property
     def _about_problems(self) -> dict[str, Any]:
         """The fingerprint and the levels of the problems: whether two runs scored the same, and how hard they are."""
-        texts = "\n".join(map(str, self.problems["prompt"]))
         levels, trained = (
             list(rows["level"]) if isinstance(rows, Dataset) and "level" in rows.column_names else None
             for rows in (self.problems, self.trainer.train_dataset)  # those of a stream are not known in advance
@@ -226,7 +225,7 @@ class EvaluationCallback(TrainerCallback):
             known = {str(level) for level in trained}
             trained = sorted({level for level in levels if str(level) in known}, key=levels.index)
         return {
-            "fingerprint": hashlib.sha256(texts.encode()).hexdigest(),
+            "fingerprint": digest_of(self.problems),
             "levels": levels and tuple(levels),
             "trained_levels": tuple(trained) if levels and trained is not None else None,
         }

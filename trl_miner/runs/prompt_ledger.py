@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
 _DIGEST_ROWS = 256
+_IMAGES = ("image", "images")  # columns of TRL's
 _OPTIONAL = ("new", "dropped", "skipped")  # only there where they hold something
 
 
@@ -73,11 +74,8 @@ class Ledger:
 def prompt_key(row: Mapping[str, Any]) -> int:
     """Return the key of a row's prompt, 63 bits of a hash: of `prompt` as JSON, and of the images. A row without
     `prompt`, which an environment completes, counts as a whole."""
-    content = {name: row[name] for name in ("prompt", "image", "images") if name in row} if "prompt" in row else row
-    if set(content) == {"prompt"} and isinstance(row["prompt"], str):
-        text = row["prompt"]
-    else:
-        text = json.dumps(_without_nulls(content), sort_keys=True, ensure_ascii=False, default=_plain)
+    content = {name: row[name] for name in ("prompt", *_IMAGES) if name in row} if "prompt" in row else row
+    text = row["prompt"] if set(content) == {"prompt"} and isinstance(row["prompt"], str) else _as_text(content)
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -85,6 +83,11 @@ def prompt_key(row: Mapping[str, Any]) -> int:
 def key_text(key: int) -> str:
     """Return a key as the file has it."""
     return f"{key:016x}"
+
+
+def _as_text(row: Mapping[str, Any]) -> str:
+    """Return a row as JSON, the same wherever it was read from."""
+    return json.dumps(_without_nulls(row), sort_keys=True, ensure_ascii=False, default=_plain)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -114,15 +117,23 @@ def prompt_text(row: Mapping[str, Any]) -> str:
 
 
 def header_of(rows: Any) -> dict[str, Any]:
-    """Return the line about a data set, which tells it by its length and up to 256 of its prompts; None: a stream."""
+    """Return the line about a data set, which tells it by its length and up to 256 of its rows; None: a stream."""
     if rows is None or not len(rows):
         return {"rows": None, "digest": None}
-    size, digest = len(rows), hashlib.blake2b(digest_size=8)
-    if "prompt" in rows.column_names:
-        rows = rows.select_columns(["prompt"])  # no image is decoded
-    for place in sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1}):
-        digest.update(key_text(prompt_key(rows[place])).encode())
-    return {"rows": size, "digest": digest.hexdigest()}
+    size = len(rows)
+    places = sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1})
+    return {"rows": size, "digest": digest_of(rows.select(places))}
+
+
+def digest_of(rows: Any) -> str:
+    """Return a hash of a data set's rows, golds and all, but for images and what else would have to be decoded."""
+    digest = hashlib.blake2b(digest_size=8)
+    kept = [
+        name for name, kind in rows.features.items() if name not in _IMAGES and not hasattr(kind, "decode_example")
+    ]
+    for row in rows.select_columns(kept).with_format("arrow")[:].to_pylist():
+        digest.update(_as_text(row).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
 
 
 def line_of(content: Mapping[str, Any]) -> bytes:
