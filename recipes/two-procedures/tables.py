@@ -18,12 +18,15 @@ import numpy as np
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
+from trl_miner.viewing.effects import holm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
-from analysis import effect, interval, late, plain, right_samples  # noqa: E402
+from analysis import effect, gradient_share, interval, late, pass_at_1, plain, right_samples  # noqa: E402
 
 SUMS = ("3", "4")  # levels of the held-out sums
 USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
+GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
+CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
 
 
 @dataclass(frozen=True)
@@ -72,22 +75,39 @@ class Measured:
         return float(np.mean([value for step, value in values if 0.25 * steps < step <= 0.75 * steps]))
 
 
+def solved(run: RunHistory) -> float:
+    """Return the share of held-out sums with a right sample, of 16 after training at temperature 1."""
+    right, _ = right_samples(run, SUMS)
+    return float((right > 0).mean())
+
+
 def log_odds(right: int, samples: int) -> float:
     return math.log((right + 0.5) / (samples - right + 0.5))
 
 
-COLUMNS: Mapping[str, Callable[[Measured], float]] = {
-    "three terms": lambda own: own.share("correct", "3"),
-    "four terms": lambda own: own.share("correct", "4"),
-    "right if direct": lambda own: own.among_direct(*SUMS),
-    "right if worked": lambda own: own.among_worked(*SUMS),
-    "worked": lambda own: own.share("worked", *SUMS),
-    "worked, two terms": lambda own: own.share("worked", "2"),
-    "right, two terms": lambda own: own.share("correct", "2"),
-    "right, products": lambda own: own.share("correct", "product"),
-    "worked, training": lambda own: late(own.run, "rewards/is_worked/mean"),
-    "all right, training": Measured.all_right,
-    "choice": lambda own: own.line.get("choice_share") or math.nan,
+Arms = Mapping[str, Mapping[int, Measured]]
+
+
+OUTCOMES: Mapping[str, Callable[[Measured], float]] = {  # in percent
+    "three terms": lambda own: 100 * own.share("correct", "3"),
+    "four terms": lambda own: 100 * own.share("correct", "4"),
+    "right if direct": lambda own: 100 * own.among_direct(*SUMS),
+    "right if worked": lambda own: 100 * own.among_worked(*SUMS),
+    "worked": lambda own: 100 * own.share("worked", *SUMS),
+    "worked, two terms": lambda own: 100 * own.share("worked", "2"),
+    "right, two terms": lambda own: 100 * own.share("correct", "2"),
+    "right, products": lambda own: 100 * own.share("correct", "product"),
+    "worked, training": lambda own: 100 * late(own.run, "rewards/is_worked/mean"),
+    "all right, training": lambda own: 100 * own.all_right(),
+    "choice": lambda own: 100 * (own.line.get("choice_share") or math.nan),
+}
+SECONDARY: Mapping[str, Callable[[Measured], float]] = {
+    "Pass@1 at 1, three terms, %": lambda own: 100 * pass_at_1(own.run, "3"),
+    "four terms, %": lambda own: 100 * pass_at_1(own.run, "4"),
+    "Pass@16 at 1, %": lambda own: 100 * solved(own.run),
+    "all-right prompts in the gradient, %": lambda own: 100 * gradient_share(own.run),
+    "entropy, nats": lambda own: late(own.run, "entropy"),
+    "tokens of a rollout": lambda own: late(own.run, "completions/mean_length"),
 }
 
 
@@ -119,23 +139,54 @@ def sweep_table(sweep: Sequence[Measured]) -> Table:
     return Table("Pass@1 on the held-out sums, and the share of worked steps, %", header, rows)
 
 
-def tables(measured: Sequence[Measured]) -> list[Table]:
-    """Return what came out, in percent, and the effects against GRPO, in log-odds."""
+def by_arm(measured: Sequence[Measured]) -> dict[str, dict[int, Measured]]:
+    """Return the runs by arm and seed."""
     arms: dict[str, dict[int, Measured]] = {}
     for own in measured:
         arms.setdefault(str(own.run.method), {})[int(own.run.seed or 0)] = own
-    means, effects = [], []
+    return arms
+
+
+def means_table(arms: Arms, columns: Mapping[str, Callable[[Measured], float]], digits: int) -> Table:
+    """Return the means over the runs of each arm, over those that have the value."""
+    rows = []
     for name, runs in arms.items():
-        shares = [100 * float(np.mean([of(run) for run in runs.values()])) for of in COLUMNS.values()]
-        means.append([name, str(len(runs)), *(plain(share, 0) for share in shares)])
-        if name != "grpo" and (seeds := sorted({*runs} & {*arms.get("grpo", {})})):
-            row = [name, str(len(seeds))]
-            for of in (Measured.primary, Measured.primary_at_1):
-                found = effect([of(runs[seed]) - of(arms["grpo"][seed]) for seed in seeds])
-                row += [interval(found), found.verdict]
-            effects.append(row)
-    header = ["Arm", "Seeds", "Log-odds, T 0.7", "Verdict", "Log-odds, T 1", "Verdict"]
-    return [Table("After training, %", ["Arm", "Runs", *COLUMNS], means), Table("Against GRPO", header, effects)]
+        values = [[value for own in runs.values() if not math.isnan(value := of(own))] for of in columns.values()]
+        means = [float(np.mean(known)) if known else math.nan for known in values]
+        rows.append([name, str(len(runs)), *(plain(mean, digits) for mean in means)])
+    return Table("After training", ["Arm", "Runs", *columns], rows)
+
+
+def comparisons_table(arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
+    """Return the mean differences over the common seeds of each pair, in log-odds, with p adjusted by Holm."""
+    rows, p_values = [], []
+    for name, baseline in pairs:
+        seeds = sorted({*arms.get(name, {})} & {*arms.get(baseline, {})})
+        if len(seeds) < 2:
+            continue
+        found, at_1 = (
+            effect([of(arms[name][seed]) - of(arms[baseline][seed]) for seed in seeds])
+            for of in (Measured.primary, Measured.primary_at_1)
+        )
+        p_values.append(found.p)
+        rows.append([f"{name} against {baseline}", str(len(seeds)), interval(found), plain(found.p, 3)])
+        rows[-1] += [plain(found.p_equivalent, 3), found.verdict, interval(at_1), at_1.verdict]
+    for row, p in zip(rows, holm(p_values), strict=True):
+        row.insert(4, plain(p, 3))
+    header = ["Comparison", "Seeds", "T 0.7", "p", "p, Holm", "p, equivalence", "Verdict", "T 1", "Verdict"]
+    return Table("Differences in log-odds", header, rows)
+
+
+def tables(measured: Sequence[Measured]) -> list[Table]:
+    """Return what came out, and the comparisons: those that decide, and all others with GRPO at either rate."""
+    arms = by_arm(measured)
+    others = [(name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)]
+    return [
+        means_table(arms, OUTCOMES, digits=0),
+        means_table(arms, SECONDARY, digits=2),
+        comparisons_table(arms, CONFIRMATORY),
+        comparisons_table(arms, [pair for pair in others if pair not in CONFIRMATORY]),
+    ]
 
 
 if __name__ == "__main__":
