@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import config
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trl_miner import cli, redaction, train
@@ -65,6 +65,7 @@ SETTINGS = st.dictionaries(NAMES, TEXTS | st.integers() | st.none(), max_size=4)
 
 @settings(max_examples=100, deadline=None)
 @given(SETTINGS)
+@example(["--https://user:hunter22@host/x--hub_token=hunter22"])
 def test_what_is_redacted_stays_as_it_is(value):
     hidden = redact(value)
     assert redact(hidden) == hidden

@@ -86,7 +86,7 @@ def _hide(value: Any, name: str, found: set[str]) -> Any:
     option, equals, setting = value.partition("=") if isinstance(value, str) else ("", "", "")
     if equals and option.startswith("--") and _is_secret(option, setting):
         found.add(setting)
-        return f"{option}={HIDDEN}"
+        return f"{_hide_in_text(option, found)}={HIDDEN}"
     if _is_secret(name, value) and not str(value).startswith("--"):
         found.add(str(value))
         return HIDDEN
