@@ -87,8 +87,10 @@ def main() -> None:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
     known = {(line["method"], line["seed"]) for line in lines}
     for folder in run_folders(args.output):
+        if not (folder / "model.safetensors").is_file():  # it has not finished, or has been measured
+            continue
         run = read_run(folder)
-        if run.finished and (run.method, run.seed) not in known and (folder / "model.safetensors").is_file():
+        if run.finished and (run.method, run.seed) not in known:
             found = {"method": run.method, "seed": run.seed, "learning_rate": float(run.settings["learning_rate"])}
             found |= count(folder, args.samples)
             if (folder / "credit").is_dir():
