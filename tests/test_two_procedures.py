@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import assert_same_run, trained
+from harness import assert_same_run, trained, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner.evaluation.seeded_sampling import sample_all
@@ -86,12 +86,27 @@ def test_its_samples_are_those_of_the_package(policy, sampling, settings):
     assert sampling["sample"](model, prompts, seeds, end=tokenizer.eos_token_id, **settings) == expected
 
 
-def test_a_training_takes_its_rollouts(policy, sampling, tmp_path):
-    first, again = (
-        trained(policy, tmp_path, extra={"rollout_func": sampling["rollout"]}, max_steps=2) for _ in range(2)
-    )
+def test_a_training_takes_its_rollouts_and_computes_equal_ones_once(policy, sampling, tmp_path, monkeypatch):
+    inside, computed = sampling["rollout"].__globals__, list[int]()
+    once = inside["forward_once"]
+
+    def counted(forward, *args, **kwargs):
+        def count(*args, **kwargs):
+            computed.append(len(kwargs["input_ids"]) if kwargs.get("fused_lm_head") else 0)
+            return forward(*args, **kwargs)
+
+        return once(count, *args, **kwargs)
+
+    def run(forward):
+        monkeypatch.setitem(inside, "forward_once", forward)
+        settings = dict(max_steps=1, max_completion_length=2, num_generations=16, per_device_train_batch_size=48)
+        return trained(policy, tmp_path, extra={"rollout_func": sampling["rollout"]}, learning_rate=1e-3, **settings)
+
+    first, again = run(counted), run(counted)
     assert_same_run(again, first)
-    assert first.state.log_history[0]["completions/mean_length"] > 1
+    assert 0 < max(computed) < 48
+    for name, weight in weights(run(lambda forward, *args, **kwargs: forward(*args, **kwargs))).items():
+        torch.testing.assert_close(weights(first)[name], weight, rtol=0, atol=1e-4)  # a step of Adam moves it by 1e-3
 
 
 @pytest.mark.parametrize("pilot", ["pilot_902", "pilot_903", "pilot_903_low"])

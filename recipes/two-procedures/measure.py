@@ -44,7 +44,7 @@ def count(folder: Path, num_samples: int) -> dict[str, Any]:
     ]
     sampled = [
         tokens
-        for at_once in (rows[start : start + 256] for start in range(0, len(rows), 256))
+        for at_once in (rows[start : start + 640] for start in range(0, len(rows), 640))
         for tokens in sample(
             model, [prompts[place] for place, _ in at_once], [seed for _, seed in at_once],
             end=tokenizer.eos_token_id, max_new_tokens=48, temperature=0.7, top_p=0.95,

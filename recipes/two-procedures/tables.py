@@ -1,6 +1,7 @@
 """The tables of README.md from raw results, as protocol.md lays down. Prints Markdown.
 
 python tables.py results/pilot_903        # of results/pilot_903.jsonl.gz and results/pilot_903_measures.jsonl
+python tables.py results/arms_{amd,xeon}  # of runs on two machines
 python tables.py results/sweep --sweep    # the learning rate that each arm takes
 """
 
@@ -191,9 +192,9 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("prefix", help="of the two files, such as results/pilot_903")
+    parser.add_argument("prefixes", nargs="+", help="of the two files, such as results/pilot_903")
     parser.add_argument("--sweep", action="store_true", help="show which learning rate each arm takes")
     given = parser.parse_args()
-    found = read(given.prefix)
+    found = [own for prefix in given.prefixes for own in read(prefix)]
     shown = [sweep_table(found)] if given.sweep else tables(found)
     print("\n".join(table.markdown() for table in shown), end="")

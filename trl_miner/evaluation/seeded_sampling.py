@@ -7,7 +7,7 @@ number of processes, the device or a resumption, and a longer budget gives a lon
 The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max trick).
 """
 
-# B rows of a batch, V tokens of the vocabulary
+# B rows of a batch, V tokens of the vocabulary, K rows of logits
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,13 +54,26 @@ def _shift(values: Tensor, by: int) -> Tensor:
     return (values >> by) & (2 ** (64 - by) - 1)
 
 
-def race(logits_BV: Tensor, seeds_B: Tensor, position: int, *, temperature: float, top_p: float = 1.0) -> Tensor:
-    """Return (B, V) scores whose argmax is a sample of softmax(logits / temperature), cut to its nucleus."""
-    scores_BV = logits_BV.float() / temperature
+def race(
+    logits_KV: Tensor,
+    seeds_B: Tensor,
+    position: int,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    places_B: Tensor | None = None,
+) -> Tensor:
+    """Return (B, V) scores whose argmax is a sample of softmax(logits / temperature), cut to its nucleus.
+
+    `places_B` says which row of the logits each sample is drawn from; None: each from its own.
+    """
+    scores_KV = logits_KV.float() / temperature
     if top_p < 1:
-        scores_BV = TopPLogitsWarper(top_p)(None, scores_BV)
+        scores_KV = TopPLogitsWarper(top_p)(None, scores_KV)
+    scores_KV = scores_KV.log_softmax(dim=1)
+    scores_BV = scores_KV if places_B is None else scores_KV[places_B]
     noise_BV = exponential_noise(seeds_B, torch.full_like(seeds_B, position), scores_BV.shape[1])
-    return scores_BV.log_softmax(dim=1).sub_(noise_BV.log_())
+    return scores_BV.sub_(noise_BV.log_())
 
 
 class _Race(LogitsProcessor):
