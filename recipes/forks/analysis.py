@@ -12,7 +12,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -191,23 +191,33 @@ def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
+# What `comparison_rows` tells of a comparison.
+COMPARED = ("Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict")
+
+
+def comparison_rows(compared: Mapping[str, Sequence[float]]) -> list[list[str]]:
+    """Return a row for each comparison, by its paired differences: its name and COMPARED. The verdict is by p as Holm
+    adjusts it over all rows. A comparison with a single pair, or none, is left out."""
+    known = {name: differences for name, differences in compared.items() if len(differences) > 1}
+    effects = [effect(differences) for differences in known.values()]
+    adjusted = holm([found.p for found in effects])
+    return [
+        [name, str(found.seeds), interval(found), plain(found.p, 3), plain(p, 3), plain(found.p_equivalent, 3)]
+        + [str(seeds_needed(differences)), replace(found, p=p).verdict]
+        for (name, differences), found, p in zip(known.items(), effects, adjusted, strict=True)
+    ]
+
+
 def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], *, to_the_letter: bool) -> Table:
     """Return the comparisons that decide, with p adjusted by Holm; `to_the_letter` against `grpo` at 4e-4."""
-    rows, p_values = [], []
+    compared = {}
     for world, method, other in CONFIRMATORY:
         methods = worlds.get(world, {})
         baseline = other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
         differences = paired(methods.get(method, {}), methods.get(baseline, {}), log_odds)
-        if len(differences) < 2:
-            continue
-        found = effect(differences)
-        p_values.append(found.p)
-        rows.append([f"{method} against {baseline}, {world}", str(found.seeds), interval(found), f"{found.p:.3f}"])
-        rows[-1] += [f"{found.p_equivalent:.3f}", str(seeds_needed(differences)), found.verdict]
-    for row, p in zip(rows, holm(p_values), strict=True):
-        row.insert(4, f"{p:.3f}")
-    header = ["Comparison", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
-    return Table("To the letter of the protocol" if to_the_letter else "Confirmatory", header, rows)
+        compared[f"{method} against {baseline}, {world}"] = differences
+    title = "To the letter of the protocol" if to_the_letter else "Confirmatory"
+    return Table(title, ["Comparison", *COMPARED], comparison_rows(compared))
 
 
 def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:

@@ -19,10 +19,19 @@ import numpy as np
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
-from trl_miner.viewing.effects import holm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
-from analysis import effect, gradient_share, interval, late, pass_at_1, plain, right_samples  # noqa: E402
+from analysis import (  # noqa: E402
+    COMPARED,
+    comparison_rows,
+    effect,
+    gradient_share,
+    interval,
+    late,
+    pass_at_1,
+    plain,
+    right_samples,
+)
 
 SUMS = ("3", "4")  # levels of the held-out sums
 USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
@@ -159,23 +168,18 @@ def means_table(arms: Arms, columns: Mapping[str, Callable[[Measured], float]], 
 
 
 def comparisons_table(arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
-    """Return the mean differences over the common seeds of each pair, in log-odds, with p adjusted by Holm."""
-    rows, p_values = [], []
+    """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1."""
+    at_07: dict[str, list[float]] = {}
+    at_1: dict[str, list[float]] = {}
     for name, baseline in pairs:
         seeds = sorted({*arms.get(name, {})} & {*arms.get(baseline, {})})
-        if len(seeds) < 2:
-            continue
-        found, at_1 = (
-            effect([of(arms[name][seed]) - of(arms[baseline][seed]) for seed in seeds])
-            for of in (Measured.primary, Measured.primary_at_1)
-        )
-        p_values.append(found.p)
-        rows.append([f"{name} against {baseline}", str(len(seeds)), interval(found), plain(found.p, 3)])
-        rows[-1] += [plain(found.p_equivalent, 3), found.verdict, interval(at_1), at_1.verdict]
-    for row, p in zip(rows, holm(p_values), strict=True):
-        row.insert(4, plain(p, 3))
-    header = ["Comparison", "Seeds", "T 0.7", "p", "p, Holm", "p, equivalence", "Verdict", "T 1", "Verdict"]
-    return Table("Differences in log-odds", header, rows)
+        for found, of in ((at_07, Measured.primary), (at_1, Measured.primary_at_1)):
+            found[f"{name} against {baseline}"] = [of(arms[name][seed]) - of(arms[baseline][seed]) for seed in seeds]
+    rows = comparison_rows(at_07)
+    for row in rows:
+        found_at_1 = effect(at_1[row[0]])
+        row += [interval(found_at_1), found_at_1.verdict]
+    return Table("Differences", ["Comparison", *COMPARED, "At temperature 1", "Verdict"], rows)
 
 
 def tables(measured: Sequence[Measured]) -> list[Table]:
