@@ -23,6 +23,7 @@ from trl_miner.tables import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
 from analysis import (  # noqa: E402
     COMPARED,
+    MARGIN,
     comparison_rows,
     effect,
     gradient_share,
@@ -37,6 +38,17 @@ SUMS = ("3", "4")  # levels of the held-out sums
 USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
+LABELS = {  # of the picture, from above
+    "oracle": "oracle",
+    "entropy_5": "entropy bonus, 5 %",
+    "entropy_1": "entropy bonus, 1 %",
+    "miner_20": "MINER, 20 %",
+    "miner_5": "MINER, 5 %",
+    "miner_1": "MINER, 1 %",
+    "miner": "MINER with its cap",
+    "grpo_1e-5": "GRPO at 1e-5",
+    "grpo": "GRPO at 5e-6",
+}
 
 
 @dataclass(frozen=True)
@@ -194,11 +206,44 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
     ]
 
 
+def draw(arms: Arms, path: Path) -> None:
+    """Draw for each arm Pass@1 against GRPO with its 95 % interval, and the share of worked steps; a dot is a seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = [name for name in LABELS if name in arms]
+    figure, (left, right) = plt.subplots(ncols=2, sharey=True, figsize=(10, 0.45 * len(names) + 1.2))
+    left.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
+    left.axvline(0, color="0.5", linewidth=1)
+    for place, name in enumerate(reversed(names)):
+        differences = [
+            own.primary() - arms[GRPO][seed].primary() for seed, own in arms[name].items() if seed in arms[GRPO]
+        ]
+        worked = [100 * own.share("worked", *SUMS) for own in arms[name].values()]
+        for axes, values in ((left, differences), (right, worked)):
+            axes.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.3, markersize=4)
+        found = effect(differences)
+        left.errorbar(found.mean, place, xerr=np.nan_to_num(found.half_width), fmt="D", color="tab:blue", capsize=3)
+        right.plot(np.mean(worked), place, "D", color="tab:blue")
+    left.set_yticks(range(len(names)), [LABELS[name] for name in reversed(names)])
+    left.set(xlabel="held-out Pass@1 against GRPO, log-odds")
+    right.set(xlabel="worked steps among answers to held-out sums, %", xlim=(0, None))
+    left.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefixes", nargs="+", help="of the two files, such as results/pilot_903")
     parser.add_argument("--sweep", action="store_true", help="show which learning rate each arm takes")
+    parser.add_argument("--figure", type=Path, help="draw the arms into this file")
     given = parser.parse_args()
     found = [own for prefix in given.prefixes for own in read(prefix)]
     shown = [sweep_table(found)] if given.sweep else tables(found)
     print("\n".join(table.markdown() for table in shown), end="")
+    if given.figure:
+        draw(by_arm(found), given.figure)
