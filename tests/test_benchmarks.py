@@ -186,6 +186,18 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         assert read_file(tmp_path / name) == rows == load_data_set(str(tmp_path / name))["train"].to_list(), name
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_folder_has_the_splits_of_its_files_and_their_texts(tmp_path, suffix):
+    """As in a file: `datasets` would make 7 of 007, nothing of NA, and dates of 2021-05-05 in JSON."""
+    rows = {"train": [{"gold": gold} for gold in ("007", "1e3", "NA")], "test": [{"gold": "2021-05-05"}]}
+    for split, own in rows.items():
+        text = "".join(f"{row['gold']}\n" if suffix == "csv" else json.dumps(row) + "\n" for row in own)
+        (tmp_path / f"{split}.{suffix}").write_text("gold\n" * (suffix == "csv") + text)
+    assert {split: own.to_list() for split, own in load_data_set(str(tmp_path)).items()} == rows
+    streamed = load_data_set(str(tmp_path), streaming=True)
+    assert {split: [*own] for split, own in streamed.items()} == rows
+
+
 def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
     for name in ("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-0.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

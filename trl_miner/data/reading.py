@@ -1,4 +1,4 @@
-"""Read data sets: local files as they are written, others by `datasets`.
+"""Read data sets: local text files as they are written, others by `datasets`.
 
 `datasets` would make dates of text, and floats of large numbers: a gold must stay as it is.
 """
@@ -7,13 +7,15 @@ import csv
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import first_line
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 
 
 def load_data_set(
@@ -21,26 +23,20 @@ def load_data_set(
 ) -> Any:
     """Return a data set by split: of a file, which has the split train, a folder, or the Hub.
 
+    A folder has the splits that `datasets` finds in it, and text files are read as `read_file` reads them.
+
     Raises:
         ValueError: It cannot be loaded, or a file has no rows.
     """
-    from datasets import Dataset, load_dataset
+    from datasets import load_dataset
 
     path = Path(name)
-    is_parquet = path.is_file() and path.suffix.lower() == ".parquet"
-    if path.is_file() and not is_parquet:
-        rows = read_file(path)
-        columns = dict.fromkeys(column for row in rows for column in row)  # a row may lack some
-        values = {column: [row.get(column) for row in rows] for column in columns}
-        try:
-            data = Dataset.from_dict(values, on_mixed_types="use_json")
-        except (ValueError, TypeError, OverflowError) as error:  # numbers that Arrow does not have, half characters
-            raise ValueError(f"{path} cannot be read: {first_line(error)}. Write large numbers as text.") from error
-        return {"train": data.to_iterable_dataset() if streaming else data}
     try:
-        if is_parquet:  # which has types of its own, and may be large
+        if path.suffix.lower() == ".parquet" and path.is_file():  # which has types of its own, and may be large
             return load_dataset("parquet", data_files=name, streaming=streaming)
-        return load_dataset(name, config, revision=revision, streaming=streaming)
+        files = {"train": [name]} if path.is_file() else _text_files(path, config)
+        if not files:
+            return load_dataset(name, config, revision=revision, streaming=streaming)
     except Exception as error:  # the loaders of `datasets` may raise anything
         why = error
         while isinstance(why.__cause__, Exception):
@@ -49,6 +45,31 @@ def load_data_set(
             f"dataset_name must be a Hub id, a file, a folder, an embedded world such as trl_miner/arithmetic, or "
             f"reasoning_gym/FAMILY: {name} could not be loaded ({first_line(why)})."
         ) from error
+    splits = {split: _data_set(own) for split, own in files.items()}
+    return {split: data.to_iterable_dataset() if streaming else data for split, data in splits.items()}
+
+
+def _text_files(folder: Path, config: str | None) -> dict[str, list[str]]:
+    """Return the files of a folder by split, where all are text; else none."""
+    from datasets import load_dataset_builder
+
+    found = load_dataset_builder(str(folder), config).config.data_files or {} if folder.is_dir() else {}
+    suffixes = {Path(file).suffix.lower() for files in found.values() for file in files}
+    return {str(split): list(files) for split, files in found.items()} if suffixes <= {*TEXT_SUFFIXES} else {}
+
+
+def _data_set(files: Sequence[str]) -> Any:
+    """Return the rows of text files as a data set."""
+    from datasets import Dataset
+
+    rows = [row for file in files for row in read_file(Path(file))]
+    columns = dict.fromkeys(column for row in rows for column in row)  # a row may lack some
+    values = {column: [row.get(column) for row in rows] for column in columns}
+    try:
+        return Dataset.from_dict(values, on_mixed_types="use_json")
+    except (ValueError, TypeError, OverflowError) as error:  # numbers that Arrow does not have, half characters
+        found = f"{', '.join(files)} cannot be read: {first_line(error)}"
+        raise ValueError(f"{found}. Write large numbers as text.") from error
 
 
 def find_files(path: Path, split: str = "") -> list[Path]:
