@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FILE = "prompt_ledger.jsonl"
 _LONGEST_TEXT = 200
-_DIGEST_ROWS = 256
+_ROWS_AT_ONCE = 10_000
 _IMAGES = ("image", "images")  # columns of TRL's
 _OPTIONAL = ("new", "dropped", "skipped")  # only there where they hold something
 
@@ -117,12 +117,10 @@ def prompt_text(row: Mapping[str, Any]) -> str:
 
 
 def header_of(rows: Any) -> dict[str, Any]:
-    """Return the line about a data set, which tells it by its length and up to 256 of its rows; None: a stream."""
+    """Return the line about a data set, which tells it by its length and its rows; None: a stream."""
     if rows is None or not len(rows):
         return {"rows": None, "digest": None}
-    size = len(rows)
-    places = sorted({size * step // _DIGEST_ROWS for step in range(_DIGEST_ROWS)} | {size - 1})
-    return {"rows": size, "digest": digest_of(rows.select(places))}
+    return {"rows": len(rows), "digest": digest_of(rows)}
 
 
 def digest_of(rows: Any) -> str:
@@ -131,8 +129,9 @@ def digest_of(rows: Any) -> str:
     kept = [
         name for name, kind in rows.features.items() if name not in _IMAGES and not hasattr(kind, "decode_example")
     ]
-    for row in rows.select_columns(kept).with_format("arrow")[:].to_pylist():
-        digest.update(_as_text(row).encode("utf-8", "surrogatepass") + b"\n")
+    for part in rows.select_columns(kept).with_format("arrow").iter(_ROWS_AT_ONCE):
+        for row in part.to_pylist():
+            digest.update(_as_text(row).encode("utf-8", "surrogatepass") + b"\n")
     return digest.hexdigest()
 
 
