@@ -1,8 +1,7 @@
-"""The tables of README.md from raw results, as protocol.md lays down. Prints Markdown.
+"""The tables and the picture of the page from raw results, as protocol.md lays down.
 
-python tables.py results/pilot_903        # of results/pilot_903.jsonl.gz and results/pilot_903_measures.jsonl
-python tables.py results/arms_{amd,xeon}  # of runs on two machines
-python tables.py results/sweep --sweep    # the learning rate that each arm takes
+python tables.py                 # writes tables.md and figures/arms.png from results
+python tables.py results/check   # prints the tables of results/check.jsonl.gz and results/check_measures.jsonl
 """
 
 import argparse
@@ -20,7 +19,8 @@ from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "forks"))
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent / "forks"))
 from analysis import (  # noqa: E402
     COMPARED,
     MARGIN,
@@ -38,6 +38,12 @@ SUMS = ("3", "4")  # levels of the held-out sums
 USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
+ARMS = ("arms_amd", "arms_xeon")  # in results, by machine
+PILOTS = {
+    "pilot_902": "Pilot at start 902, learning rate 1e-5",
+    "pilot_903": "Pilot at start 903, learning rate 1e-5",
+    "pilot_903_low": "Pilot at start 903, learning rate 2.5e-6",
+}
 LABELS = {  # of the picture, from above
     "oracle": "oracle",
     "entropy_5": "entropy bonus, 5 %",
@@ -133,7 +139,7 @@ SECONDARY: Mapping[str, Callable[[Measured], float]] = {
 }
 
 
-def read(prefix: str) -> list[Measured]:
+def read(prefix: str | Path) -> list[Measured]:
     """Return the finished runs that have been measured."""
     text = Path(f"{prefix}_measures.jsonl").read_text(encoding="utf-8")
     found = map(json.loads, text.splitlines())
@@ -162,24 +168,24 @@ def sweep_table(sweep: Sequence[Measured]) -> Table:
 
 
 def by_arm(measured: Sequence[Measured]) -> dict[str, dict[int, Measured]]:
-    """Return the runs by arm and seed."""
+    """Return the runs by arm, in the order of the picture, and seed."""
     arms: dict[str, dict[int, Measured]] = {}
     for own in measured:
         arms.setdefault(str(own.run.method), {})[int(own.run.seed or 0)] = own
-    return arms
+    return {name: arms[name] for name in LABELS if name in arms}
 
 
-def means_table(arms: Arms, columns: Mapping[str, Callable[[Measured], float]], digits: int) -> Table:
+def means_table(title: str, arms: Arms, columns: Mapping[str, Callable[[Measured], float]], digits: int) -> Table:
     """Return the means over the runs of each arm, over those that have the value."""
     rows = []
     for name, runs in arms.items():
         values = [[value for own in runs.values() if not math.isnan(value := of(own))] for of in columns.values()]
         means = [float(np.mean(known)) if known else math.nan for known in values]
         rows.append([name, str(len(runs)), *(plain(mean, digits) for mean in means)])
-    return Table("After training", ["Arm", "Runs", *columns], rows)
+    return Table(title, ["Arm", "Runs", *columns], rows)
 
 
-def comparisons_table(arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
+def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
     """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1."""
     at_07: dict[str, list[float]] = {}
     at_1: dict[str, list[float]] = {}
@@ -191,7 +197,7 @@ def comparisons_table(arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
     for row in rows:
         found_at_1 = effect(at_1[row[0]])
         row += [interval(found_at_1), found_at_1.verdict]
-    return Table("Differences", ["Comparison", *COMPARED, "At temperature 1", "Verdict"], rows)
+    return Table(title, ["Comparison", *COMPARED, "At temperature 1", "Verdict"], rows)
 
 
 def tables(measured: Sequence[Measured]) -> list[Table]:
@@ -199,10 +205,16 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
     arms = by_arm(measured)
     others = [(name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)]
     return [
-        means_table(arms, OUTCOMES, digits=0),
-        means_table(arms, SECONDARY, digits=2),
-        comparisons_table(arms, CONFIRMATORY),
-        comparisons_table(arms, [pair for pair in others if pair not in CONFIRMATORY]),
+        means_table(
+            "Right answers and worked steps at temperature 0.7, and prompts in training, %", arms, OUTCOMES, 0
+        ),
+        means_table("At temperature 1, and over the last fifth of the training", arms, SECONDARY, digits=2),
+        comparisons_table("Confirmatory comparisons", arms, CONFIRMATORY),
+        comparisons_table(
+            "Exploratory comparisons, adjusted by Holm over this table",
+            arms,
+            [pair for pair in others if pair not in CONFIRMATORY],
+        ),
     ]
 
 
@@ -236,14 +248,26 @@ def draw(arms: Arms, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+def page() -> str:
+    """Return tables.md."""
+    results = FOLDER / "results"
+    arms = [own for prefix in ARMS for own in read(results / prefix)]
+    found = {"Arms": tables(arms), "Learning rates": [sweep_table(read(results / "sweep"))]}
+    found |= {title: tables(read(results / prefix))[:1] for prefix, title in PILOTS.items()}
+    text = "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw results](results).\n"
+    for title, own in found.items():
+        text += f"\n## {title}\n" + "".join(f"\n{table.title}:\n\n{table.markdown()}" for table in own if table.rows)
+    return text
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("prefixes", nargs="+", help="of the two files, such as results/pilot_903")
-    parser.add_argument("--sweep", action="store_true", help="show which learning rate each arm takes")
-    parser.add_argument("--figure", type=Path, help="draw the arms into this file")
+    parser.add_argument("prefixes", nargs="*", help="of the two files, such as results/check")
     given = parser.parse_args()
-    found = [own for prefix in given.prefixes for own in read(prefix)]
-    shown = [sweep_table(found)] if given.sweep else tables(found)
-    print("\n".join(table.markdown() for table in shown), end="")
-    if given.figure:
-        draw(by_arm(found), given.figure)
+    if given.prefixes:
+        found = [own for prefix in given.prefixes for own in read(prefix)]
+        print("\n".join(f"{table.title}:\n\n{table.markdown()}" for table in tables(found)), end="")
+    else:
+        (FOLDER / "tables.md").write_text(page(), encoding="utf-8")
+        measured = [own for prefix in ARMS for own in read(FOLDER / "results" / prefix)]
+        draw(by_arm(measured), FOLDER / "figures" / "arms.png")
