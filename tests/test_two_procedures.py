@@ -119,6 +119,7 @@ def test_the_tables_are_those_of_the_raw_results_and_the_page_takes_its_numbers_
     tables = (FOLDER / "tables.md").read_text()
     assert runpy.run_path(str(FOLDER / "tables.py"))["page"]() == tables, "run tables.py again"
     page = (FOLDER / "README.md").read_text()
-    sweep = tables.partition("## Learning rates")[2].partition("\n## ")[0].split(":\n\n")[1]
-    assert sweep.strip() in page
+    for section in ("## Arms", "## Learning rates"):
+        first = tables.partition(section)[2].split(":\n\n")[1].partition("\n\n")[0]
+        assert first.strip() in page
     assert {*re.findall(INTERVAL, page)} <= {*re.findall(INTERVAL, tables)}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
@@ -37,6 +38,7 @@ from analysis import (  # noqa: E402
 SUMS = ("3", "4")  # levels of the held-out sums
 USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly better
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
+SMOOTHED = 10  # steps whose mean the picture shows
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
 ARMS = ("arms_amd", "arms_xeon")  # in results, by machine
 PILOTS = {
@@ -200,11 +202,25 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
     return Table(title, ["Comparison", *COMPARED, "At temperature 1", "Verdict"], rows)
 
 
+def summary_table(arms: Arms) -> Table:
+    """Return what the page shows: the effects against GRPO, and the means of some outcomes in percent."""
+    shown = ("three terms", "four terms", "worked", "worked, two terms", "right, products")
+    rows = []
+    for name, runs in arms.items():
+        seeds = sorted({*runs} & {*arms.get(GRPO, {})})
+        differences = [runs[seed].primary() - arms[GRPO][seed].primary() for seed in seeds]
+        against = "" if name == GRPO or not seeds else interval(effect(differences))
+        means = [float(np.mean([OUTCOMES[column](own) for own in runs.values()])) for column in shown]
+        rows.append([LABELS[name], str(len(runs)), against, *(plain(mean, 0) for mean in means)])
+    return Table("Summary", ["Arm", "Seeds", "Pass@1 against GRPO, log-odds", *shown], rows)
+
+
 def tables(measured: Sequence[Measured]) -> list[Table]:
     """Return what came out, and the comparisons: those that decide, and all others with GRPO at either rate."""
     arms = by_arm(measured)
     others = [(name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)]
     return [
+        summary_table(arms),
         means_table(
             "Right answers and worked steps at temperature 0.7, and prompts in training, %", arms, OUTCOMES, 0
         ),
@@ -219,30 +235,30 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
 
 
 def draw(arms: Arms, path: Path) -> None:
-    """Draw for each arm Pass@1 against GRPO with its 95 % interval, and the share of worked steps; a dot is a seed."""
+    """Draw each arm's Pass@1 against GRPO, with its 95 % interval and a dot a seed; and worked steps in training."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    names = [name for name in LABELS if name in arms]
-    figure, (left, right) = plt.subplots(ncols=2, sharey=True, figsize=(10, 0.45 * len(names) + 1.2))
+    colors = dict(zip(LABELS, plt.get_cmap("tab10").colors, strict=False))
+    figure, (left, right) = plt.subplots(ncols=2, figsize=(11, 4))
     left.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
     left.axvline(0, color="0.5", linewidth=1)
-    for place, name in enumerate(reversed(names)):
-        differences = [
-            own.primary() - arms[GRPO][seed].primary() for seed, own in arms[name].items() if seed in arms[GRPO]
-        ]
-        worked = [100 * own.share("worked", *SUMS) for own in arms[name].values()]
-        for axes, values in ((left, differences), (right, worked)):
-            axes.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.3, markersize=4)
+    for place, name in enumerate(arms):
+        seeds = sorted({*arms[name]} & {*arms[GRPO]})
+        differences = [arms[name][seed].primary() - arms[GRPO][seed].primary() for seed in seeds]
         found = effect(differences)
-        left.errorbar(found.mean, place, xerr=np.nan_to_num(found.half_width), fmt="D", color="tab:blue", capsize=3)
-        right.plot(np.mean(worked), place, "D", color="tab:blue")
-    left.set_yticks(range(len(names)), [LABELS[name] for name in reversed(names)])
-    left.set(xlabel="held-out Pass@1 against GRPO, log-odds")
-    right.set(xlabel="worked steps among answers to held-out sums, %", xlim=(0, None))
+        left.plot(differences, [-place] * len(seeds), "o", color=colors[name], alpha=0.3, markersize=4)
+        left.errorbar(found.mean, -place, xerr=np.nan_to_num(found.half_width), fmt="D", color=colors[name], capsize=3)
+    left.set_yticks([-place for place in range(len(arms))], [LABELS[name] for name in arms])
+    left.set(xlabel="held-out Pass@1 against GRPO at 5e-6, log-odds")
     left.legend(loc="lower right", fontsize=8)
+    for name, runs in arms.items():
+        shares = pd.DataFrame({seed: dict(own.run.values("rewards/is_worked/mean")) for seed, own in runs.items()})
+        smooth = 100 * shares.sort_index().mean(axis=1).rolling(SMOOTHED).mean()
+        right.plot(smooth.index, smooth, color=colors[name])
+    right.set(xlabel=f"step (means of {SMOOTHED})", ylabel="worked steps in training, %", ylim=(0, None))
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -253,7 +269,7 @@ def page() -> str:
     results = FOLDER / "results"
     arms = [own for prefix in ARMS for own in read(results / prefix)]
     found = {"Arms": tables(arms), "Learning rates": [sweep_table(read(results / "sweep"))]}
-    found |= {title: tables(read(results / prefix))[:1] for prefix, title in PILOTS.items()}
+    found |= {title: tables(read(results / prefix))[1:2] for prefix, title in PILOTS.items()}
     text = "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw results](results).\n"
     for title, own in found.items():
         text += f"\n## {title}\n" + "".join(f"\n{table.title}:\n\n{table.markdown()}" for table in own if table.rows)
