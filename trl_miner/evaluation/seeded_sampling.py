@@ -77,7 +77,7 @@ def race(
 
 
 class _Race(LogitsProcessor):
-    def __init__(self, seeds_B: Tensor, width: int, **settings: float) -> None:
+    def __init__(self, seeds_B: Tensor, width: int, **settings: Any) -> None:
         self.seeds_B, self.width, self.settings = seeds_B, width, settings
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
