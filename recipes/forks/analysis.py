@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -26,6 +26,7 @@ from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
+Run = TypeVar("Run")  # what is known of a run
 MARGIN = 0.1  # in log-odds: differences within it count as none
 REAL = "SmolLM2-135M"
 WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror", "reasoning_gym": REAL}  # by data set
@@ -142,9 +143,7 @@ def seeds_needed(differences: Sequence[float], power: float = 0.8) -> int:
     raise ValueError(f"more than 9,999 seeds would be needed: the differences scatter by {deviation:.3g}.")
 
 
-def paired(
-    runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory], measure: Callable[[RunHistory], float]
-) -> list[float]:
+def paired(runs: Mapping[int, Run], baseline: Mapping[int, Run], measure: Callable[[Run], float]) -> list[float]:
     """Return a measure's differences from the baseline, for the seeds that both have."""
     return [measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))]
 

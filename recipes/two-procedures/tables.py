@@ -30,6 +30,7 @@ from analysis import (  # noqa: E402
     gradient_share,
     interval,
     late,
+    paired,
     pass_at_1,
     plain,
     right_samples,
@@ -40,7 +41,7 @@ USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly b
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 SMOOTHED = 10  # steps whose mean the picture shows
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
-ARMS = ("arms_amd", "arms_xeon")  # in results, by machine
+ARMS = [FOLDER / "results" / name for name in ("arms_amd", "arms_xeon")]  # by machine
 PILOTS = {
     "pilot_902": "Pilot at start 902, learning rate 1e-5",
     "pilot_903": "Pilot at start 903, learning rate 1e-5",
@@ -192,9 +193,8 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
     at_07: dict[str, list[float]] = {}
     at_1: dict[str, list[float]] = {}
     for name, baseline in pairs:
-        seeds = sorted({*arms.get(name, {})} & {*arms.get(baseline, {})})
         for found, of in ((at_07, Measured.primary), (at_1, Measured.primary_at_1)):
-            found[f"{name} against {baseline}"] = [of(arms[name][seed]) - of(arms[baseline][seed]) for seed in seeds]
+            found[f"{name} against {baseline}"] = paired(arms.get(name, {}), arms.get(baseline, {}), of)
     rows = comparison_rows(at_07)
     for row in rows:
         found_at_1 = effect(at_1[row[0]])
@@ -207,9 +207,8 @@ def summary_table(arms: Arms) -> Table:
     shown = ("three terms", "four terms", "worked", "worked, two terms", "right, products")
     rows = []
     for name, runs in arms.items():
-        seeds = sorted({*runs} & {*arms.get(GRPO, {})})
-        differences = [runs[seed].primary() - arms[GRPO][seed].primary() for seed in seeds]
-        against = "" if name == GRPO or not seeds else interval(effect(differences))
+        differences = paired(runs, arms.get(GRPO, {}), Measured.primary)
+        against = "" if name == GRPO or not differences else interval(effect(differences))
         means = [float(np.mean([OUTCOMES[column](own) for own in runs.values()])) for column in shown]
         rows.append([LABELS[name], str(len(runs)), against, *(plain(mean, 0) for mean in means)])
     return Table("Summary", ["Arm", "Seeds", "Pass@1 against GRPO, log-odds", *shown], rows)
@@ -246,10 +245,9 @@ def draw(arms: Arms, path: Path) -> None:
     left.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
     left.axvline(0, color="0.5", linewidth=1)
     for place, name in enumerate(arms):
-        seeds = sorted({*arms[name]} & {*arms[GRPO]})
-        differences = [arms[name][seed].primary() - arms[GRPO][seed].primary() for seed in seeds]
+        differences = paired(arms[name], arms[GRPO], Measured.primary)
         found = effect(differences)
-        left.plot(differences, [-place] * len(seeds), "o", color=colors[name], alpha=0.3, markersize=4)
+        left.plot(differences, [-place] * len(differences), "o", color=colors[name], alpha=0.3, markersize=4)
         left.errorbar(found.mean, -place, xerr=np.nan_to_num(found.half_width), fmt="D", color=colors[name], capsize=3)
     left.set_yticks([-place for place in range(len(arms))], [LABELS[name] for name in arms])
     left.set(xlabel="held-out Pass@1 against GRPO at 5e-6, log-odds")
@@ -264,11 +262,10 @@ def draw(arms: Arms, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def page() -> str:
-    """Return tables.md."""
+def page(measured: Sequence[Measured]) -> str:
+    """Return tables.md, with these runs of the arms."""
     results = FOLDER / "results"
-    arms = [own for prefix in ARMS for own in read(results / prefix)]
-    found = {"Arms": tables(arms), "Learning rates": [sweep_table(read(results / "sweep"))]}
+    found = {"Arms": tables(measured), "Learning rates": [sweep_table(read(results / "sweep"))]}
     found |= {title: tables(read(results / prefix))[1:2] for prefix, title in PILOTS.items()}
     text = "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw results](results).\n"
     for title, own in found.items():
@@ -280,10 +277,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prefixes", nargs="*", help="of the two files, such as results/check")
     given = parser.parse_args()
+    found = [own for prefix in given.prefixes or ARMS for own in read(prefix)]
     if given.prefixes:
-        found = [own for prefix in given.prefixes for own in read(prefix)]
         print("\n".join(f"{table.title}:\n\n{table.markdown()}" for table in tables(found)), end="")
     else:
-        (FOLDER / "tables.md").write_text(page(), encoding="utf-8")
-        measured = [own for prefix in ARMS for own in read(FOLDER / "results" / prefix)]
-        draw(by_arm(measured), FOLDER / "figures" / "arms.png")
+        (FOLDER / "tables.md").write_text(page(found), encoding="utf-8")
+        draw(by_arm(found), FOLDER / "figures" / "arms.png")

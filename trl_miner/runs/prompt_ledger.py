@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,6 +124,7 @@ def header_of(rows: Any) -> dict[str, Any]:
     return {"rows": len(rows), "digest": digest_of(rows)}
 
 
+@lru_cache(maxsize=2)  # the settings and the ledger of a start ask for the same
 def digest_of(rows: Any) -> str:
     """Return a hash of a data set's rows, golds and all, but for images and what else would have to be decoded."""
     digest = hashlib.blake2b(digest_size=8)
