@@ -111,7 +111,7 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        use_cpu=True,
+        use_cpu=not torch.cuda.is_available(),
         bf16=False,
         gradient_checkpointing=False,
     )

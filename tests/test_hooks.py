@@ -44,8 +44,9 @@ def flip(method, *args):
 
 def pay_length(method, inputs, prompts, completions, ids):
     lengths = torch.tensor([float(len(row)) for row in ids])
+    rewards = method(inputs, prompts, completions, ids)
     # the rewards are those of all processes, the completions those of this one
-    return method(inputs, prompts, completions, ids) + lengths.unsqueeze(1) / 10
+    return rewards + lengths.to(rewards.device).unsqueeze(1) / 10
 
 
 def square_by_row(method, *args, **kwargs):

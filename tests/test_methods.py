@@ -58,7 +58,8 @@ class Scoring(Recording):
 
     def _estimate_advantages(self, output, scores, rewards_NF):
         names = ("old_logps", "entropies", *STATISTICS)
-        self.found = scores(names, self.asked), direct_scores(self, output), output["completion_mask"].bool()
+        asked = self.asked.to(self.accelerator.device)
+        self.found = scores(names, asked), direct_scores(self, output), output["completion_mask"].bool()
         return super()._estimate_advantages(output, scores, rewards_NF)
 
 
@@ -75,7 +76,7 @@ def test_the_scores_are_those_of_the_whole_logits(policy, tmp_path, monkeypatch,
     settings |= dict(advantage_estimator="ucas", max_steps=1, learning_rate=0.0, temperature=0.7)
     trainer = trained(policy, tmp_path, cls=Scoring, extra=extra, **settings)
     found, expected, is_token = trainer.found
-    is_token = is_token & Scoring.asked.unsqueeze(1)
+    is_token = is_token & Scoring.asked.unsqueeze(1).to(is_token.device)
     for name, values in expected.items():
         assert torch.allclose(found[name][is_token], values[is_token], atol=1e-5), name
     assert is_token.sum() > 50

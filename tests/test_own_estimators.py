@@ -101,7 +101,7 @@ def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp
     assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
     texts = list(trainer._logs["completion"])
     assert own_estimators.by_token.texts == texts
-    mask = trainer.batches[0]["completion_mask"]
+    mask = trainer.batches[0]["completion_mask"].cpu()
     grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts)), 4)
     expected = (grpo.unsqueeze(1) + 0.5 * (torch.arange(mask.shape[1]) > 0)) * mask
     assert torch.allclose(next(trainer.token_advantages), expected, atol=1e-6)

@@ -280,6 +280,30 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
 
 
+@pytest.mark.parametrize("settings", [{}, {"max_grad_norm": 0.0}])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_reaches_no_weight(policy, tmp_path, settings):
+    """As cuDNN's attention returns one on Hopper GPUs: here in step 2, while the loss is right."""
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings), problems())
+    weight, kept = trainer.model.lm_head.weight, []
+
+    def spoil(gradient):
+        if trainer.state.global_step == 1:
+            kept.append(weights(trainer))
+            return gradient * torch.nan
+
+    weight.register_hook(spoil)
+    with pytest.raises(FloatingPointError, match="^The gradient of step 2 must be finite: its norm is nan"):
+        trainer.train()
+    assert all(torch.equal(weight, kept[0][name]) for name, weight in weights(trainer).items())
+
+
+def test_attention_of_cudnn_is_off(policy, tmp_path):
+    """Its gradient is NaN for some padded rows (pytorch/pytorch#196678)."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems())
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):
     """The float32 mean of six 0.3 is not 0.3: TRL's advantage is some 1e-4 where it should be 0."""
     settings = dict(advantage_estimator="grpo", num_generations=6, max_steps=1)

@@ -249,7 +249,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     max_tokens_per_micro_batch: int | None = setting(
         None,
         "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens each, prompts and "
-        "padding included, instead of per_device_train_batch_size rollouts each. A longer rollout goes alone.",
+        "padding included. A longer rollout goes alone. By default, on a GPU, as many tokens as TRL's micro-batches "
+        "hold; on a CPU, as many micro-batches as TRL makes.",
         at_least=2,
     )
     overwrite_output_dir: bool = setting(

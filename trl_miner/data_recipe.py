@@ -27,6 +27,8 @@ GUESSED_WITH = (  # settings that are given, and go into the recipe
 HEADER = """\
 # Made from {name}: what it holds was guessed from its columns and first rows.
 # held_out: problems that are not trained on, scored before and after training.
+"""
+OF_A_CPU = """\
 # use_cpu, bf16 and gradient_checkpointing: made on a machine without a GPU; leave them out on one that has one.
 """
 
@@ -58,7 +60,8 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
             "another --output_dir."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = HEADER.format(name=name) + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000)
+    header = HEADER.format(name=name) + (OF_A_CPU if "use_cpu" in recipe else "")
+    text = header + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000)
     write_whole(path, text)
     print(
         f"Recipe: {path}\n{text}Change it, and train again with `trl-miner train {path}`.", file=sys.stderr, flush=True

@@ -1,12 +1,13 @@
 """How long the method itself takes, at the paper's size: 128 prompts x 16 rollouts x 8192 tokens.
 
-    python tests/bench/advantage.py [--write]
+    python tests/bench/advantage.py [--write] [--gpu]
 
 Against plain GRPO advantages, and against the floor: reading the log-probs and the mask and writing the advantages
 once, in one pass. Target: at most 6 x the floor, at most two extra (N, T) float32 tensors alive at once (the result is
 one of them), and time linear in N x T.
 """
 
+import sys
 import time
 
 import torch
@@ -17,6 +18,8 @@ from trl_miner.methods.miner import group_relative_advantages
 
 G = 16
 REPEATS = 7
+ON_GPU = "--gpu" in sys.argv
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 
 
 def batch(num_prompts: int, num_tokens: int, ph_share: float):
@@ -29,21 +32,33 @@ def batch(num_prompts: int, num_tokens: int, ph_share: float):
     logps = torch.empty(num_rows, num_tokens).exponential_(4.0, generator=generator).neg_()
     lengths = torch.empty(num_rows).log_normal_(-1.7, 0.8, generator=generator).mul(num_tokens).clamp(1, num_tokens)
     mask = (torch.arange(num_tokens) < lengths.unsqueeze(1)).long()
-    return rewards, logps, mask
+    return rewards.to(DEVICE), logps.to(DEVICE), mask.to(DEVICE)
 
 
 def seconds(function) -> tuple[float, float, float]:
     function()
     times = []
     for _ in range(REPEATS):
+        wait()
         start = time.perf_counter()
         function()
+        wait()
         times.append(time.perf_counter() - start)
     return quartiles(times)
 
 
+def wait() -> None:
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
 def extra_memory(function) -> float:
-    """Peak of the resident set above what it was before, in MiB, the result included."""
+    """Peak of the resident set, or of the GPU's memory, above what it was before, in MiB, the result included."""
+    if ON_GPU:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
     before = memory_mib("VmRSS")
     reset_peak_memory()
     result = function()
@@ -77,9 +92,9 @@ def main() -> None:
             [
                 f"{num_prompts} x {G} x {num_tokens}",
                 f"{ph_share:.0%}",
-                f"{floor * 1e3:.0f}",
-                f"{grpo * 1e3:.0f}",
-                f"{median * 1e3:.0f} ({low * 1e3:.0f} to {high * 1e3:.0f})",
+                f"{floor * 1e3:.3g}",
+                f"{grpo * 1e3:.3g}",
+                f"{median * 1e3:.3g} ({low * 1e3:.3g} to {high * 1e3:.3g})",
                 f"{median / floor:.1f}",
                 f"{per_element / baseline[ph_share]:.2f}",
                 f"{extra:.2f}",
@@ -96,8 +111,8 @@ def main() -> None:
         "extra (N, T) float32 at the peak",
     ]
     text = f"# The advantage computation\n\n{__doc__.split('Against')[0].splitlines()[0]}\n\n{machine()}\n"
-    text += f"Median of {REPEATS} after one warm-up. `python tests/bench/advantage.py --write`\n\n"
-    report("advantage", text + table(header, rows))
+    text += f"Median of {REPEATS} after one warm-up. `python tests/bench/advantage.py {' '.join(sys.argv[1:])}`\n\n"
+    report("advantage_gpu" if ON_GPU else "advantage", text + table(header, rows))
 
 
 if __name__ == "__main__":

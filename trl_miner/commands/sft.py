@@ -89,7 +89,12 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
     from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
-    trainer = SFTTrainer(
+    from ..trainer.finite_gradients import FiniteGradients
+
+    class Teacher(FiniteGradients, SFTTrainer):
+        pass
+
+    trainer = Teacher(
         model=model,
         train_dataset=rows,
         args=SFTConfig(

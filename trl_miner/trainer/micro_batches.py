@@ -72,8 +72,8 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    There are at least `least`, of at most `max_tokens` padded tokens each (None: no more than TRL's have) but for
-    longer rows. Rows without effect are left out, unless all are: TRL's metrics need some.
+    There are at least `least`, of at most `max_tokens` padded tokens each (None: `default_budget`) but for longer
+    rows. Rows without effect are left out, unless all are: TRL's metrics need some.
     """
     batch = {
         name: torch.cat([one[name] for one in trl_batches]) if isinstance(value, Tensor) and value.dim() > 0 else value
@@ -84,11 +84,12 @@ def plan_micro_batches(
     if world.sum(torch.tensor(is_used_n.sum(), device=device)) == 0:
         is_used_n = np.ones_like(is_used_n)
     rows_k = is_used_n.nonzero()[0]
-    wanted = min(num_steps, len(rows_k))
+    wanted, num_rows = min(num_steps, len(rows_k)), len(is_used_n) // num_steps
+    max_tokens = max_tokens or default_budget(num_rows, padded_length(batch), device)
     if max_tokens is not None:
         wanted = fewest_micro_batches(lengths_n2[rows_k], max_tokens)
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
-    limits = micro_batch_limits(len(is_used_n) // num_steps, padded_length(batch), max_tokens)
+    limits = micro_batch_limits(num_rows, padded_length(batch), max_tokens)
     parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, **limits)]
     return MicroBatchPlan(batch, lengths_n2, is_used_n, parts, num_steps, loss_type)
 
@@ -116,6 +117,15 @@ def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
 
 
 # How to group rows of like length, with little padding.
+
+
+def default_budget(num_rows: int, padded_length: int, device: torch.device) -> int | None:
+    """Return how many tokens a micro-batch may hold unless it is set; None: as TRL's, and as many micro-batches.
+
+    On a GPU each micro-batch takes its time, however short its rows are, and few large ones are faster: as many tokens
+    as TRL's micro-batches hold. On a CPU tokens count alone, and more micro-batches need less padding.
+    """
+    return None if device.type == "cpu" else num_rows * padded_length
 
 
 def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:

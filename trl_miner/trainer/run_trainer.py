@@ -13,7 +13,6 @@ from unittest.mock import patch
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import Trainer
 
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
@@ -28,12 +27,13 @@ from ..runs.locks import hold_run
 from ..runs.models import CARD
 from ..runs.training_record import add_to_record
 from .correctness import CorrectnessWatch
+from .finite_gradients import FiniteGradients
 from .run import Checkpointing, NothingLeft, RunState
 
 logger = logging.getLogger(__name__)
 
 
-class RunTrainer(Trainer):
+class RunTrainer(FiniteGradients):
     """The run of a trainer: its folder and state, which rollout is correct, how its model is saved.
 
     A base class beside TRL's trainer, which comes after it.

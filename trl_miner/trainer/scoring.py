@@ -16,6 +16,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import (
+    default_budget,
     fewest_micro_batches,
     loss_mask,
     micro_batch_limits,
@@ -174,6 +175,7 @@ class Forwards:
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
         lengths = row_lengths(_masks(attention_mask, logits_to_keep))
         budget = self._trainer.args.max_tokens_per_micro_batch
+        budget = budget or default_budget(batch_size, input_ids.shape[1], input_ids.device)
         if budget is None:
             num_chunks = -(-num_rows // batch_size)
         else:
