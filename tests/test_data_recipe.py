@@ -81,6 +81,8 @@ def test_a_recipe_for_a_gpu_scores_as_many_rollouts_at_once_as_it_trains_on(monk
     monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
     recipe = make_recipe("sums.csv", {"model_name_or_path": "some/model"})
     assert recipe["score_batch_size"] == recipe["per_device_train_batch_size"] and "use_cpu" not in recipe
+    with_made_recipe(["sums.csv", "--model", "some/model"])
+    assert "without a GPU" not in Path("runs/sums.yaml").read_text()
 
 
 def test_a_data_set_is_told_from_a_recipe():

@@ -223,6 +223,19 @@ def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatc
     assert launch.cpu and launch.num_processes == 1
 
 
+def test_on_one_gpu_accelerate_is_told_what_it_would_guess(recipe, monkeypatch, caplog):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    monkeypatch.setattr("accelerate.commands.config.config_args.default_config_file", "nowhere")
+    path = str(recipe())
+    launch = as_accelerate_reads(["--config", path])
+    _validate_launch_command(launch)
+    assert launch.num_processes == 1 and "were not passed" not in caplog.text
+    assert as_accelerate_reads(["--config", path, "--num_processes", "3"]).num_processes == 3
+    for file in (["--accelerate_config", "zero2"], ["--config_file", CPUS]):  # which says itself
+        assert as_accelerate_reads(["--config", path, *file]).num_processes is None
+
+
 def test_options_for_accelerate_do_not_change_that_one_process_trains_on_a_cpu(recipe):
     path = str(recipe(use_cpu=True))
     launch = as_accelerate_reads(["--config", path, "--num_cpu_threads_per_process", "3"])

@@ -9,6 +9,7 @@ import torch
 from harness import (
     AS_TRL,
     assert_same_run,
+    call_on_ranks,
     config,
     crc,
     mixed_reward,
@@ -280,21 +281,30 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_grad_norm": 0.0}])
-def test_a_gradient_that_is_not_finite_ends_the_run_and_reaches_no_weight(policy, tmp_path, settings):
-    """As cuDNN's attention returns one on Hopper GPUs: here in step 2, while the loss is right."""
-    trainer = MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, **settings), problems())
-    weight, kept = trainer.model.lm_head.weight, []
+def train_with_a_wrong_gradient(policy, folder, rank=0, **settings):
+    """In step 2 of this process, while the loss is right, as cuDNN's attention does it."""
+    trainer = MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems())
+    kept = []
 
     def spoil(gradient):
         if trainer.state.global_step == 1:
             kept.append(weights(trainer))
-            return gradient * torch.nan
+            return gradient * (torch.nan if trainer.accelerator.process_index == rank else 1.0)
 
-    weight.register_hook(spoil)
+    trainer.model.lm_head.weight.register_hook(spoil)
     with pytest.raises(FloatingPointError, match="^The gradient of step 2 must be finite: its norm is nan"):
         trainer.train()
     assert all(torch.equal(weight, kept[0][name]) for name, weight in weights(trainer).items())
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_grad_norm": 0.0}])
+def test_a_gradient_that_is_not_finite_ends_the_run_and_reaches_no_weight(policy, tmp_path, settings):
+    train_with_a_wrong_gradient(policy, tmp_path, **settings)
+
+
+@pytest.mark.slow
+def test_a_gradient_of_one_process_that_is_not_finite_ends_all(policy, tmp_path):
+    call_on_ranks(2, train_with_a_wrong_gradient, policy, tmp_path, 1)
 
 
 def test_attention_of_cudnn_is_off(policy, tmp_path):

@@ -104,7 +104,22 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     is_on_cpu = settings.use_cpu or not torch.accelerator.is_available()
     if is_on_cpu and not (config.get("use_cpu") and starts_several(config)):
         for_launcher = _on_cpu(for_launcher)
+    elif not name and torch.accelerator.device_count() == 1:
+        for_launcher = _on_one_gpu(for_launcher)
     return [*file, *for_launcher, "-m", "trl_miner.train", *for_script]
+
+
+# What accelerate takes where there is one GPU, or none, with a warning that it was not told.
+ONE_PROCESS = "--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+
+
+def _on_one_gpu(arguments: list[str]) -> list[str]:
+    """Return the launcher's arguments, with those that it takes anyway unless a file of accelerate says others."""
+    from accelerate.commands.config.config_args import default_config_file
+    from accelerate.commands.launch import launch_command_parser
+
+    has_file = launch_command_parser().parse_args([*arguments, "script"]).config_file
+    return arguments if has_file or Path(default_config_file).is_file() else [*ONE_PROCESS, *arguments]
 
 
 def _on_cpu(arguments: list[str]) -> list[str]:
@@ -120,10 +135,9 @@ def _on_cpu(arguments: list[str]) -> list[str]:
             f"processes use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train "
             "--config RECIPE`."
         )
-    defaults = "--cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no "
     # with small models, more than a few threads only wait for each other
     threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
-    return [*defaults.split(), "--num_cpu_threads_per_process", threads, *arguments]
+    return ["--cpu", *ONE_PROCESS, "--num_cpu_threads_per_process", threads, *arguments]
 
 
 def launch(words: Sequence[str]) -> int:
