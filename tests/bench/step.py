@@ -48,8 +48,7 @@ WARM_UP = 10**6  # a seed that no round has
 LENGTHS_TEXT = """## Lengths\n
 {} pairs a row. Heavy tail: log-normal (sigma 1) with a mean of a quarter of the longest, cut there; uniform: from 1
 on; constant: all the longest. With GRPO every group is mixed, and no rollout is left out. With MINER half of the
-groups are all right, as for TRL, which computes the same whatever they are; "by tokens": with micro-batches of at most
-as many tokens as TRL's hold. Targets on a CPU, for the first two: 0.35, 0.60, 1.01.
+groups are all right, as for TRL, which computes the same whatever they are. Targets on a CPU: 0.35, 0.60, 1.01.
 """
 KL_TEXT = """## A KL penalty\n
 {} pairs a row, {}heavy tail, beta 0.001, half of the groups all right. The forward of the reference is
@@ -97,7 +96,6 @@ class Variant(NamedTuple):
 
 TRL = "TRL"
 DEFAULT = Variant("MINER")
-BY_TOKENS = Variant("MINER by tokens")
 MIXED = Variant("GRPO", {"advantage_estimator": "grpo"}, all_right=0.0)
 
 
@@ -111,13 +109,12 @@ class Turn:
         is_trl = variant.name.startswith(TRL)
         config_cls, cls = (GRPOConfig, GRPOTrainer) if is_trl else (MinerGRPOConfig, MinerGRPOTrainer)
         dtype = torch.bfloat16 if case.gpu and case.bf16 else torch.float32
-        budget = {"max_tokens_per_micro_batch": case.rows * (case.cap + 32)} if variant == BY_TOKENS else {}
         args = config_cls(
             output_dir=folder, learning_rate=0.0, num_generations=case.generations, max_completion_length=case.cap,
             per_device_train_batch_size=case.rows, gradient_accumulation_steps=case.accumulation, report_to="none",
             steps_per_generation=case.accumulation * case.steps, save_strategy="no", logging_steps=1000,
             bf16=dtype == torch.bfloat16, use_cpu=not case.gpu, disable_tqdm=True,
-            **{"gradient_checkpointing": case.gpu} | variant.settings | budget,
+            **{"gradient_checkpointing": case.gpu} | variant.settings,
         )  # fmt: skip
         torch.manual_seed(0)
         with torch.device("cuda" if case.gpu else "cpu"):
@@ -245,15 +242,14 @@ class Comparison:
 
 
 def lengths_table(case: Case, rounds: int) -> str:
-    rows, variants = [], [MIXED, DEFAULT, BY_TOKENS]
-    for lengths in ("heavy tail", "uniform", "constant"):
-        found = Comparison(replace(case, lengths=lengths), variants, rounds)
-        rows.append([lengths, found.seconds])
-        for variant in variants:
-            rows[-1] += [found.ratio(variant), found.peak(variant)]
-    header = ["lengths", "TRL, s"]
-    for variant in variants:
+    rows, header = [], ["lengths", "TRL, s"]
+    for variant in (MIXED, DEFAULT):
         header += [variant.name, "its peak memory"]
+    for lengths in ("heavy tail", "uniform", "constant"):
+        found = Comparison(replace(case, lengths=lengths), [MIXED, DEFAULT], rounds)
+        rows.append([lengths, found.seconds])
+        for variant in (MIXED, DEFAULT):
+            rows[-1] += [found.ratio(variant), found.peak(variant)]
     return f"{LENGTHS_TEXT.format(rounds)}\n" + table(header, rows)
 
 
