@@ -97,11 +97,11 @@ def over_run(run: RunHistory, key: str) -> float:
 def gradient_share(run: RunHistory) -> float:
     """Return the share of all-right prompts in the policy gradient: theirs of the sum of both mean norms.
 
-    A mean of the steps' shares would be ruled by batches without mixed prompts, where the share is 1. NaN where no step
-    that was measured has a gradient.
+    A mean of the steps' shares would be ruled by batches without mixed prompts, where the share is 1. NaN where no
+    step that was measured has a mixed prompt.
     """
     own, others = (over_run(run, f"miner/{part}_gradient_norm") for part in ("ph", "other"))
-    return own / (own + others) if own + others else math.nan
+    return own / (own + others) if others else math.nan
 
 
 @dataclass(frozen=True)
