@@ -13,9 +13,9 @@ from trl_miner.distributed import World
 from trl_miner.trainer.micro_batches import (
     ROW_MEAN,
     SUMMED,
-    default_budget,
     fewest_micro_batches,
     loss_mask,
+    micro_batch_limits,
     partition,
     plan_micro_batches,
     row_lengths,
@@ -103,9 +103,9 @@ def test_on_a_gpu_micro_batches_are_few_and_hold_no_more_tokens_than_trls():
     """One row of 4 + 32 tokens, seven of 2 + 4: TRL has 4 micro-batches of 2 x 36. Two do: 36, and 7 x 6."""
     lengths = [(4, 32)] + 7 * [(2, 4)]
     batches = [batch_of(lengths[n : n + 2], num_prompt=4, num_completion=32) for n in range(0, 8, 2)]
-    assert default_budget(2, 36, torch.device("cpu")) is None and len(plan_of(batches).parts) == 4
-    budget = default_budget(2, 36, torch.device("cuda"))
-    assert [len(rows) for rows in plan_of(batches, max_tokens=budget).parts] == [1, 7]
+    assert len(plan_of(batches).parts) == 4
+    most_rows, budget = micro_batch_limits(2, 36, None, torch.device("cuda"))
+    assert most_rows is None and [len(rows) for rows in plan_of(batches, max_tokens=budget).parts] == [1, 7]
 
 
 def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():

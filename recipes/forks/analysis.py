@@ -187,6 +187,10 @@ def plain(value: float, digits: int) -> str:
     return "n/a" if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def p_value(p: float) -> str:
+    return "below 0.001" if p < 0.001 else plain(p, 3)
+
+
 def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
@@ -202,7 +206,7 @@ def comparison_rows(compared: Mapping[str, Sequence[float]]) -> list[list[str]]:
     effects = [effect(differences) for differences in known.values()]
     adjusted = holm([found.p for found in effects])
     return [
-        [name, str(found.seeds), interval(found), plain(found.p, 3), plain(p, 3), plain(found.p_equivalent, 3)]
+        [name, str(found.seeds), interval(found), p_value(found.p), p_value(p), p_value(found.p_equivalent)]
         + [str(seeds_needed(differences)), replace(found, p=p).verdict]
         for (name, differences), found, p in zip(known.items(), effects, adjusted, strict=True)
     ]
@@ -228,7 +232,7 @@ def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]
     rows = []
     for seeds, differences in (("added", added), ("all", added + paired(first["miner"], first[baseline], log_odds))):
         found = effect(differences)
-        rows.append([seeds, str(found.seeds), interval(found), plain(found.p, 3), plain(found.p_equivalent, 3)])
+        rows.append([seeds, str(found.seeds), interval(found), p_value(found.p), p_value(found.p_equivalent)])
         rows[-1].append(found.verdict)
     header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
     return Table(f"More seeds, miner against {baseline}, forks", header, rows)
@@ -273,7 +277,7 @@ def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
             continue
         by_level = (against_baseline(name, methods, partial(points, of)) for of in LEVELS[world].values())
         differences = [signed(one.mean, 1) for one in by_level if one]
-        p = [plain(found.p, 3), plain(found.p_equivalent, 3)]
+        p = [p_value(found.p), p_value(found.p_equivalent)]
         rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *differences])
     header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
     return Table(f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows)

@@ -23,9 +23,9 @@ from analysis import (
     interval,
     log_odds,
     means,
+    p_value,
     paired,
     pass_at_1,
-    plain,
     right_samples,
     seeds_needed,
 )
@@ -65,12 +65,12 @@ def same_rate_table(arms: Arms) -> Table:
         if method in ("grpo", *BASELINES.values()) or len(differences) < 2:
             continue
         found = effect(differences)
-        row = [f"{method}, {world}, {rate}", str(found.seeds), interval(found), plain(found.p, 3), "exploratory"]
-        rows.append([*row, plain(found.p_equivalent, 3), str(seeds_needed(differences)), found.verdict])
+        row = [f"{method}, {world}, {rate}", str(found.seeds), interval(found), p_value(found.p), "exploratory"]
+        rows.append([*row, p_value(found.p_equivalent), str(seeds_needed(differences)), found.verdict])
         if method == CONFIRMATORY:
             confirmatory.append((rows[-1], found.p))
     for (row, _), p in zip(confirmatory, holm([p for _, p in confirmatory]), strict=True):
-        row[4] = plain(p, 3)
+        row[4] = p_value(p)
     header = ["Arm", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
     return Table("Against GRPO at the same learning rate", header, rows)
 

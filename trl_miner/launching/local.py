@@ -103,32 +103,26 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     config = read_config(name, settings.config)
     is_on_cpu = settings.use_cpu or not torch.accelerator.is_available()
     if is_on_cpu and not (config.get("use_cpu") and starts_several(config)):
-        for_launcher = _on_cpu(for_launcher)
+        for_launcher = _one_process(for_launcher, on_cpu=True)
     elif not name and torch.accelerator.device_count() == 1:
-        for_launcher = _on_one_gpu(for_launcher)
+        for_launcher = _one_process(for_launcher, on_cpu=False)
     return [*file, *for_launcher, "-m", "trl_miner.train", *for_script]
 
 
 # What accelerate takes where there is one GPU, or none, with a warning that it was not told.
-ONE_PROCESS = "--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
+DEFAULTS = "--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no".split()
 
 
-def _on_one_gpu(arguments: list[str]) -> list[str]:
-    """Return the launcher's arguments, with those that it takes anyway unless a file of accelerate says others."""
+def _one_process(arguments: list[str], *, on_cpu: bool) -> list[str]:
+    """Return the launcher's arguments with `DEFAULTS` before them, unless a file of accelerate says others."""
     from accelerate.commands.config.config_args import default_config_file
-    from accelerate.commands.launch import launch_command_parser
-
-    has_file = launch_command_parser().parse_args([*arguments, "script"]).config_file
-    return arguments if has_file or Path(default_config_file).is_file() else [*ONE_PROCESS, *arguments]
-
-
-def _on_cpu(arguments: list[str]) -> list[str]:
-    """Return the launcher's arguments for a CPU, where accelerate would otherwise guess and warn."""
     from accelerate.commands.launch import launch_command_parser
 
     given = launch_command_parser().parse_args([*arguments, "script"])
     if given.config_file:  # an accelerate_config of the command line, so to speak
         return arguments
+    if not on_cpu:
+        return arguments if Path(default_config_file).is_file() else [*DEFAULTS, *arguments]
     if given.num_processes not in (None, 1):
         raise ValueError(
             f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
@@ -137,7 +131,7 @@ def _on_cpu(arguments: list[str]) -> list[str]:
         )
     # with small models, more than a few threads only wait for each other
     threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
-    return ["--cpu", *ONE_PROCESS, "--num_cpu_threads_per_process", threads, *arguments]
+    return ["--cpu", *DEFAULTS, "--num_cpu_threads_per_process", threads, *arguments]
 
 
 def launch(words: Sequence[str]) -> int:

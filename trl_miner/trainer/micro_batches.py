@@ -10,7 +10,7 @@ step by length, and leave out rows that add nothing to the sum.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -72,8 +72,8 @@ def plan_micro_batches(
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
 
-    There are at least `least`, of at most `max_tokens` padded tokens each (None: `default_budget`) but for longer
-    rows. Rows without effect are left out, unless all are: TRL's metrics need some.
+    There are at least `least`, within `micro_batch_limits`. Rows without effect are left out, unless all are: TRL's
+    metrics need some.
     """
     batch = {
         name: torch.cat([one[name] for one in trl_batches]) if isinstance(value, Tensor) and value.dim() > 0 else value
@@ -84,13 +84,10 @@ def plan_micro_batches(
     if world.sum(torch.tensor(is_used_n.sum(), device=device)) == 0:
         is_used_n = np.ones_like(is_used_n)
     rows_k = is_used_n.nonzero()[0]
-    wanted, num_rows = min(num_steps, len(rows_k)), len(is_used_n) // num_steps
-    max_tokens = max_tokens or default_budget(num_rows, padded_length(batch), device)
-    if max_tokens is not None:
-        wanted = fewest_micro_batches(lengths_n2[rows_k], max_tokens)
+    limits = micro_batch_limits(len(is_used_n) // num_steps, padded_length(batch), max_tokens, device)
+    wanted = limits.num_parts(lengths_n2[rows_k], min(num_steps, len(rows_k)))
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
-    limits = micro_batch_limits(num_rows, padded_length(batch), max_tokens)
-    parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, **limits)]
+    parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, *limits)]
     return MicroBatchPlan(batch, lengths_n2, is_used_n, parts, num_steps, loss_type)
 
 
@@ -119,13 +116,26 @@ def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
 # How to group rows of like length, with little padding.
 
 
-def default_budget(num_rows: int, padded_length: int, device: torch.device) -> int | None:
-    """Return how many tokens a micro-batch may hold unless it is set; None: as TRL's, and as many micro-batches.
+class Limits(NamedTuple):
+    """The most rows and padded tokens that a micro-batch may have; a longer row is one of its own."""
+
+    max_rows: int | None  # None: there are as few micro-batches as the tokens allow
+    max_tokens: int
+
+    def num_parts(self, lengths_n2: np.ndarray, trls: int) -> int:
+        """Return how many micro-batches to cut rows into, where TRL has `trls`."""
+        return fewest_micro_batches(lengths_n2, self.max_tokens) if self.max_rows is None else trls
+
+
+def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None, device: torch.device) -> Limits:
+    """Return the limits where TRL's micro-batches have `num_rows` of `padded_length`; `max_tokens` as it was set.
 
     On a GPU each micro-batch takes its time, however short its rows are, and few large ones are faster: as many tokens
     as TRL's micro-batches hold. On a CPU tokens count alone, and more micro-batches need less padding.
     """
-    return None if device.type == "cpu" else num_rows * padded_length
+    if max_tokens is None and device.type == "cpu":
+        return Limits(MOST_ROWS * num_rows, num_rows * padded_length)
+    return Limits(None, max_tokens or num_rows * padded_length)
 
 
 def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
@@ -140,15 +150,8 @@ def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
     return count
 
 
-def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None) -> dict[str, int | None]:
-    """Return the limits of a micro-batch for `partition`."""
-    if max_tokens is not None:
-        return {"max_rows": None, "max_tokens": max_tokens}
-    return {"max_rows": MOST_ROWS * num_rows, "max_tokens": num_rows * padded_length}
-
-
 def partition(
-    lengths_n2: np.ndarray, count: int, *, max_rows: int | None = None, max_tokens: int | None = None
+    lengths_n2: np.ndarray, count: int, max_rows: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
     """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length.
 

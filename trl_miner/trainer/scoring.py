@@ -16,8 +16,6 @@ from trl.models.utils import disable_gradient_checkpointing
 from ..distributed import current_world
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import (
-    default_budget,
-    fewest_micro_batches,
     loss_mask,
     micro_batch_limits,
     partition,
@@ -174,15 +172,13 @@ class Forwards:
         """Run `forward` on rows of like length together, without their padding; results keep their places."""
         num_rows, num_prompt = len(input_ids), input_ids.shape[1] - logits_to_keep
         lengths = row_lengths(_masks(attention_mask, logits_to_keep))
-        budget = self._trainer.args.max_tokens_per_micro_batch
-        budget = budget or default_budget(batch_size, input_ids.shape[1], input_ids.device)
-        if budget is None:
-            num_chunks = -(-num_rows // batch_size)
-        else:
-            wanted = torch.tensor([fewest_micro_batches(lengths, budget)], device=input_ids.device)
-            num_chunks = int(current_world().gather(wanted).max())
+        limits = micro_batch_limits(
+            batch_size, input_ids.shape[1], self._trainer.args.max_tokens_per_micro_batch, input_ids.device
+        )
+        wanted = torch.tensor([limits.num_parts(lengths, -(-num_rows // batch_size))], device=input_ids.device)
+        num_chunks = int(current_world().gather(wanted).max())
         values: dict[int | str, Any] = {}
-        for chunk in partition(lengths, num_chunks, **micro_batch_limits(batch_size, input_ids.shape[1], budget)):
+        for chunk in partition(lengths, num_chunks, *limits):
             rows = chunk or [int(lengths.sum(axis=1).argmin())]  # another process has more: keep in step
             before, after = lengths[rows].max(axis=0).tolist()
             places = torch.tensor(rows, device=input_ids.device)
