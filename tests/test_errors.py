@@ -107,8 +107,8 @@ def test_what_only_the_training_can_find_out(change, told, policy, tmp_path, cap
     assert len(lines) == 1 and lines[0].startswith("trl-miner train: error: ") and told in lines[0]
 
 
-def test_python_gets_the_same_texts(policy):
-    settings = dict(use_cpu=True, bf16=False, report_to="none", output_dir="unused")
+def test_python_gets_the_same_texts(policy, tmp_path):
+    settings = dict(use_cpu=True, bf16=False, report_to="none", output_dir=str(tmp_path))
     config = MinerGRPOConfig(per_device_train_batch_size=4, num_generations=4, **settings)
     rows = Dataset.from_list([{"question": "1+1", "solution": "2"}])
     with pytest.raises(ValueError, match="must have a column prompt: got question, solution. Rename"):
