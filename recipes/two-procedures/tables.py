@@ -1,6 +1,6 @@
 """The tables and the picture of the page from raw results, as protocol.md lays down.
 
-python tables.py                 # writes tables.md and figures/arms.png from results
+python tables.py                 # writes tables.md and the pictures from results
 python tables.py results/check   # prints the tables of results/check.jsonl.gz and results/check_measures.jsonl
 """
 
@@ -19,6 +19,7 @@ import pandas as pd
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
+from trl_miner.viewing.effects import crossed_difference
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "forks"))
@@ -34,6 +35,7 @@ from analysis import (  # noqa: E402
     pass_at_1,
     plain,
     right_samples,
+    signed,
 )
 
 SUMS = ("3", "4")  # levels of the held-out sums
@@ -41,7 +43,9 @@ USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly b
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 SMOOTHED = 10  # steps whose mean the picture shows
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
-ARMS = [FOLDER / "results" / name for name in ("arms_amd", "arms_xeon")]  # by machine
+RESULTS = FOLDER / "results"
+ARMS = [RESULTS / name for name in ("arms_amd", "arms_xeon")]  # by machine
+MIRROR = RESULTS / "mirror_xeon"
 PILOTS = {
     "pilot_902": "Pilot at start 902, learning rate 1e-5",
     "pilot_903": "Pilot at start 903, learning rate 1e-5",
@@ -89,6 +93,11 @@ class Measured:
         """Return the share of right samples among worked ones."""
         all_of = self.total("worked", *levels)
         return self.total("both", *levels) / all_of if all_of else math.nan
+
+    def points(self) -> list[float]:
+        """Return the share of right samples of each held-out sum at temperature 0.7, in percent."""
+        rows = zip(self.line["correct"], self.line["level"], strict=True)
+        return [100 * n / self.line["num_samples"] for n, level in rows if level in SUMS]
 
     def primary(self) -> float:
         """Return Pass@1 on the held-out sums at temperature 0.7, in log-odds, half a sample added to either side."""
@@ -189,7 +198,8 @@ def means_table(title: str, arms: Arms, columns: Mapping[str, Callable[[Measured
 
 
 def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
-    """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1."""
+    """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1, and in points with
+    an interval over problems, too."""
     at_07: dict[str, list[float]] = {}
     at_1: dict[str, list[float]] = {}
     for name, baseline in pairs:
@@ -199,7 +209,12 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
     for row in rows:
         found_at_1 = effect(at_1[row[0]])
         row += [interval(found_at_1), found_at_1.verdict]
-    return Table(title, ["Comparison", *COMPARED, "At temperature 1", "Verdict"], rows)
+        runs, others = (arms[name] for name in row[0].split(" against "))
+        own, theirs = ([of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others))
+        points = crossed_difference(own, theirs)
+        row += [f"{signed(points.difference, 1)} ({signed(points.low, 1)} to {signed(points.high, 1)})"]
+    header = ["Comparison", *COMPARED, "At temperature 1", "Verdict", "Points, over seeds and problems"]
+    return Table(title, header, rows)
 
 
 def summary_table(arms: Arms) -> Table:
@@ -264,9 +279,9 @@ def draw(arms: Arms, path: Path) -> None:
 
 def page(measured: Sequence[Measured]) -> str:
     """Return tables.md, with these runs of the arms."""
-    results = FOLDER / "results"
-    found = {"Arms": tables(measured), "Learning rates": [sweep_table(read(results / "sweep"))]}
-    found |= {title: tables(read(results / prefix))[1:2] for prefix, title in PILOTS.items()}
+    found = {"Arms": tables(measured), "Mirror": tables(read(MIRROR))}
+    found["Learning rates"] = [sweep_table(read(RESULTS / "sweep"))]
+    found |= {title: tables(read(RESULTS / prefix))[1:2] for prefix, title in PILOTS.items()}
     text = "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw results](results).\n"
     for title, own in found.items():
         text += f"\n## {title}\n" + "".join(f"\n{table.title}:\n\n{table.markdown()}" for table in own if table.rows)
@@ -283,3 +298,4 @@ if __name__ == "__main__":
     else:
         (FOLDER / "tables.md").write_text(page(found), encoding="utf-8")
         draw(by_arm(found), FOLDER / "figures" / "arms.png")
+        draw(by_arm(read(MIRROR)), FOLDER / "figures" / "mirror.png")

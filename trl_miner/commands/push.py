@@ -1,4 +1,4 @@
-"""Publish a run on the Hub: its model with tokenizer, card, picture, log and scores.
+"""Publish a run on the Hub: its model with tokenizer, card, picture and scores.
 
 Of a run that was killed, its newest whole checkpoint; of a LoRA run only the adapter. Optimizer states,
 pickles and log files are never pushed. The token is HF_TOKEN, or the one of `hf auth login`.
