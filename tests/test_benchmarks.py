@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from datasets import Dataset
 
-from trl_miner.data.benchmarks import BENCHMARKS, load, load_with_record, user_benchmark
+from trl_miner.data.benchmarks import BENCHMARKS, load, user_benchmark
 from trl_miner.data.columns import pubmedqa_test_ids
 from trl_miner.data.problems import Problem, accepts_gold, fingerprint, read_problems
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style
@@ -43,7 +43,7 @@ def write(path, rows):
 @pytest.mark.parametrize("name", DOWNLOADED)
 def test_a_small_file_in_the_real_format_loads(name):
     """Which also checks that the grader accepts its golds."""
-    problems, record = load_with_record(small(name), small_path(name))
+    problems, record = load(small(name), small_path(name))
     assert len(problems) == 3
     assert len({problem.id for problem in problems}) == 3
     assert all(len(value) == 64 for value in record["files"].values())
@@ -53,7 +53,7 @@ def test_a_small_file_in_the_real_format_loads(name):
 
 def test_fields_that_need_work():
     def of(name):
-        return load(small(name), small_path(name))
+        return load(small(name), small_path(name))[0]
 
     assert of("aime24")[0].id == "2024-III-1" and of("aime24")[0].solution == "84"
     assert [problem.id for problem in of("aime25")] == ["aime25-0", "aime25-1", "aime25-2"]
@@ -78,7 +78,7 @@ def test_fields_that_need_work():
 
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_an_embedded_world_needs_no_download_and_its_prompt_is_the_worlds_own(name):
-    problems = load(BENCHMARKS[name])
+    problems, _ = load(BENCHMARKS[name])
     prompts = [build_prompt("verbatim", problem.question) for problem in problems]
     assert prompts == EMBEDDED[name].load_dataset("test")["prompt"][:]
     assert prompts[0].endswith(".\n")
@@ -156,8 +156,8 @@ def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
     )
     (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
     on_hub = dataclasses.replace(small("aime25"), hub=str(tmp_path / "hub"))  # a folder is loaded by the same call
-    problems, record = load_with_record(on_hub)
-    assert problems == load(small("aime25"), SMALL / "aime25")
+    problems, record = load(on_hub)
+    assert problems == load(small("aime25"), SMALL / "aime25")[0]
     assert record["configs"] == ["AIME2025-I", "AIME2025-II"] and record["commit"] is None
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     for missing, named in (
@@ -231,7 +231,7 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
 def test_a_benchmark_of_ones_own(tmp_path, rows, grader, expected):
     mine = user_benchmark("mine", write(tmp_path / "a.jsonl", rows))
     assert (mine.grader, mine.kind, mine.title) == (grader, grader, "mine")
-    assert [(problem.id, problem.solution, problem.level) for problem in load(mine)] == expected
+    assert [(problem.id, problem.solution, problem.level) for problem in load(mine)[0]] == expected
 
 
 def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):

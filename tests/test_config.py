@@ -10,7 +10,6 @@ from harness import config, mixed_reward, problems
 from trl import GRPOConfig
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.config import accumulation_steps
 from trl_miner.methods import ENTROPY, MINER
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.miner import miner_advantages
@@ -82,9 +81,11 @@ def test_an_infinite_cap_is_no_cap(tmp_path):
 
 
 @pytest.mark.parametrize(("processes", "steps"), [(1, 16), (2, 8), (16, 1)])
-def test_the_batch_of_an_optimizer_step_does_not_depend_on_the_processes(processes, steps):
+def test_the_batch_of_an_optimizer_step_does_not_depend_on_the_processes(tmp_path, monkeypatch, processes, steps):
     """64 rollouts: 4 a micro-batch, 16 / processes micro-batches. (On real processes: tests/test_accelerate.py.)"""
-    assert accumulation_steps(64, 4, processes) == steps
+    monkeypatch.setattr(MinerGRPOConfig, "num_processes", processes)
+    args = config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64, generation_batch_size=64)
+    assert args.gradient_accumulation_steps == steps
 
 
 def test_an_optimizer_batch_sets_the_accumulation(tmp_path):
@@ -116,6 +117,7 @@ def test_every_own_field_has_help_text():
         (dict(dose_share=0.1, miner_lambda_max=0.01), "miner_lambda_max=0.01 .dose_share takes its place"),
         (dict(advantage_estimator="passk", scale_rewards="none"), r"scale_rewards='none' \(as passk scales"),
         (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
+        (dict(dose_share=0.1, gradient_accumulation_steps=6, steps_per_generation=2), "an optimizer step has 3"),
         (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),

@@ -295,7 +295,7 @@ def test_every_benchmark_of_the_table_goes_from_file_to_scores(base_model_folder
     tasks = []
     for benchmark in BENCHMARKS.values():
         path = next(iter(files.glob(f"{benchmark.name}.*")), files / benchmark.name) if benchmark.hub else None
-        problems = load(dataclasses.replace(benchmark, problems=None), path)[:3]
+        problems = load(dataclasses.replace(benchmark, problems=None), path)[0][:3]
         tasks.append(ProblemSet(benchmark, problems, 2))
     request = ModelOptions(str(base_model_folder), backend="transformers")
     count = run.evaluate(tmp_path, request, tasks, Sampling(max_tokens=3))

@@ -241,10 +241,9 @@ def test_the_head_never_sees_more_than_a_chunk(policy, tmp_path, monkeypatch):
 def test_clip_cov_draws_anew_at_every_micro_batch(policy, tmp_path):
     args = config(tmp_path, advantage_estimator="grpo", policy_loss="clip_cov")
     trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
-    trainer.current_gradient_accumulation_steps = 2
     seeds = set()
     for trainer.state.global_step in (0, 1, 2):
-        for trainer._step in (0, 1):
+        for trainer.optimizer_step.micro_step in (0, 1):
             seeds.add(trainer._policy_loss.context()["generator"].initial_seed())
     trainer.args.seed += 1
     assert len(seeds) == 6 and trainer._policy_loss.context()["generator"].initial_seed() not in seeds

@@ -10,7 +10,7 @@ pytest.importorskip("reasoning_gym", reason="needs trl_miner[tasks]")
 from reasoning_gym.factory import DATASETS
 
 from trl_miner import cli
-from trl_miner.data.benchmarks import find_benchmark, load_with_record
+from trl_miner.data.benchmarks import find_benchmark, load
 from trl_miner.data.problems import accepts_gold, read_problems
 from trl_miner.data.reasoning_gym import Part, benchmark_name, benchmark_parts, draw_rows, make_rows, read_parts
 from trl_miner.grading import configure, grade
@@ -146,7 +146,7 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_th
     assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
     assert benchmark_parts(benchmark_name(part)) == [part]
     assert read_parts("reasoning_gym/chain_sum", "{max_terms: 3, allow_negation: true}", None) == [part]
-    problems, record = load_with_record(find_benchmark(benchmark_name(SUM)))
+    problems, record = load(find_benchmark(benchmark_name(SUM)))
     assert len(problems) == 200 and {problem.level for problem in problems} == {"num terms 2", "num terms 3"}
     assert record["split"] == "test" and record["reasoning_gym"]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trl_miner.config import accumulation_steps
 from trl_miner.doctor import checks, examination
 from trl_miner.doctor.context import FAILED, Context, described_machine
 from trl_miner.launching.plan import make_plan
@@ -185,9 +184,8 @@ def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
     generations = 85_000 // 128 if "Llama" in str(path) else 314  # its epoch is 85K questions
     assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (generations, 1, 20)
     processes = header(path)["train"]
-    assert accumulation_steps(config.optimizer_batch_size, rows, processes) * rows * processes * steps == 2048 * (
-        config.num_iterations
-    )
+    assert config.optimizer_batch_size % (rows * processes) == 0
+    assert config.optimizer_batch_size * steps == 2048 * config.num_iterations
     assert 2048 // processes % config.num_generations == 0  # no group is split over processes
 
 

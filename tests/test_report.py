@@ -14,11 +14,8 @@ from studies import counts_of, write_study
 
 from trl_miner.cli import main
 from trl_miner.compare import Run
-from trl_miner.config import MinerGRPOConfig
-from trl_miner.methods import ESTIMATORS
-from trl_miner.runs.dose import ACTS_ON, KINDS, methods_by_kind
 from trl_miner.runs.history import RunHistory, columns_of, read_run
-from trl_miner.runs.settings import DEFAULTS, as_texts
+from trl_miner.runs.settings import as_texts
 from trl_miner.tables import Table
 from trl_miner.viewing.charts import CHARTS, charts_of
 from trl_miner.viewing.curves import draw_chart, draw_metrics, draw_scores, draw_training, keys_of, mean_line
@@ -142,28 +139,6 @@ def test_runs_that_differ_in_their_seed_alone_are_one_method(tmp_path):
         *((f"miner ({tmp_path}/a/miner/seed1)", 2), (f"miner ({tmp_path}/b/miner/seed1)", 1)),
         *(("x", 1), ("y", 1), ("z", 1)),
     ]
-
-
-def test_the_defaults_and_the_kinds_of_methods_are_those_of_config_and_records():
-    fields = MinerGRPOConfig.__dataclass_fields__
-    assert as_texts({name: fields[name].default for name in DEFAULTS}) == DEFAULTS
-    assert all(set(ACTS_ON.get(name, KINDS)) == method.acts_on for name, method in ESTIMATORS.items())
-
-
-@pytest.mark.parametrize(
-    ("settings", "methods"),
-    [
-        ({}, "grpo miner none"),
-        ({"advantage_estimator": "grpo"}, "grpo none none"),
-        ({"advantage_estimator": "ucas", "all_right": "miner"}, "ucas miner ucas"),
-        ({"advantage_estimator": "ucas", "all_right": "none"}, "ucas none ucas"),
-        ({"advantage_estimator": "rl_zvp", "all_wrong": "none"}, "grpo rl_zvp none"),
-        ({"advantage_estimator": "my_lib.mine", "all_wrong": "rl_zvp"}, "my_lib.mine my_lib.mine rl_zvp"),
-    ],
-)
-def test_settings_name_the_method_of_each_kind(settings, methods):
-    found = methods_by_kind(as_texts(settings))
-    assert " ".join(found[kind] for kind in KINDS) == methods
 
 
 GRPO, MINER = {"advantage_estimator": "grpo"}, {"advantage_estimator": "grpo", "all_right": "miner"}
@@ -296,7 +271,7 @@ def test_the_dose_has_numbers_of_its_own(tmp_path):
     write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
     write_run(tmp_path / "b" / "seed1", [log(1, **held), log(2, **held | {"dose/share": 0.06})], recipe=dosed)
     of_sums, of_gradient, factor = draw_chart("dose", tmp_path).axes
-    assert lines_of(of_sums) == [([1], [0.0015])]  # of the run with a cap alone
+    assert lines_of(of_sums) == [([1], [0.0015]), ([1, 2], [0.0015, 0.0015])]
     assert lines_of(of_gradient) == [([1, 2], [0.04, 0.06])] and lines_of(factor) == [([1, 2], [0.1, 0.1])]
 
 

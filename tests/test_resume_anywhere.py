@@ -63,6 +63,15 @@ def test_rollouts_of_other_batches_per_device_are_generated_again(policy, tmp_pa
     assert "generated again" in caplog.text
 
 
+def test_clip_cov_draws_the_same_tokens_behind_a_pass_that_ends_inside_an_accumulation(policy, tmp_path):
+    """Four micro-steps a pass, in steps of three and one; the checkpoint of step 2 lies at the end of the first."""
+    settings = dict(per_device_train_batch_size=6, steps_per_generation=2, gradient_accumulation_steps=3, max_steps=4)
+    settings |= dict(policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=0.1, low=0.01), learning_rate=3e-2)
+    whole = train(policy, tmp_path / "whole", 6, **settings)
+    train(policy, tmp_path / "cut", 6, **settings, callbacks=[At(2, stop_training)])
+    assert_same_end(train(policy, tmp_path / "cut", 6, resume="latest", **settings), whole)
+
+
 # A run of random features, killed at a random moment.
 
 LAYOUTS = [

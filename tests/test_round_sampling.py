@@ -1,6 +1,7 @@
 """Sampling in rounds: the exact prompts that dynamic sampling draws, keeps and drops; the exact rollouts that adaptive
 sampling makes and chooses."""
 
+import itertools
 import json
 import random
 
@@ -176,6 +177,22 @@ def test_miner_sees_whole_groups_of_prompts_that_stayed_all_right(policy, tmp_pa
     for batch in read_ledger(tmp_path).batches:
         assert len({*batch.prompts[:3]}) == 3 and [*batch.dropped] == [*range(3, len(batch.prompts))]
         assert {*batch.prompts[3:]} <= {*batch.prompts[:3]}
+
+
+def test_a_prompt_that_never_was_mixed_is_judged_by_its_first_group(policy, tmp_path):
+    """All are right. The form is worth 0 in the first round of a batch and 1 in the second, which is not chosen."""
+    forms = itertools.cycle([0.0, 1.0])
+
+    def form(completions, **kwargs):
+        return [next(forms)] * len(completions)
+
+    right = lambda completions, **kwargs: [1.0] * len(completions)  # noqa: E731
+    right.__name__ = "right"
+    settings = dict(advantage_estimator="grpo", correct_reward_func="right", adaptive_sampling_rounds=2, max_steps=2)
+    trainer = trained(policy, tmp_path, reward=[right, form], cls=Recording, **settings)
+    assert all((batch["advantages"] == 0).all() for batch in trainer.batches)
+    log = trainer.state.log_history[0]
+    assert (log["adaptive_sampling/rounds"], log["rewards/form/mean"], log["groups/ph"]) == (2, 0, 1)
 
 
 @pytest.mark.parametrize(

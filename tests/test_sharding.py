@@ -78,6 +78,12 @@ def test_sharded_processes_learn_what_one_learns(alone, sharded, name):
     )
 
 
+def test_a_gradient_that_is_not_finite_on_one_process_ends_the_run_and_reaches_no_weight(alone, sharded):
+    for runs in (alone, sharded):
+        assert runs["spoiled"]["told"].startswith("The gradient of step 2 must be finite: its norm is ")
+        assert runs["spoiled"]["is_same"]
+
+
 def test_every_process_makes_as_many_forwards(alone, sharded):
     """The one all-right prompt of a batch lies on the first process: 4 rows, 2 chunks of 2. The other makes 2 chunks
     of 3 rows that count nowhere. (The third batch has no mixed prompt to measure by: no forward.)"""

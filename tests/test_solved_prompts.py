@@ -102,8 +102,13 @@ def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts()
 
 def test_credit_is_dealt_by_seed_and_prompt_wherever_the_prompt_stands():
     mass, keys = torch.arange(24.0), torch.arange(6).repeat_interleave(4) + 2**62
-    dealt = deal_credit(mass, keys, 4, seed=3)
+    has_tokens = torch.ones(24, dtype=torch.bool)
+    dealt = deal_credit(mass, has_tokens, keys, 4, seed=3)
     assert torch.equal(dealt.view(-1, 4).sort(dim=1).values, mass.view(-1, 4)) and not torch.equal(dealt, mass)
     order = torch.arange(24).view(6, 4).flip(0).flatten()
-    assert torch.equal(deal_credit(mass[order], keys[order], 4, seed=3), dealt[order])
-    assert not torch.equal(deal_credit(mass, keys, 4, seed=4), dealt)
+    assert torch.equal(deal_credit(mass[order], has_tokens, keys[order], 4, seed=3), dealt[order])
+    assert not torch.equal(deal_credit(mass, has_tokens, keys, 4, seed=4), dealt)
+    mass[4:8], has_tokens[6] = torch.tensor([1.0, 2.0, 0.0, 3.0]), False  # cut off, and masked
+    for seed in range(6):
+        own = deal_credit(mass, has_tokens, keys, 4, seed=seed)[4:8]
+        assert own[2] == 0 and own.sort().values.tolist() == [0, 1, 2, 3]

@@ -13,6 +13,7 @@ from harness import (
     weights,
 )
 from peft import LoraConfig
+from transformers import TrainerCallback
 
 from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED
 
@@ -52,14 +53,12 @@ class Watching(Recording):
         return super().trl_forward(model, input_ids, attention_mask, *args, **kwargs)
 
 
-def run(policy, folder, *, lora=False, **settings):
+def run(policy, folder, *, lora=False, cls=Watching, **settings):
     extra = {"rollout_func": ragged}
     if lora:
         extra["peft_config"] = LoraConfig(r=4, lora_dropout=0.0, target_modules="all-linear", init_lora_weights=False)
     torch.manual_seed(0)
-    return trained(
-        policy, folder, cls=Watching, extra=extra, **{**STEP, **PLAIN, "max_completion_length": 30, **settings}
-    )
+    return trained(policy, folder, cls=cls, extra=extra, **{**STEP, **PLAIN, "max_completion_length": 30, **settings})
 
 
 def assert_same_training(found, expected, tolerance=1e-6):
@@ -73,6 +72,30 @@ def assert_same_training(found, expected, tolerance=1e-6):
         for name, value in log.items():
             if isinstance(value, float) and not name.startswith(("micro_batches/", *IN_THE_LOSS)):
                 assert same_log[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
+
+
+class Asking(Watching):
+    """Asks after each step for the loss of some rows: twice, and as if there were no training."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.asked = []
+        callback = TrainerCallback()
+        callback.on_step_end = self.ask
+        self.add_callback(callback)
+
+    def ask(self, args, state, control, **kwargs):
+        rows, buffer = self._buffered_inputs[state.global_step % 2], self._buffered_inputs
+        self.asked.append([self.compute_loss(self.model, rows).item() for _ in range(2)])
+        self._buffered_inputs = None
+        self.asked[-1].append(self.compute_loss(self.model, rows).item())
+        self._buffered_inputs = buffer
+
+
+def test_a_loss_that_is_asked_for_between_steps_is_that_of_its_rows_and_changes_nothing(policy, tmp_path):
+    expected, found = run(policy, tmp_path / "expected"), run(policy, tmp_path / "found", cls=Asking)
+    assert len(found.asked) == 3 and all(len({*three}) == 1 for three in found.asked)
+    assert all(torch.equal(weight, weights(found)[name]) for name, weight in weights(expected).items())
 
 
 def compare(policy, tmp_path, **settings):

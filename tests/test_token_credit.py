@@ -164,5 +164,5 @@ def test_steps_and_generation_batches_need_not_begin_together(accumulation, cycl
     for micro_step in range(0, 12 * accumulation, cycle):
         done, under_way = divmod(micro_step, accumulation)
         state, step = SimpleNamespace(global_step=done, max_steps=12), SimpleNamespace(micro_step=under_way)
-        found.append(_due_step(SimpleNamespace(args=args, num_iterations=1, state=state, _optimizer_step=step)))
+        found.append(_due_step(SimpleNamespace(args=args, num_iterations=1, state=state, optimizer_step=step)))
     assert [step for step in found if step] == expected

@@ -122,6 +122,10 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
     trainer.train()
     trainer.create_model_card()
     assert (trainer.state.log_history[0]["reward"], trainer.state.log_history[0]["groups/ph"]) == (1.0, 1.0)
+    for setting in (dict(advantage_estimator="boundary_gate"), dict(prompt_selection="thompson")):
+        with pytest.raises(ValueError, match="knows a prompt by its text: got environment_factory"):
+            by_past = config(tmp_path / "run", **{"advantage_estimator": "grpo", **setting})
+            MinerGRPOTrainer(model, None, by_past, rows, environment_factory=factory)
     with pytest.raises(ValueError, match="column prompt"):
         MinerGRPOTrainer(model, agents.reward, args, Dataset.from_dict({"question": ["a"] * 6}))
 

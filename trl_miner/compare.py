@@ -27,7 +27,7 @@ from .runs.history import RunHistory, read_run
 from .runs.locks import lock_folder
 from .runs.runs_file import NAME as RUNS
 from .runs.runs_file import collect_runs
-from .runs.training_record import read_compared, run_folder, write_compared
+from .runs.training_record import read_compared, write_compared
 from .viewing.tables import final_scores, methods_table
 
 HELD_OUT = 200  # held-out problems for a recipe that scores none
@@ -103,7 +103,7 @@ def _plan(path: Path, seed: int, output: Path, options: Sequence[str]) -> Run:
         options = ["--held_out", str(HELD_OUT), *options]  # before the user's, which therefore win
     settings = {"method": path.stem, "recipe": recipe, "options": [*options], "seed": seed}
     learn(settings)  # so that no log shows their secrets
-    run = Run(run_folder(output, path.stem, seed), path, settings)
+    run = Run(output / path.stem / f"seed{seed}", path, settings)
     known = read_compared(run.folder)
     if known or last_step(run.folder) is not None:
         before, after = (

@@ -19,21 +19,6 @@ from .rules import check_derived, check_settings
 from .setting import convert_fields, setting
 
 
-def accumulation_steps(optimizer_batch_size: int, per_device_train_batch_size: int, num_processes: int) -> int:
-    """Return the `gradient_accumulation_steps` that make up an optimizer batch.
-
-    Raises ValueError if it is no multiple of what the processes take at once.
-    """
-    together = per_device_train_batch_size * num_processes
-    if optimizer_batch_size < 1 or optimizer_batch_size % together:
-        raise ValueError(
-            f"optimizer_batch_size must be a multiple of per_device_train_batch_size times the number of processes: "
-            f"got {optimizer_batch_size} for {per_device_train_batch_size} x {num_processes}. Change the batch per "
-            f"device, or launch another number of processes."
-        )
-    return optimizer_batch_size // together
-
-
 class SharedSettings:
     """What the settings of the synchronous and of the asynchronous trainer have in common."""
 
@@ -69,7 +54,14 @@ class SharedSettings:
         if self.optimizer_batch_size is None:
             return
         given = self.gradient_accumulation_steps
-        wanted = accumulation_steps(self.optimizer_batch_size, self.per_device_train_batch_size, self.num_processes)
+        per_device, processes = self.per_device_train_batch_size, self.num_processes
+        wanted, rest = divmod(self.optimizer_batch_size, per_device * processes)
+        if wanted < 1 or rest:
+            raise ValueError(
+                f"optimizer_batch_size must be a multiple of per_device_train_batch_size times the number of "
+                f"processes: got {self.optimizer_batch_size} for {per_device} x {processes}. Change the batch per "
+                f"device, or launch another number of processes."
+            )
         if given not in (1, wanted):
             raise ValueError(
                 f"optimizer_batch_size={self.optimizer_batch_size} makes gradient_accumulation_steps {wanted}: got "

@@ -26,7 +26,7 @@ from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
 from .recipe_files import find_recipe, with_recipe_file
 from .redaction import learn
-from .reward_functions import OWN_REWARDS, TRL_REWARDS, check_reward_name
+from .reward_functions import OWN_REWARDS, TRL_REWARDS
 from .runs.files import read_yaml
 from .setting import NONE, alternatives, check_limits, convert, setting
 from .tools import TOOL_SECONDS
@@ -382,5 +382,10 @@ def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
         return functools.wraps(rewards.math_reward)(functools.partial(rewards.math_reward, accept_unboxed=True))
     if name in OWN_REWARDS:
         return getattr(rewards, name)
-    check_reward_name(name)
+    if "." not in str(name):
+        known = OWN_REWARDS + TRL_REWARDS
+        raise ValueError(
+            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(str(name), known)} "
+            f"Known: {', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
+        )
     return import_object("reward_funcs", name)

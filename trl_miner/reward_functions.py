@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .importing import did_you_mean
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -58,15 +56,6 @@ class Verifier:
         smallest_N = rewards_ND.masked_fill(is_missing_ND, math.inf).amin(dim=1)
         is_unscorable_N = is_missing_ND.any(dim=1) if self.is_guess else is_missing_ND.all(dim=1)
         return smallest_N.masked_fill(is_unscorable_N, math.nan)
-
-
-# What may help where not one answer is right.
-WHERE_NONE_IS_RIGHT = "take easier problems or a stronger model", "teach it the form of the answer with trl-miner sft"
-
-
-def show_ends(answers: Iterable[str]) -> str:
-    """Return how some answers end, each once, for a sentence about them."""
-    return " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(answers)) or "nothing"
 
 
 def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
@@ -124,16 +113,6 @@ def reward_list(name: str, returned: Iterable[float | None], count: int) -> list
             f"{len(rewards)}. Return None for one that it cannot score."
         )
     return rewards
-
-
-def check_reward_name(name: str) -> None:
-    """Raise ValueError for a name of `reward_funcs` that is neither known nor an import path."""
-    known = OWN_REWARDS + TRL_REWARDS
-    if name not in known and "." not in str(name):
-        raise ValueError(
-            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(str(name), known)} "
-            f"Known: {', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
-        )
 
 
 def check_reward_columns(

@@ -169,6 +169,16 @@ def policy_loss_has_ratios(args: Any) -> None:
         )
 
 
+def dose_sees_a_step(args: Any) -> None:
+    """A `dose_share` is held in each generation batch: one for each optimizer step, or for several."""
+    if args.dose_share is not None and (count := 1 / args.optimizer_steps_per_generation) > 1:
+        logger.warning(
+            f"dose_share is held in each generation batch, and an optimizer step has {count:g}. If some of them have "
+            f"no mixed prompt, the step's share lies above it; dose/share shows it. Raise steps_per_generation for "
+            f"one batch a step."
+        )
+
+
 def policy_loss_has_rollouts_to_compare(args: Any) -> None:
     """Clip-Cov and KL-Cov find several rollouts in a micro-batch: all tokens of one have the same advantage."""
     if args.policy_loss_method.fixed_micro_batches and args.per_device_train_batch_size * args.num_processes < 2:
@@ -240,6 +250,17 @@ def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
         raise ValueError(f"{setting} {why}. Change that, or leave {setting} out.")
 
 
+def prompts_can_be_recognised(args: Any, *, has_environment: bool) -> None:
+    """What goes by the past of a prompt knows it by its text, where no environment brings the task."""
+    by_past = [f"advantage_estimator: {method.name}" for method in args.estimators if method.reads_past]
+    by_past += [f"prompt_selection: {args.prompt_selection}"] * (args.prompt_selection in SELECTIONS)
+    if has_environment and by_past:
+        raise ValueError(
+            f"{by_past[0]} knows a prompt by its text: got environment_factory, whose environments may pose other "
+            f"tasks with the same text. Leave one of them out."
+        )
+
+
 def describe_estimators(args: Any) -> str:
     """Return the settings that name the estimators as they are written."""
     names = ("advantage_estimator", "all_right", "all_wrong")
@@ -268,5 +289,6 @@ def check_derived(args: Any) -> None:
     """Check what `GRPOConfig` has derived, as `check_settings` does."""
     token_advantages_reach_tokens(args)
     settings_have_an_effect(args)
+    dose_sees_a_step(args)
     policy_loss_has_ratios(args)
     policy_loss_has_rollouts_to_compare(args)

@@ -14,18 +14,11 @@ class Table:
     header: Sequence[str]  # one heading per column; the first column names the rows
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    groups: Sequence[tuple[str, int]] = ()  # headings above those after the first, each with its number of columns
     is_text: bool = False  # prose rather than numbers, and so aligned to the left
 
     def markdown(self) -> str:
-        """Return table and notes as Markdown that a terminal shows as columns too; markup in cells is escaped.
-
-        Markdown knows one line of headings, so that with `groups` the headings of the columns become the first row.
-        """
-        first, *columns = self.header
-        above = [cell for heading, width in self.groups for cell in (heading, *[""] * (width - 1))]
-        head = [[first, *above], ["", *columns]] if self.groups else [self.header]
-        lines = [[for_markdown(cell) for cell in line] for line in (*head, *self.rows)]
+        """Return table and notes as Markdown that a terminal shows as columns too; markup in cells is escaped."""
+        lines = [[for_markdown(cell) for cell in line] for line in (self.header, *self.rows)]
         widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]  # a rule is at least `-:`
         end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
         rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]

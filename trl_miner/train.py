@@ -44,7 +44,7 @@ from .runs.locks import check_run, hold_run
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
-from .training_data import check_golds, held_out_problems, is_made, load_data, test_rows, training_form, training_rows
+from .training_data import check_golds, held_out_problems, is_made, load_data, rows_of, training_form
 from .viewing.curves import draw_training
 
 
@@ -113,7 +113,7 @@ def build(
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
-    trainer.take_form(training_form(args, config, training_rows(data, args)))
+    trainer.take_form(training_form(args, config, rows_of(data, args)))
     problems, reward_func = held_out_problems(args, data, trainer)
     scores = EvaluationCallback(
         trainer,
@@ -196,7 +196,7 @@ def _build_trainer(
         "model": model,
         "reward_funcs": reward_funcs or None,
         "args": config,
-        "train_dataset": training_rows(data, args),
+        "train_dataset": rows_of(data, args),
         "peft_config": get_peft_config(model_args),
         **_load_tools(args, data),
     }
@@ -205,7 +205,7 @@ def _build_trainer(
 
         return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(
-        eval_dataset=test_rows(data, args) if config.eval_strategy != "no" else None,
+        eval_dataset=rows_of(data, args, "dataset_test_split") if config.eval_strategy != "no" else None,
         quantization_config=quantization,
         **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
         **given,
@@ -220,7 +220,7 @@ def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     if args.environment_factory:
         found["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds)
     for setting in found:
-        check_prompts(setting, next(iter(training_rows(data, args))).get("prompt"))
+        check_prompts(setting, next(iter(rows_of(data, args))).get("prompt"))
     return found
 
 

@@ -83,8 +83,8 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     if not args.held_out_size or args.dataset_test_split in data:
         return data
     if args.dataset_test_split != TEST:
-        _split(data, "dataset_test_split", args)  # raises: the user has named one
-    rows = _split(data, "dataset_train_split", args)
+        rows_of(data, args, "dataset_test_split")  # raises: the user has named one
+    rows = rows_of(data, args)
     if not isinstance(rows, Dataset):
         raise ValueError(
             f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}. Set it to "
@@ -103,17 +103,8 @@ def number_of(held_out: float, rows: int) -> int:
     return int(held_out) if held_out >= 1 else max(1, round(held_out * rows))
 
 
-def training_rows(data: Any, args: MinerScriptArguments) -> Any:
-    """Return the rows to train on. Raise ValueError if there are none."""
-    return _split(data, "dataset_train_split", args)
-
-
-def test_rows(data: Any, args: MinerScriptArguments) -> Any:
-    """Return the rows of the test split. Raise ValueError if there are none."""
-    return _split(data, "dataset_test_split", args)
-
-
-def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
+def rows_of(data: Any, args: MinerScriptArguments, setting: str = "dataset_train_split") -> Any:
+    """Return the rows of the split that a setting names. Raise ValueError if there are none."""
     name = getattr(args, setting)
     if name not in data:
         advice = " Name one that the run does not train on." if setting == "dataset_test_split" else ""
@@ -127,10 +118,10 @@ def _split(data: Any, setting: str, args: MinerScriptArguments) -> Any:
 
 def check_golds(args: MinerScriptArguments, data: Any) -> None:
     """Raise if a row has no answer, or if a verifier rejects most of the first golds; warn if it rejects a few."""
-    names, rows = reward_names(args), training_rows(data, args)
+    names, rows = reward_names(args), rows_of(data, args)
     if args.dataset_name in WORLDS:
         return
-    parts = (rows, test_rows(data, args)) if args.held_out_size else (rows,)
+    parts = (rows, rows_of(data, args, "dataset_test_split")) if args.held_out_size else (rows,)
     if not args.environment_factory and not args.rollout_func:  # which may bring the prompts
         for part in parts:
             check_questions(part)
@@ -170,12 +161,12 @@ def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPO
     if not args.held_out:
         return None, None
     problems, verifier = _benchmark(args, trainer) if args.held_out_benchmark else (_held_out_rows(args, data), None)
-    _warn_of_trained(problems, training_rows(data, args))
+    _warn_of_trained(problems, rows_of(data, args))
     return problems, verifier
 
 
 def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
-    rows, size = test_rows(data, args), args.held_out_size
+    rows, size = rows_of(data, args, "dataset_test_split"), args.held_out_size
     is_stream = not isinstance(rows, Sized)
     if size < 1 and is_stream:
         raise ValueError(f"held_out must be a number of problems for a stream: got {size}.")
@@ -187,7 +178,7 @@ def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
 def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
     entry = read_entry(args.held_out_benchmark)
     benchmark = find_benchmark(entry.name, entry.path)
-    loaded = load(benchmark, entry.path or None)[: entry.number]
+    loaded = load(benchmark, entry.path or None)[0][: entry.number]
     form = trainer.prompt_form or PromptForm(
         style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
     )

@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, DistributedType
 from accelerate.utils import gather_object
 from distributed.train_worker import GLOBAL_BATCH, compared_steps, rollouts
 from harness import AS_TRL, Recording, config, leave, mixed_reward, problems
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, TrainerCallback
 
 from trl_miner.evaluation.in_training import EvaluationCallback
 
@@ -92,6 +92,54 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
     }
 
 
+class Nan(torch.autograd.Function):
+    """The loss as it is, and a gradient that is not finite, as cuDNN's attention makes it."""
+
+    @staticmethod
+    def forward(ctx, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.nan
+
+
+class Spoiled(Recording):
+    """Has a wrong gradient in step 2, on the last process alone."""
+
+    def call_loss(self, *args, **kwargs):
+        loss = super().call_loss(*args, **kwargs)
+        world = self.accelerator.num_processes, self.accelerator.process_index
+        return Nan.apply(loss) if self.state.global_step == 1 and world[0] == world[1] + 1 else loss
+
+    def all_weights(self):
+        weights = self.accelerator.get_state_dict(self.model_wrapped)  # every process takes part
+        return {name: weight.cpu().clone() for name, weight in (weights or {}).items()}
+
+
+def spoil(policy, output, **settings):
+    """Return what a run says of a gradient that is not finite, and whether the weights stay."""
+    args = config(
+        output / "spoiled", max_steps=3, per_device_train_batch_size=12 // config(output).world_size, **settings
+    )
+    trainer = Spoiled(policy, mixed_reward, args, problems(), rollout_func=rollouts)
+    before, callback = {}, TrainerCallback()
+    callback.on_step_end = lambda *args, **kwargs: before.update(trainer.all_weights())
+    trainer.add_callback(callback)
+    try:
+        trainer.train()
+        told = "nothing"
+    except FloatingPointError as error:
+        told = str(error)
+    after = trainer.all_weights()
+    return {
+        "num_processes": trainer.accelerator.num_processes,
+        "kind": trainer.accelerator.distributed_type.value,
+        "told": told,
+        "is_same": before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in after),
+    }
+
+
 def shards_of(trainer):
     """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimizer's copies of them with ZeRO-2."""
     partitions = getattr(getattr(trainer.model_wrapped, "optimizer", None), "single_partition_of_fp32_groups", None)
@@ -106,6 +154,7 @@ def main(policy, output):
     shard_on_a_cpu()
     results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
     checkpoint = str(output / "saved" / "checkpoint-2")
+    results["spoiled"] = spoil(policy, output)
     results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])
     if PartialState().is_main_process:
         (output / "result.json").write_text(json.dumps(results))

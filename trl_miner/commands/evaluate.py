@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import Progress
-from ..runs.training_record import read_tools
+from ..runs.training_record import read_run_record
 from . import add_command, positive, score
 
 
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         from ..evaluation.evaluate import evaluate, load_problem_sets, options_of
         from ..evaluation.generate import Sampling
 
-    if tools := read_tools(Path(args.model)):
+    tools = (read_run_record(Path(args.model)).get("settings") or {}).get("tool functions", "none")
+    if tools != "none":
         print(
             f"{args.model} was trained with tools ({tools}), and this command calls none. Its README.md has its "
             "scores with them.",

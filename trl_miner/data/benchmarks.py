@@ -117,12 +117,7 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
-def load(benchmark: Benchmark, source: str | Path | None = None) -> list[Problem]:
-    """Load the problems of a benchmark and check them. `load_with_record` also says where they came from."""
-    return load_with_record(benchmark, source)[0]
-
-
-def load_with_record(benchmark: Benchmark, source: str | Path | None = None) -> tuple[list[Problem], dict[str, Any]]:
+def load(benchmark: Benchmark, source: str | Path | None = None) -> tuple[list[Problem], dict[str, Any]]:
     """Load the problems of a benchmark, check them, and return them with the record of their source (see `read_rows`).
 
     `source` is a local file or a folder of files in the format of the data set on the Hub.

@@ -106,14 +106,9 @@ def guess_style(model_name: str, tokenizer: Any) -> Style:
     return "chat" if getattr(tokenizer, "chat_template", None) and not is_base else "plain"
 
 
-def prompt_text(prompt: str | Sequence[Message], tokenizer: Any, **template_kwargs: Any) -> str:
-    """Return the text of a prompt for `tokenizer(text)`, which adds its begin-of-sequence token.
-
-    A chat template, which gets `template_kwargs`, writes that token too; it is removed here, or it would stand twice.
-    """
-    text = prompt
-    if not isinstance(text, str):
-        text = tokenizer.apply_chat_template(text, tokenize=False, add_generation_prompt=True, **template_kwargs)
-    begin = tokenizer.bos_token
-    adds_it = bool(begin) and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
-    return text.removeprefix(begin) if adds_it else text
+def token_ids(prompt: str | Sequence[Message], tokenizer: Any, template_kwargs: Any = None) -> list[int]:
+    """Return the tokens of a prompt, as a training has them: in a chat those that the template writes alone."""
+    if isinstance(prompt, str):
+        return list(tokenizer(prompt)["input_ids"])
+    options = {"add_generation_prompt": True, "return_dict": True, **(template_kwargs or {})}
+    return list(tokenizer.apply_chat_template(prompt, **options)["input_ids"])

@@ -21,7 +21,7 @@ from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS
 from .problems import Benchmark, Problem, accepts_gold, read_problems, read_rows
-from .prompts import Message, PromptForm, Style, build_prompt, prompt_text
+from .prompts import Message, PromptForm, Style, build_prompt, token_ids
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
@@ -105,7 +105,7 @@ def prompt_lengths(prompts: Sequence[str | list[Message]], options: Options) -> 
     if options.style == "chat" and not tokenizer.chat_template:
         raise ValueError(f"Chat prompts need a chat template: {options.tokenizer} has none. Use --prompt-style plain.")
     counted = track(prompts, "counting tokens", unit="prompts")
-    return [len(tokenizer(prompt_text(prompt, tokenizer))["input_ids"]) for prompt in counted]
+    return [len(token_ids(prompt, tokenizer)) for prompt in counted]
 
 
 def _read(benchmark: Benchmark, source: str | Path | None, dropped: Counter[str]) -> tuple[list[Problem], str]:

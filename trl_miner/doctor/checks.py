@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import rules
 from ..recipe import load_reward_funcs
-from ..runs.checkpoints import agree_on
+from ..runs.checkpoints import choose
 from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
 from . import memory
@@ -133,9 +133,8 @@ def check_output(context: Context) -> Finding:
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
     try:
-        checkpoint = agree_on(resumes, folder)
-        place = None if checkpoint is None else Path(checkpoint)
-        must_clear(settings, {}, wanted=resumes, checkpoint=place, model=str(settings.model_name_or_path or ""))
+        checkpoint = choose(resumes, Path(folder))
+        must_clear(settings, {}, wanted=resumes, checkpoint=checkpoint, model=str(settings.model_name_or_path or ""))
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import requests
 from requests.adapters import HTTPAdapter, Retry
@@ -69,15 +69,6 @@ class Completion:
     truncated: bool  # cut off at its budget
 
 
-class Backend(Protocol):
-    """The interface of a backend."""
-
-    context: int | None  # the model's limit of prompt and completion, in tokens; None: not known
-
-    def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """Sample the requests, and yield each completion as it finishes, in any order. Temperature 0 is greedy."""
-
-
 class TransformersBackend:
     """transformers' generation, in batches, on the accelerator or the CPU."""
 
@@ -96,7 +87,7 @@ class TransformersBackend:
         self.context = getattr(model.config, "max_position_embeddings", None)
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """See `Backend.sample`."""
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
         from .seeded_sampling import sample_tokens
 
         sampled = sample_tokens(
@@ -138,7 +129,7 @@ class VLLMBackend:
         self.context = self.llm.model_config.max_model_len
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """See `Backend.sample`."""
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
         from vllm import SamplingParams
 
         engine = self.llm.llm_engine
@@ -194,7 +185,7 @@ class ServerBackend:
         self.extra = _NEUTRAL if about.get("owned_by") in ("vllm", "sglang") else {}
 
     def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """See `Backend.sample`."""
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
         executor = ThreadPoolExecutor(self.CONCURRENCY)
         try:
             running = [executor.submit(self._complete, request, temperature, top_p) for request in asked]
@@ -233,3 +224,6 @@ def _authorize(key: str | None, request: requests.PreparedRequest) -> requests.P
     if key:
         request.headers["Authorization"] = f"Bearer {key}"
     return request
+
+
+Backend = TransformersBackend | VLLMBackend | ServerBackend

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..data.benchmarks import KNOWN, find_benchmark, is_known, load_with_record, read_entry
+from ..data.benchmarks import KNOWN, find_benchmark, is_known, load, read_entry
 from ..data.prompt_form import describe, find_file, read_form
 from ..data.prompts import PromptForm, guess_style
 from ..data.worlds import WORLDS
@@ -49,7 +49,7 @@ def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> 
                 f"{', '.join(KNOWN)}."
             )
         benchmark = find_benchmark(entry.name, entry.path)
-        problems, record = load_with_record(benchmark, entry.path or None)
+        problems, record = load(benchmark, entry.path or None)
         problem_sets.append(ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record))
     return problem_sets
 

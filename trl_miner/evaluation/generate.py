@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data.problems import Benchmark, Problem, fingerprint
-from ..data.prompts import PromptForm, build_prompt
+from ..data.prompts import PromptForm, build_prompt, token_ids
 from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.eval_folder import Key, SampleWriter
@@ -59,12 +59,9 @@ class ProblemSet:
 
 
 def prompt_ids(tokenizer: Any, form: PromptForm, benchmark: Benchmark, problem: Problem) -> tuple[int, ...]:
-    """Return the tokens of a prompt, as a training has them: in a chat those that the template writes alone."""
+    """Return the tokens of a problem's prompt."""
     prompt = build_prompt(benchmark.kind, problem.question, problem.options, problem.context, form=form)
-    if isinstance(prompt, str):
-        return tuple(tokenizer(prompt)["input_ids"])
-    options = {"add_generation_prompt": True, "return_dict": True, **form.template_kwargs}
-    return tuple(tokenizer.apply_chat_template(prompt, **options)["input_ids"])
+    return tuple(token_ids(prompt, tokenizer, form.template_kwargs))
 
 
 def sample_seed(seed: int, problem: str, sample: int) -> int:

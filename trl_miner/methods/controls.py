@@ -26,11 +26,12 @@ CONSTANT = AdvantageEstimator(
 )
 
 
-def deal_credit(mass_N: Tensor, keys_N: Tensor, num_generations: int, seed: int) -> Tensor:
+def deal_credit(mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_generations: int, seed: int) -> Tensor:
     """Return the credit of each rollout, permuted at random within its group.
 
     Args:
         mass_N: (N,) credit of each rollout.
+        has_tokens_N: (N,) bool, the rollouts that may get some.
         keys_N: (N,) integers, a number for each prompt. With the seed, it decides the permutation.
         num_generations: G.
         seed: Of this batch. Every process must give the same.
@@ -39,9 +40,12 @@ def deal_credit(mass_N: Tensor, keys_N: Tensor, num_generations: int, seed: int)
         (N,) the same credits; every group keeps its own.
     """
     dealt_PG = mass_N.view(-1, num_generations).clone()
+    has_tokens_PG = has_tokens_N.view(-1, num_generations)
     for group, key in enumerate(keys_N[::num_generations].tolist()):
         generator = torch.Generator().manual_seed((key + seed) % 2**63)
-        dealt_PG[group] = dealt_PG[group][torch.randperm(num_generations, generator=generator).to(mass_N.device)]
+        order_G = torch.randperm(num_generations, generator=generator).to(mass_N.device)
+        takes_G = has_tokens_PG[group]
+        dealt_PG[group, takes_G] = dealt_PG[group][order_G[takes_G[order_G]]]
     return dealt_PG.flatten()
 
 
@@ -56,7 +60,7 @@ def _estimate_placebo(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: flo
     metrics = {name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()}
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     mass_N = deal_credit(
-        mined.advantages_N * tokens_N, rollouts.prompt_keys(), rollouts.num_generations, rollouts.seed
+        mined.advantages_N * tokens_N, tokens_N > 0, rollouts.prompt_keys(), rollouts.num_generations, rollouts.seed
     )
     advantages_N = torch.where(tokens_N > 0, mass_N / tokens_N.clamp(min=1), 0.0)
     return Estimate.of_rollouts(rollouts, advantages_N, metrics)

@@ -88,21 +88,12 @@ def newest(run: str | Path) -> Path | None:
     return next((folder for folder in reversed(list_checkpoints(run)) if not find_fault(folder)), None)
 
 
-def agree_on(wanted: str | bool | None, output_dir: str | Path) -> str | None:
-    """Return the checkpoint that a run resumes from, the same on every process. Every process must call it.
+def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
+    """Return the checkpoint that a run resumes from. Raise ValueError if there is none.
 
     `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
     None or False for none.
     """
-    from ..distributed import decided_by_one
-
-    # one decides: on other nodes a shared file system may not show the folder yet
-    checkpoint = decided_by_one(lambda: choose(wanted, Path(output_dir)))
-    return None if checkpoint is None else str(checkpoint)
-
-
-def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
-    """Return the checkpoint that `agree_on` is asked for. Raise ValueError if there is none."""
     if wanted in _NOT_NAMED:
         return None
     is_named, lost = wanted not in _NEWEST, []

@@ -22,14 +22,6 @@ _OF_TRAINING = "training_args.bin"  # beside each model that transformers' train
 _MODEL = ("*.safetensors", INDEX, ADAPTER, "prompt_form.json", "training.png", _OF_TRAINING)
 
 
-def make_room(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> None:
-    """Clear the run folder of a run that is about to begin where it must be: see `must_clear`."""
-    folder = Path(config.output_dir)
-    if must_clear(config, settings, wanted=wanted, checkpoint=checkpoint, model=model):
-        clear(folder)
-        print(f"{folder} is cleared of records, checkpoints and models of an earlier run.", flush=True)
-
-
 def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> bool:
     """Return whether a run that is about to begin must clear its folder first of what an earlier one has written.
 

@@ -18,20 +18,6 @@ from ..redaction import redact
 from .prompt_ledger import header_of
 from .training_record import read_run_record
 
-# The defaults of MinerGRPOConfig, which this module must not import: it needs torch and TRL.
-DEFAULTS = {
-    "advantage_estimator": "miner",
-    "policy_loss": "clip",
-    "dynamic_sampling": "False",
-    "adaptive_sampling_rounds": "1.0",
-    "prompt_selection": "none",
-    "importance_sampling_level": "token",
-    "miner_gamma": "2.0",
-    "miner_lambda_max": "0.0015",
-    "miner_credit": "focal",
-    "miner_intrinsic": "nll",
-    "dose_share": "None",
-}
 # Settings that may differ where a run goes on: its length, what is logged, shown, saved, pushed and evaluated, and
 # where servers and workers are. All others are compared.
 _HARMLESS = re.compile(

@@ -125,16 +125,6 @@ def token_counts(table: Any) -> np.ndarray:
     return pc.fill_null(pc.list_value_length(table["token_ids"]), 0).to_numpy().astype(np.int64)
 
 
-def token_numbers(table: Any, name: str) -> np.ndarray:
-    """Return (T,) float32, the numbers in the table's column `name`, one per token; NaN for none."""
-    import pyarrow.compute as pc
-
-    numbers = np.full(token_counts(table).sum(), np.nan, dtype=np.float32)
-    has_list = table[name].is_valid().to_numpy()
-    numbers[np.repeat(has_list, token_counts(table))] = pc.list_flatten(table[name].combine_chunks())
-    return numbers
-
-
 class TokenTexts:
     """The text of each token as it appears in a completion, so that all of them together are its text."""
 

@@ -90,12 +90,6 @@ def add_to_record(run: Path, dataset: str | None, tags: Sequence[str]) -> dict[s
     return record
 
 
-def read_tools(run: Path) -> str | None:
-    """Return the names of the tools that a run was trained with; None: without, or `training.json` does not say so."""
-    tools: str = (read_run_record(run).get("settings") or {}).get("tool functions", "none")
-    return None if tools == "none" else tools
-
-
 def papers_of(record: Mapping[str, Any]) -> list[tuple[str, str | None]]:
     """Return label and arXiv id of each method of a record; the name itself and None for an unknown one."""
     papers = record.get("papers") or {}
@@ -111,11 +105,6 @@ def write_compared(run: Path, facts: Mapping[str, Any]) -> None:
 def read_compared(run: Path) -> dict[str, Any]:
     """Return what a comparison has decided of a run; empty: none has started it."""
     return read_optional(run / COMPARED, _COMPARED)
-
-
-def run_folder(output: Path, method: str, seed: int) -> Path:
-    """Return the folder of a run in the output of `trl-miner compare`."""
-    return output / method / f"seed{seed}"
 
 
 def run_folders(output: Path) -> list[Path]:

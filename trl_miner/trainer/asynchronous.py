@@ -23,6 +23,7 @@ from trl.trainer.utils import get_callable_name
 
 from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
+from ..data.prompts import token_ids
 from ..grading.pool import CPU_SECONDS
 from ..heartbeat import TRAINING_STEP, phase
 from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
@@ -33,7 +34,7 @@ from ..tools import TOOL_SECONDS
 from .generation_batch import correct_rollouts
 from .rollout_worker import FileTransfer, LocalWorker, TextWorker
 from .run import RunState
-from .run_trainer import RunTrainer
+from .run_trainer import RunTrainer, own_config
 from .token_credit import choose_rollouts, write_record
 from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
@@ -58,13 +59,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     args: MinerAsyncGRPOConfig
 
     def __init__(self, model: str, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
-        if args is None:
-            args = MinerAsyncGRPOConfig(f"{model.rstrip('/').split('/')[-1]}-{self._name}")
-        if not isinstance(args, MinerAsyncGRPOConfig):
-            raise ValueError(
-                f"args must be a MinerAsyncGRPOConfig: got {type(args).__name__}, which does not say which method to "
-                f"train. Use MinerAsyncGRPOConfig with the same settings."
-            )
+        args = own_config(MinerAsyncGRPOConfig, model, args, self._name)
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
         )
@@ -230,15 +225,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Return completions of prompts as the reward functions see them in training: see `MinerGRPOTrainer`."""
-        tokenizer, settings = self.processing_class, self.args.chat_template_kwargs or {}
-        ids = [
-            tokenizer(row["prompt"])["input_ids"]
-            if isinstance(row["prompt"], str)
-            else tokenizer.apply_chat_template(
-                row["prompt"], return_dict=False, add_generation_prompt=True, **settings
-            )
-            for row in rows
-        ]
+        tokenizer = self.processing_class
+        ids = [token_ids(row["prompt"], tokenizer, self.args.chat_template_kwargs) for row in rows]
         config = self.accelerator.unwrap_model(self.model).config
         attention = config._attn_implementation
         config._attn_implementation = "sdpa"  # that of TRL's trees needs the places of a packed row

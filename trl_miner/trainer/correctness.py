@@ -13,7 +13,6 @@ from torch import Tensor
 from ..distributed import current_world
 from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
-from ..reward_functions import WHERE_NONE_IS_RIGHT, show_ends
 from ..rewards import text_of
 
 logger = logging.getLogger(__name__)
@@ -66,11 +65,12 @@ class CorrectnessWatch:
         change = "change it, or set correct_reward_func to the reward function that verifies"
         if not is_right.any():
             texts = [text_of(completion) for completion in self._completions]
+            ends = " ".join(f"{text[-150:]!r}" for text in dict.fromkeys(texts[:: max(1, len(texts) // 2)]))
             return (
-                f"not one answer was right: {given}. The last ones end with "
-                f"{show_ends(texts[:: max(1, len(texts) // 2)])}. If some are right, {change}; if they are cut off, "
-                f"raise max_completion_length; if they lack a box alone, set math_accept_unboxed: true; else "
-                f"{', or '.join(WHERE_NONE_IS_RIGHT)}."
+                f"not one answer was right: {given}. The last ones end with {ends or 'nothing'}. If some are right, "
+                f"{change}; if they are cut off, raise max_completion_length; if they lack a box alone, set "
+                f"math_accept_unboxed: true; else take easier problems or a stronger model, or teach it the form of "
+                f"the answer with trl-miner sft."
             )
         if is_right.all() and low < high:
             return f"every rollout is correct: {given}. If that is not where a right answer begins, {change}."

@@ -23,9 +23,15 @@ class FiniteGradients(Trainer):
         """Return the norm over all processes that a log shows, before the optimizer's step.
 
         Raises:
-            FloatingPointError: It is not finite. With fp16 accelerate leaves such steps out itself.
+            FloatingPointError: It is not finite, or DeepSpeed has left the step out because of that. With fp16 such
+                steps are left out, and the run goes on with another scale of the loss.
         """
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if hasattr(norm, "full_tensor"):  # of FSDP2, where each process has a part
+            norm = norm.full_tensor()
+        deepspeed = getattr(self.accelerator, "deepspeed_engine_wrapped", None)
+        if deepspeed is not None and not deepspeed.engine.was_step_applied():
+            norm = math.nan
         if norm is not None and not self.args.fp16 and not math.isfinite(norm):
             raise FloatingPointError(
                 f"The gradient of step {self.state.global_step + 1} must be finite: its norm is {float(norm)}. No "

@@ -38,7 +38,7 @@ class PolicyLoss:
         if accumulation == 1 and (plan is None or len(plan.parts) == 1):
             self._of_step = None
             return
-        if trainer._step % accumulation:
+        if trainer.optimizer_step.micro_step:
             return
         refuse_own_loss(trainer, f"policy_loss={self._method.name} with several micro-batches")
         first = trainer._step % trainer.args.steps_per_generation
@@ -63,8 +63,7 @@ class PolicyLoss:
         """Return what the method takes besides tensors and knobs."""
         trainer = self._trainer
         # From the place in the run, so that a resumed one draws the same tokens; the same on every process.
-        micro_step = trainer._step % trainer.current_gradient_accumulation_steps
-        seed = (trainer.args.seed * 2**32 + trainer.state.global_step) * 2**10 + micro_step
+        seed = (trainer.args.seed * 2**32 + trainer.state.global_step) * 2**10 + trainer.optimizer_step.micro_step
         known = {
             "world": current_world(),
             "generator": torch.Generator().manual_seed(seed % 2**63),

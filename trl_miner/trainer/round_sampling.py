@@ -171,7 +171,8 @@ def sample_dynamically(trainer: Any, source: PromptSource, batch: GenerationBatc
 
 @dataclass(frozen=True)
 class PromptStatistics:
-    """The total rewards of all rollouts of each prompt of a batch, those that are not in the batch included."""
+    """The total rewards of all rollouts of each prompt of a batch, those that are not in the batch included; of a
+    prompt that never was mixed those in the batch alone."""
 
     mean_P: Tensor
     std_P: Tensor  # of the sample; 0 for a single one
@@ -237,13 +238,16 @@ def sample_adaptively(trainer: Any, source: PromptSource, batch: GenerationBatch
             correct[prompt] += correct_N[own].tolist()
             rewards[prompt] += totals_N[own].tolist()
         active = [prompt for prompt in active if not is_balanced(correct[prompt], size)]
-    wanted = []
-    for own_places, own_correct in zip(places, correct, strict=True):
-        wanted += [own_places[place] for place in choose_rollouts(own_correct, size)]
+    wanted, judged_by = list[int](), list[list[float]]()
+    for own_places, own_correct, own_rewards in zip(places, correct, rewards, strict=True):
+        chosen = choose_rollouts(own_correct, size)
+        wanted += [own_places[place] for place in chosen]
+        is_mixed = 1 in own_correct and 0 in own_correct
+        judged_by.append(own_rewards if is_mixed else [own_rewards[place] for place in chosen])
     batch.prepared = join_rounds(rounds.made, wanted)
     batch.num_generated = sum(map(len, places))
     batch.outcomes.dropped = [*range(len(prompts), len(batch.outcomes.keys))]  # further samples of the same prompts
-    batch.statistics = _statistics(rewards, rewards_NF.device)
+    batch.statistics = _statistics(judged_by, rewards_NF.device)
     return {
         "adaptive_sampling/generated": batch.num_generated,
         "adaptive_sampling/rounds": len(rounds.made),

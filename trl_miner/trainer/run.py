@@ -19,7 +19,7 @@ from ..distributed import decided_by_one
 from ..heartbeat import CHECKPOINT, phase
 from ..runs import checkpoints
 from ..runs.locks import check_run, hold_run
-from ..runs.run_folder import forget_after, make_room
+from ..runs.run_folder import clear, forget_after, must_clear
 from ..runs.settings import check_settings, trainer_settings
 from ..runs.training_record import write_run_record
 
@@ -118,11 +118,12 @@ class Checkpointing(TrainerCallback):
         if self._prepared:
             return self._prepared[0]
         with hold_run(self._trainer.args.output_dir):
-            checkpoint = checkpoints.agree_on(wanted, self._trainer.args.output_dir)
-            decided_by_one(lambda: self._begin(wanted, None if checkpoint is None else Path(checkpoint)))
-        self.resumed_from = None if checkpoint is None else Path(checkpoint)
-        self._prepared.append(checkpoint)
-        return checkpoint
+            # one decides: on other nodes a shared file system may not show the folder yet
+            folder = decided_by_one(lambda: checkpoints.choose(wanted, Path(self._trainer.args.output_dir)))
+            decided_by_one(lambda: self._begin(wanted, folder))
+        self.resumed_from = folder
+        self._prepared.append(None if folder is None else str(folder))
+        return self._prepared[0]
 
     def _begin(self, wanted: str | bool | None, checkpoint: Path | None) -> None:
         """Judge settings and folder, clear it, and write `training.json`."""
@@ -132,8 +133,10 @@ class Checkpointing(TrainerCallback):
         if checkpoint is not None:
             check_settings(checkpoint, settings)
             step = checkpoints.last_step(checkpoint) or 0
-        make_room(args, settings, wanted=wanted, checkpoint=checkpoint, model=trainer.model.config._name_or_path)
-        folder = Path(args.output_dir)
+        folder, model = Path(args.output_dir), trainer.model.config._name_or_path
+        if must_clear(args, settings, wanted=wanted, checkpoint=checkpoint, model=model):
+            clear(folder)
+            print(f"{folder} is cleared of records, checkpoints and models of an earlier run.", flush=True)
         forget_after(folder, step)
         folder.mkdir(parents=True, exist_ok=True)
         write_run_record(trainer, settings, **about)

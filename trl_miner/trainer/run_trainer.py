@@ -33,6 +33,19 @@ from .run import Checkpointing, NothingLeft, RunState
 logger = logging.getLogger(__name__)
 
 
+def own_config(kind: type, model: Any, args: Any, name: str) -> Any:
+    """Return the settings of a trainer: the defaults, or those that are given, if they are of the right kind."""
+    if args is None:
+        of = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
+        return kind(f"{str(of or 'model').rstrip('/').split('/')[-1]}-{name}")
+    if not isinstance(args, kind):
+        raise ValueError(
+            f"args must be a {kind.__name__}: got {type(args).__name__}, which does not say which method to train. "
+            f"Use {kind.__name__} with the same settings."
+        )
+    return args
+
+
 class RunTrainer(FiniteGradients):
     """The run of a trainer: its folder and state, which rollout is correct, how its model is saved.
 

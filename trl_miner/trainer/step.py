@@ -30,11 +30,18 @@ class OptimizerStep:
     def reset(self) -> None:
         """Start with a new optimizer step."""
         self.micro_step = 0  # micro-steps that are done
+        self._is_under_way = False  # else a loss is not of the training: it was called by hand
         self._plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
         self._first = self._end = 0  # the micro-steps that the plan spans, as TRL counts them
 
-    def end_micro_step(self) -> None:
-        """Count a micro-step that is done."""
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the micro-step that the block makes."""
+        self._is_under_way = True
+        try:
+            yield
+        finally:
+            self._is_under_way = False
         self.micro_step = 0 if self._trainer.accelerator.sync_gradients else self.micro_step + 1
 
     def find_plan(self) -> MicroBatchPlan | None:
@@ -43,8 +50,9 @@ class OptimizerStep:
         Every process must call it.
         """
         trainer = self._trainer
-        has_rows = trainer._buffered_inputs is not None  # else the loss was called by hand
-        if has_rows and trainer.forwards.sorts_rows and not self._first <= trainer._step < self._end:
+        if not (self._is_under_way and trainer.forwards.sorts_rows):
+            return None
+        if not self._first <= trainer._step < self._end:
             self._make_plan()
         return self._plan
 

@@ -65,7 +65,7 @@ def _due_step(trainer: Any) -> int | None:
     every, done = trainer.args.log_token_credit, trainer.state.global_step
     if not every:
         return None
-    under_way = trainer._optimizer_step.micro_step  # micro-steps that batches before it had of the next step
+    under_way = trainer.optimizer_step.micro_step  # micro-steps that batches before it had of the next step
     cycle = trainer.args.steps_per_generation * trainer.num_iterations
     first = done + 1 + (under_way > 0)
     last = done + math.ceil((under_way + cycle) / trainer.args.gradient_accumulation_steps)

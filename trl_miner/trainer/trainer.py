@@ -27,7 +27,7 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..on_cpu import warn_of_slow_bf16
 from ..reward_functions import check_rewards
-from ..rules import draws_prompts, prompts_can_be_drawn
+from ..rules import draws_prompts, prompts_can_be_drawn, prompts_can_be_recognised
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -48,7 +48,7 @@ from .quantized_sync import FullWeights
 from .round_sampling import sample_adaptively, sample_dynamically
 from .row_layout import FORWARD, overridden
 from .run import RunState
-from .run_trainer import RunTrainer
+from .run_trainer import RunTrainer, own_config
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
@@ -79,7 +79,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     epsilon_high: float
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
-        args = _own_config(model, args)
+        args = own_config(MinerGRPOConfig, model, args, self._name)
         _set_group_port(args)
         model = find_model(model) if isinstance(model, str) else model  # an embedded world's
         with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
@@ -102,6 +102,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = draws_prompts(args)
         has_tools = bool(self.tools or self.environment_factories)
+        prompts_can_be_recognised(args, has_environment=bool(self.environment_factories))
         prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
         if self._draws_prompts and (own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))):
             raise ValueError(
@@ -115,7 +116,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self.sampler_check: SamplerCheck | None = None  # None: the sampler's log-probs are not used
         if takes_sampler_logps(self):
             self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
-        self._optimizer_step = OptimizerStep(self)
+        self.optimizer_step = OptimizerStep(self)
         self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         self._gradient_share: GradientShare | None = None
         if self.args.log_gradient_share or self.args.dose_share is not None:
@@ -125,15 +126,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     # A training, step by step.
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        self._optimizer_step.reset()
+        self.optimizer_step.reset()
         self._prompts = None
         return super().train(*args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         self._checkpoints.restore_rollouts()
-        with phase(TRAINING_STEP, self.state.global_step):
+        with phase(TRAINING_STEP, self.state.global_step), self.optimizer_step.counting():
             loss: Tensor = super().training_step(*args, **kwargs)
-        self._optimizer_step.end_micro_step()
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             RunState.of(self).cycle_start = RunState.of(self).prompts
         return loss
@@ -321,11 +321,11 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        plan = self._optimizer_step.find_plan()
+        plan = self.optimizer_step.find_plan()
         if self._policy_loss is not None:
             self._policy_loss.prepare(plan)
         if plan is not None:
-            return self._optimizer_step.compute_loss(model, plan)
+            return self.optimizer_step.compute_loss(model, plan)
         return self.micro_batch_loss(model, inputs)
 
     def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
@@ -400,18 +400,6 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
 class _Sampled(Exception):
     """Leaves TRL's method where it has generated."""
-
-
-def _own_config(model: Any, args: Any) -> MinerGRPOConfig:
-    if args is None:
-        name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
-        return MinerGRPOConfig(f"{str(name or 'model').rstrip('/').split('/')[-1]}-{MinerGRPOTrainer._name}")
-    if not isinstance(args, MinerGRPOConfig):
-        raise ValueError(
-            f"args must be a MinerGRPOConfig: got {type(args).__name__}, which does not say which method to train. "
-            f"Use MinerGRPOConfig with the same settings."
-        )
-    return args
 
 
 def _set_group_port(args: Any) -> None:

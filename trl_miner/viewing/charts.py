@@ -82,7 +82,7 @@ DOSE = Chart(
     "dose",
     "Dose of the methods of all-right and all-wrong prompts",
     (
-        Panel("l1_share", "All-right against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
+        Panel("miner/l1_share", "PH against mixed prompts", "share of their sum of |advantage|", log=True, rare=True),
         Panel("dose/share", "Share of the gradient", "share: norm of these / (these + others)", rare=True),
         Panel("dose/scale", "Factor on the advantages", "factor", log=True, rare=True),
         Panel("miner/ph_gradient_share", "PH in the gradient", "norm of PH / (PH + others)", log=True, rare=True),

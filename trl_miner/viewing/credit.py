@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.token_credit import KINDS, Credit, read_credit, token_counts, token_numbers
+from ..runs.token_credit import KINDS, Credit, read_credit, token_counts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,11 +20,12 @@ def credited_tokens(credit: Credit, kind: str = "PH") -> "DataFrame":
     credit of the kind, NaN where there is none; "mean", credit per occurrence.
     """
     import pandas as pd
+    import pyarrow.compute as pc
 
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}: got {kind!r}.")
-    advantages = token_numbers(credit.table, "advantages").astype(np.float64)
-    tokens = pd.DataFrame({"token": token_texts(credit.table).to_pandas(), "credit": np.abs(advantages)})
+    advantages = pc.list_flatten(credit.table["advantages"].combine_chunks()).to_numpy(zero_copy_only=False)
+    tokens = pd.DataFrame({"token": token_texts(credit.table).to_pandas(), "credit": np.abs(advantages, dtype=float)})
     is_kind = np.repeat(credit.table["kind"].to_numpy() == kind, token_counts(credit.table))
     own = tokens[is_kind & tokens["credit"].notna()].replace({"credit": np.inf}, 0.0)  # NaN: a tool's
     rows = own.groupby("token", observed=True)["credit"].agg(count="size", credit="sum").reset_index()

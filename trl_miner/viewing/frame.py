@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runs.dose import l1_shares
 from ..runs.history import RunHistory
 from .inputs import Method, runs_of
 
@@ -65,8 +64,6 @@ def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
 
 def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
-    if metric == "l1_share":  # the dose of all-right prompts against mixed ones in sums of |advantage|
-        return np.array(l1_shares(run)).reshape(-1, 2)
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
         pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.dose import NONE, methods_by_kind
 from ..runs.eval_folder import SETTINGS, benchmark_folders, read_scores, read_settings
 from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
 from ..runs.runs_file import is_runs_file, read_runs
-from ..runs.settings import DEFAULTS
 from ..runs.training_record import run_folders
 
 NOT_AVAILABLE = "n/a"
@@ -20,9 +18,9 @@ _NOT_METHOD_SETTINGS = re.compile(
     r"(logging|save|score|hub|log|eval|dataloader|ddp|vllm_server|vllm_group)_.*|"
     r"push_to_hub|watchdog_seconds|num_completions_to_print|disable_tqdm"
 )
-_PLAIN = dict(  # the defaults
-    policy_loss="clip", dynamic_sampling="False", adaptive_sampling_rounds="1.0", prompt_selection="none",
-    gate_on_correctness="False",
+_PLAIN = dict(  # plain GRPO; but for the first, the defaults
+    advantage_estimator="grpo", all_right="none", all_wrong="none", policy_loss="clip", dynamic_sampling="False",
+    adaptive_sampling_rounds="1.0", prompt_selection="none", gate_on_correctness="False",
 )  # fmt: skip
 
 
@@ -101,7 +99,7 @@ def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
     """Return the methods, in order of their first run, with labels that differ if the names of the runs do."""
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
-        own = tuple(sorted(_of_method(run).items()))
+        own = tuple(sorted(method_settings(run).items()))
         key: Any = (run.method, own) if own or run.method is not None else str(run.folder.resolve())
         while run.seed is not None and any(other.seed == run.seed for other in groups.get(key, ())):
             key = (key, "again")  # no method has a seed twice: what differs was not recorded
@@ -126,10 +124,8 @@ def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Met
 
 def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the tables."""
-    if not run.settings and run.method is None:
-        return False
-    is_plain = all(run.settings.get(name, value) == value for name, value in _PLAIN.items())
-    return is_plain and tuple(methods_by_kind(run.settings).values()) == ("grpo", NONE, NONE)
+    is_plain = all(run.settings.get(name, value) in (value, "None") for name, value in _PLAIN.items())
+    return is_plain and "advantage_estimator" in run.settings
 
 
 def baseline_of(runs: Mapping[str, Sequence[RunHistory]]) -> str | None:
@@ -141,10 +137,6 @@ def baseline_of(runs: Mapping[str, Sequence[RunHistory]]) -> str | None:
     return "grpo" if "grpo" in found else next(iter(found), None)
 
 
-def every_setting(run: RunHistory) -> dict[str, str]:
-    """Return the settings that make a run's method, defaults included."""
-    return {**DEFAULTS, **_of_method(run)}
-
-
-def _of_method(run: RunHistory) -> dict[str, str]:
+def method_settings(run: RunHistory) -> dict[str, str]:
+    """Return the settings that make a run's method."""
     return {name: value for name, value in run.settings.items() if not _NOT_METHOD_SETTINGS.fullmatch(name)}

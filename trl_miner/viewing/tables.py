@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..runs.history import RunHistory
 from ..tables import Table
-from .inputs import NOT_AVAILABLE, Method, every_setting
+from .inputs import NOT_AVAILABLE, Method, method_settings
 
 
 def spread_text(values: Iterable[float | None], form: str) -> str:
@@ -67,7 +67,7 @@ def _known(run: RunHistory, metric: str) -> list[float]:
 
 def settings_table(methods: Sequence[Method]) -> Table | None:
     """Return the settings in which methods differ, a row each; None: there are none."""
-    known = {method.label: every_setting(method.runs[0]) for method in methods if method.runs[0].settings}
+    known = {method.label: method_settings(method.runs[0]) for method in methods if method.runs[0].settings}
     names = sorted({name for own in known.values() for name in own})
     rows = [[name, *(own.get(name, "default").removesuffix(".0") for own in known.values())] for name in names]
     rows = [row for row in rows if len(set(row[1:])) > 1]
