@@ -17,9 +17,8 @@ from trl_miner.runs.prompt_ledger import (
     FILE,
     Batch,
     Ledger,
-    header_of,
+    digest_of,
     key_text,
-    line_of,
     parse_ledger,
     prompt_key,
     prompt_text,
@@ -34,7 +33,7 @@ def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
     trained(policy, tmp_path, cls=MinerGRPOTrainer, extra=dict(eval_dataset=problems(1)), **evaluated)
     ledger = read_ledger(tmp_path)
     rows = problems()
-    assert ledger.header == header_of(rows) and ledger.header["rows"] == 48 and not ledger.notes
+    assert not ledger.notes
     assert [batch.step for batch in ledger.batches] == [1, 2, 3, 4, 5]  # and none of the evaluation
     assert [list(batch.prompts) for batch in ledger.batches] == [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(5)]
     assert ledger.keys == [key_text(prompt_key(row)) for row in rows.select(range(15))]
@@ -93,8 +92,8 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
         file.write(b'{"step": 9, "rol')  # killed while it wrote
     assert train(tmp_path / "a", str(checkpoint)) == whole
     # With a damaged line it begins anew, and says so; then it goes on.
-    first, second = whole.splitlines(keepends=True)[:2]
-    (tmp_path / "a" / FILE).write_bytes(first + second[:20] + b"\x00" + second[20:])
+    first = whole.splitlines(keepends=True)[0]
+    (tmp_path / "a" / FILE).write_bytes(first[:20] + b"\x00" + first[20:])
     fresh = train(tmp_path / "a", str(checkpoint))
     assert "damaged" in caplog.text and [batch.step for batch in parse_ledger(fresh).batches] == [5]
     caplog.clear()
@@ -117,18 +116,17 @@ def test_rollouts_that_are_generated_again_take_the_place_of_their_batch(policy,
 
 # The file
 
-HEADER = line_of(header_of(None))
 BATCH = Batch(1, 4, [0, 1, 0], [4, 0, 3], [4, 4, 4], [0.0, None, 1.0], [["a", "A"], ["b", "B"]], [1])
 
 
 def test_a_file_is_read_up_to_its_last_whole_line(tmp_path):
     second = replace(BATCH, step=2, new=(), dropped=(), skipped=[1])
-    content = HEADER + BATCH.line() + second.line()
+    content = BATCH.line() + second.line()
     ledger = parse_ledger(content)
     assert list(ledger.batches) == [BATCH, second] and (ledger.keys, ledger.texts) == (["a", "b"], ["A", "B"])
     for end in range(len(content)):
         cut = parse_ledger(content[:end])
-        assert list(cut.batches) == [BATCH, second][: content[:end].count(b"\n") - 1 if end > len(HEADER) else 0]
+        assert list(cut.batches) == [BATCH, second][: content[:end].count(b"\n")]
         assert len(cut.notes) == (content[:end][-1:] not in (b"\n", b""))
     assert read_ledger(tmp_path) is None
 
@@ -142,10 +140,8 @@ def test_a_file_is_read_up_to_its_last_whole_line(tmp_path):
     ],
 )
 def test_a_damaged_line_ends_what_is_read(line):
-    ledger = parse_ledger(
-        HEADER + BATCH.line() + line.replace(b'"new": [["a", "A"], ["b", "B"]]', b'"new": []') + b"\n"
-    )
-    assert list(ledger.batches) == [BATCH] and "is damaged and was read up to line 2" in ledger.notes[0]
+    ledger = parse_ledger(BATCH.line() + line.replace(b'"new": [["a", "A"], ["b", "B"]]', b'"new": []') + b"\n")
+    assert list(ledger.batches) == [BATCH] and "is damaged and was read up to line 1" in ledger.notes[0]
     assert parse_ledger(line + b"\n").batches == []
 
 
@@ -173,16 +169,16 @@ def test_a_text_is_the_question_shortened_in_its_middle():
     assert len(text) < 200 and text[0] == "a" and text[-1] == "z" and prompt_text({}) == ""
 
 
-def test_a_header_tells_data_sets_apart_by_order_and_golds_and_not_by_images():
+def test_a_digest_tells_data_sets_apart_by_order_and_golds_and_not_by_images():
     rows = problems(6)
-    assert header_of(Dataset.from_list(list(rows))) == header_of(rows) != header_of(rows.select([1, 0, 2, 3, 4, 5]))
+    assert digest_of(Dataset.from_list(list(rows))) == digest_of(rows) != digest_of(rows.select([1, 0, 2, 3, 4, 5]))
     golds = ["2"] * 3000
     one, other = (
         Dataset.from_dict({"prompt": golds, "solution": [*golds[:1001], its, *golds[1002:]]}) for its in "23"
     )
-    assert header_of(one) != header_of(other)
+    assert digest_of(one) != digest_of(other)
     first, second = (rows.map(lambda _, to=to: {"image": Image.new("L", (1, 1), to)}) for to in (0, 9))
-    assert header_of(first) == header_of(second)
+    assert digest_of(first) == digest_of(second)
 
 
 def test_visits_that_could_be_judged_have_a_kind():
@@ -193,6 +189,6 @@ def test_visits_that_could_be_judged_have_a_kind():
     ]
     nothing = {"rollouts": 4, "spread": [None] * 2}
     batches = [Batch(step=2 * place + 1, **visit, **nothing) for place, visit in enumerate(visits)]
-    found = visits_of(Ledger({}, batches, ["a", "b"], ["A", "B"]))
+    found = visits_of(Ledger(batches, ["a", "b"], ["A", "B"]))
     expected = [[0, 1, 4, "all right"], [1, 1, 0, "all wrong"], [0, 3, 1, "mixed"]]
     assert found[["prompt", "step", "correct", "kind"]].values.tolist() == expected

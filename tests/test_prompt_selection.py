@@ -210,7 +210,7 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
     checkpoint = f"{trainer.args.output_dir}/checkpoint-3"
     # Lines are missing, or there is no file.
     lines = Path(trainer.args.output_dir, FILE).read_bytes().splitlines(keepends=True)
-    for place, content in enumerate((lines[:2], None)):
+    for place, content in enumerate((lines[:1], None)):
         copy = shutil.copytree(checkpoint, tmp_path / f"{place}" / "checkpoint-3")
         shutil.copy(Path(trainer.args.output_dir, "training.json"), copy.parent)
         if content is not None:

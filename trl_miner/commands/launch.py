@@ -10,8 +10,7 @@ exit code:
   2    a wrong recipe, option or data set, too few GPUs, a port in use
   10   the vLLM server did not become healthy in time (vllm_server_timeout, 1800 s by default)
   11   the vLLM server ended
-  12   the vLLM server did not answer for watchdog_seconds (300 s by default; 0: wait forever)
-  75   the training's watchdog ended it: the server or a process was gone
+  75   the training's watchdog ended it: the server or a process was gone (watchdog_seconds)
 
 On a failure the last lines of the failed process's log are shown: OUTPUT_DIR/logs/server.log, train.log.
 """

@@ -12,9 +12,9 @@ from .guard import adopt_orphans, collect_signals, descendants, kill_descendants
 from .local import STARTER
 from .plan import Plan
 from .process import GRACE_SECONDS, POLL_SECONDS, GuardedProcess, end_all, print_message
-from .server import ANSWER_SECONDS, GONE_SECONDS, ask, check_port
+from .server import ANSWER_SECONDS, ask, check_port
 
-SERVER_NOT_READY, SERVER_ENDED, SERVER_SILENT = 10, 11, 12  # exit codes besides the training's own
+SERVER_NOT_READY, SERVER_ENDED = 10, 11  # exit codes besides the training's own
 
 
 class End(NamedTuple):
@@ -28,7 +28,7 @@ class End(NamedTuple):
 def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS) -> int:
     """Run a plan to its end, with logs in the folder `logs`.
 
-    Returns the training's exit code, 128 + N for a signal N; or SERVER_NOT_READY, SERVER_ENDED or SERVER_SILENT.
+    Returns the training's exit code, 128 + N for a signal N; or SERVER_NOT_READY or SERVER_ENDED.
     """
     server = training = None
     if plan.server:
@@ -59,8 +59,7 @@ def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, 
             end = _wait_for_server(server, url, plan.server_seconds, received) if plan and url else None
             if end is None and training is not None:
                 training.start()
-            seconds = plan.settings.watchdog_seconds if plan else None
-            end = end or _watch(training, server, url, GONE_SECONDS if seconds is None else float(seconds), received)
+            end = end or _watch(training, server, received)
         finally:
             end_all(processes, received[0] if received else signal.SIGTERM, received)
             kill_descendants(spared)
@@ -99,16 +98,8 @@ def _ended(server: GuardedProcess | None, received: list[int]) -> End | None:
     return None
 
 
-def _watch(
-    training: GuardedProcess | None,
-    server: GuardedProcess | None,
-    url: str | None,
-    patience: float,
-    received: list[int],
-) -> End:
-    """Watch until something ends, or the server has not answered for `patience` seconds; 0: wait forever."""
-    # not since the last answer: a launch that was itself stopped for an hour has not asked for an hour
-    silent_since, next_look = None, time.monotonic()
+def _watch(training: GuardedProcess | None, server: GuardedProcess | None, received: list[int]) -> End:
+    """Watch until something ends. That a server still answers is for the watchdog of the training to see."""
     while True:
         code = None if training is None else training.exit_code
         if code == 0 and not received:  # the server may end together with the training, which counts as success
@@ -119,12 +110,4 @@ def _watch(
             # without a log its own last lines, which say why, are on the terminal
             message = training.describe_end() if training.log is not None or code < 0 else ""
             return End(shell_code(code), message, training)
-        if url is not None and patience and time.monotonic() >= next_look:
-            asked = time.monotonic()
-            is_silent = ask(url, "health", min(patience, ANSWER_SECONDS)) is None
-            silent_since = (silent_since or asked) if is_silent else None
-            next_look = time.monotonic() + min(2.0, patience / 5)
-            if silent_since is not None and time.monotonic() - silent_since > patience:
-                message = f"the vLLM server at {url} has not answered for {patience:g} s (watchdog_seconds)"
-                return End(SERVER_SILENT, message, server)
         time.sleep(POLL_SECONDS)

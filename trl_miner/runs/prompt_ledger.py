@@ -1,8 +1,7 @@
 """`prompt_ledger.jsonl` of a run folder: how every prompt came out, each time that the run generated for it.
 
-The trainer always writes it: first a line about the data set, then one line per generation batch.
+The trainer always writes it, a line per generation batch.
 
-{"rows": 7500, "digest": "9f0c..."}     null and null: a stream
 {"step": 1, "rollouts": 8, "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0],
  "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [1]}
 
@@ -19,7 +18,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +25,7 @@ from pydantic import Field, TypeAdapter
 
 from ..prompt_kinds import PromptKind
 from .files import parse_object, write_whole
-from .records import Count, LedgerHeader, Number, Positive
+from .records import Count, Number, Positive
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -55,17 +53,17 @@ class Batch:
 
     def line(self) -> bytes:
         """Return the line of the file."""
-        return line_of({name: value for name, value in vars(self).items() if value or name not in _OPTIONAL})
+        content = {name: value for name, value in vars(self).items() if value or name not in _OPTIONAL}
+        return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")
 
 
-_HEADER, _BATCH = TypeAdapter(LedgerHeader), TypeAdapter(Batch)
+_BATCH = TypeAdapter(Batch)
 
 
 @dataclass(frozen=True)
 class Ledger:
     """What a run's file says, up to its last whole line."""
 
-    header: Mapping[str, Any]  # the line about the data set
     batches: Sequence[Batch]
     keys: Sequence[str]  # of every prompt, by its number
     texts: Sequence[str]
@@ -117,14 +115,6 @@ def prompt_text(row: Mapping[str, Any]) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
 
 
-def header_of(rows: Any) -> dict[str, Any]:
-    """Return the line about a data set, which tells it by its length and its rows; None: a stream."""
-    if rows is None or not len(rows):
-        return {"rows": None, "digest": None}
-    return {"rows": len(rows), "digest": digest_of(rows)}
-
-
-@lru_cache(maxsize=2)  # the settings and the ledger of a start ask for the same
 def digest_of(rows: Any) -> str:
     """Return a hash of a data set's rows, golds and all, but for images and what else would have to be decoded."""
     digest = hashlib.blake2b(digest_size=8)
@@ -137,11 +127,6 @@ def digest_of(rows: Any) -> str:
     return digest.hexdigest()
 
 
-def line_of(content: Mapping[str, Any]) -> bytes:
-    """Return a line of the file: that about a data set, or a batch."""
-    return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")
-
-
 def read_ledger(run: str | Path) -> Ledger | None:
     """Return what a run folder's ledger says, up to the first line that cannot be read; None: there is none."""
     path = Path(run) / FILE
@@ -150,27 +135,23 @@ def read_ledger(run: str | Path) -> Ledger | None:
 
 def parse_ledger(content: bytes) -> Ledger:
     """Return what the content of a file says, up to the first line that cannot be read."""
-    header: dict[str, Any] = {}
     batches: list[Batch] = []
     prompts: list[Sequence[str]] = []  # key and text of each
     lines = content.split(b"\n")
     notes = [f"The last line of {FILE} was cut off and is left out."] if lines.pop() else []
     for place, line in enumerate(lines, start=1):
         try:
-            if not header:
-                header = parse_object(line, _HEADER)
-                continue
             batch = parse_object(line, _BATCH)
         except ValueError as error:
             notes = [f"{FILE} is damaged and was read up to line {place - 1}: {error}."]
             break
         batches.append(batch)
         prompts += batch.new
-    return Ledger(header, batches, [key for key, _ in prompts], [text for _, text in prompts], notes)
+    return Ledger(batches, [key for key, _ in prompts], [text for _, text in prompts], notes)
 
 
 def read_beginning(folder: str | Path, num_batches: int) -> list[bytes]:
-    """Return the first lines of a run folder's ledger: the header, and those of so many generation batches.
+    """Return the first lines of a run folder's ledger, those of so many generation batches.
 
     Raises:
         ValueError: It has no such beginning, which the message says as a phrase.
@@ -178,7 +159,7 @@ def read_beginning(folder: str | Path, num_batches: int) -> list[bytes]:
     path = Path(folder) / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing")
-    lines = path.read_bytes().splitlines(keepends=True)[: 1 + num_batches]
+    lines = path.read_bytes().splitlines(keepends=True)[:num_batches]
     found = len(parse_ledger(b"".join(lines)).batches)
     if found < num_batches:
         raise ValueError(f"{path} is damaged: it has {found} of the {num_batches} batches before the checkpoint")
@@ -186,7 +167,7 @@ def read_beginning(folder: str | Path, num_batches: int) -> list[bytes]:
 
 
 def begin_ledger(folder: str | Path, lines: Sequence[bytes]) -> None:
-    """Have the file of a run hold these lines: a new one's header, or those before a checkpoint."""
+    """Have the file of a run hold these lines, those before a checkpoint."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_whole(Path(folder) / FILE, lines)
 

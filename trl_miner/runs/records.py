@@ -54,8 +54,6 @@ Training = record(
 )
 # `trainer_state.json`, which transformers writes.
 State = record({}, {"global_step": Number, "max_steps": Number, "log_history": list[Any]})
-# The first line of `prompt_ledger.jsonl`; null: a stream.
-LedgerHeader = record({"rows": Count | None}, {"digest": str})
 # `prompt_form.json`, beside a model.
 FormFile = record(
     {"style": Literal["plain", "chat"], "chat_template_kwargs": dict[str, Any], "is_known": bool},

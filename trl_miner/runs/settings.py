@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..redaction import redact
-from .prompt_ledger import header_of
+from .prompt_ledger import digest_of
 from .training_record import read_run_record
 
 # Settings that may differ where a run goes on: its length, what is logged, shown, saved, pushed and evaluated, and
@@ -55,10 +55,9 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
 def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]:
     """Return `settings_of` a `MinerGRPOTrainer`, and what it was given: model, data, functions and adapter."""
     rows = trainer.train_dataset if isinstance(trainer.train_dataset, Sized) else None
-    header = header_of(rows)
     given = {
         "model": trainer.model.config._name_or_path or type(trainer.model).__name__,
-        "train_dataset": "a stream" if rows is None else f"{header['rows']} rows, {header['digest']}",
+        "train_dataset": "a stream" if rows is None else f"{len(rows)} rows, {digest_of(rows)}",
         "reward functions": ", ".join(trainer.reward_func_names),
         "tool functions": ", ".join(tool.__name__ for tool in trainer.tools or ()) or "none",
         "environments": ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ())) or "none",

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from datasets import IterableDataset
 from torch import Tensor
 from transformers import TrainerCallback
 
@@ -23,9 +22,7 @@ from ..runs.prompt_ledger import (
     Batch,
     append_batch,
     begin_ledger,
-    header_of,
     key_text,
-    line_of,
     parse_ledger,
     prompt_key,
     prompt_text,
@@ -89,15 +86,13 @@ class PromptLog(TrainerCallback):
         selection: What `prompt_selection` makes of it; None: nothing.
     """
 
-    def __init__(
-        self, args: Any, rows: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]
-    ) -> None:
-        """Make the ledger of a training that begins later, on `rows`.
+    def __init__(self, args: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]) -> None:
+        """Make the ledger of a training that begins later.
 
         `state` returns the state of the run, which counts the batches, and `resumed_from` the checkpoint that it goes
         on from; None: it starts from scratch.
         """
-        self._args, self._rows, self._state, self._resumed_from = args, rows, state, resumed_from
+        self._args, self._state, self._resumed_from = args, state, resumed_from
         self._numbers: dict[str, int] = {}  # of the prompts, by key, in their order
         self._num_correct: Counter[int] = Counter()  # rollouts so far, by prompt
         self._before: list[int] = []  # of the prompts of the newest batch, before it
@@ -110,7 +105,7 @@ class PromptLog(TrainerCallback):
             ValueError: It does not fit the checkpoint, and `prompt_selection` needs it.
         """
         lines = decided_by_one(self._read)
-        if len(lines) == 1:  # count from 0 again
+        if not lines:  # count from 0 again
             run = self._state()
             run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
@@ -123,7 +118,6 @@ class PromptLog(TrainerCallback):
             self._observe(batch, [ledger.keys[number] for number in batch.prompts])
 
     def _read(self) -> list[bytes]:
-        rows = None if isinstance(self._rows, IterableDataset) else self._rows
         checkpoint = self._resumed_from()
         if checkpoint is not None:
             try:
@@ -134,7 +128,7 @@ class PromptLog(TrainerCallback):
                         f"{reader} needs the prompt ledger of the run that it resumes: {error}. Restore it."
                     ) from error
                 logger.warning(f"The prompt ledger begins anew: {error}.")
-        return [line_of(header_of(rows))]
+        return []
 
     def _reader(self) -> str:
         """Return the setting that decides by the past of prompts; empty: none does."""

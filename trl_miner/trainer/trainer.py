@@ -97,7 +97,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._sampler: Sampler | None = None  # in `sample_held_out`
         self._is_sampling_alone = False  # there, too
         self._is_looping = False  # in TRL's loop of tool calls, where processes generate together
-        self.ledger = PromptLog(args, self.train_dataset, partial(RunState.of, self), lambda: self.resumed_from)
+        self.ledger = PromptLog(args, partial(RunState.of, self), lambda: self.resumed_from)
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = draws_prompts(args)
