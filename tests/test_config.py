@@ -32,7 +32,7 @@ def test_the_defaults_are_the_papers(tmp_path):
             "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'",
         ),
         (dict(entropy_weight=-0.1), "entropy_weight must be at least 0: got -0.1. The default is 0.001"),
-        (dict(miner_gamma=None), "miner_gamma must be a number: got None. The default is 2"),
+        (dict(miner_gamma=None), "miner_gamma must be at least 0: got None. The default is 2"),
         (dict(temperature=0), "temperature must be above 0: got 0"),
         (dict(policy_loss="ppo"), "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'"),
         (dict(policy_loss="bapo", policy_loss_kwargs={"ratio": 1}), "policy_loss_kwargs: unknown knob 'ratio'"),

@@ -70,7 +70,6 @@ class MinerScriptArguments(ScriptArguments):
         f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded world (default: all "
         "of its training set).",
         at_least=1,
-        hint=f"Leave it out for reasoning-gym's {TRAIN_SIZE}, or all of an embedded world.",
     )
     task_seed: int = setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = setting(
@@ -78,7 +77,6 @@ class MinerScriptArguments(ScriptArguments):
         "Prompts that are built here: plain text, chat messages, or auto: as the model was trained, else guessed from "
         "its name and chat template. A prompt in a data set stays as it is.",
         one_of=("auto", *STYLES),
-        hint="plain suits base models.",
     )
     reward_funcs: list[str] | None = setting(
         None,
@@ -116,7 +114,6 @@ class MinerScriptArguments(ScriptArguments):
         None,
         "Processes that verify answers, per training process. Default: its share of the CPUs, at most 8.",
         at_least=1,
-        hint="Leave it out to use all available CPUs.",
     )
     watchdog_seconds: float | None = setting(
         None,
@@ -138,7 +135,6 @@ class MinerScriptArguments(ScriptArguments):
         None,
         "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples.",
         at_least=1,
-        hint="Leave it out for score_samples.",
     )
     score_batch_size: int = setting(
         DEFAULT_BATCH_SIZE,
@@ -151,7 +147,6 @@ class MinerScriptArguments(ScriptArguments):
         "Also score the held-out problems during training, every this many optimizer steps; 0: only before and after. "
         "This changes nothing in the training but its duration.",
         at_least=0,
-        hint="0 scores before and after training only.",
     )
     quiet: bool = setting(False, "Show only scores, warnings and errors: no progress, no line per log.")
 

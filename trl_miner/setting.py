@@ -3,41 +3,13 @@
 import types
 import typing
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 NONE = type(None)
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What the value of a setting must be, besides its type."""
-
-    at_least: float | None = None  # inclusive, as the next
-    at_most: float | None = None
-    one_of: Collection[str] = ()
-    hint: str = ""  # what an error adds; empty: the default
-    or_none: bool = False
-
-    def check(self, name: str, value: Any, default: Any) -> None:
-        """Raise ValueError for a value out of range."""
-        if value is None and self.or_none:
-            return
-        rule = ""
-        if self.one_of:
-            rule = "" if value in self.one_of else f"one of {', '.join(self.one_of)}"
-        elif value is None:
-            rule = "a number"
-        elif self.at_least is not None and not value >= self.at_least:  # NaN is refused, too
-            rule = f"at least {self.at_least:g}"
-        elif self.at_most is not None and not value <= self.at_most:
-            rule = f"at most {self.at_most:g}"
-        if rule:
-            rule += ", or None" if self.or_none else ""
-            raise ValueError(f"{name} must be {rule}: got {value!r}. {self.hint or f'The default is {default}.'}")
 
 
 class _Metadata(dict[str, Any]):
@@ -47,17 +19,25 @@ class _Metadata(dict[str, Any]):
         return {"help": self["help"]}
 
 
-def setting(default: Any, help: str, *, or_none: bool = False, **limits: Any) -> Any:
-    """Return a field with a default, its help, and limits for `check_limits`: at_least, at_most, one_of, hint."""
-    found = _Limits(or_none=or_none or default is None, **limits) if limits else None
-    return field(default=default, metadata=_Metadata(help=help, limits=found))
+def setting(
+    default: Any, help: str, *, at_least: float | None = None, one_of: Collection[str] = (), or_none: bool = False
+) -> Any:
+    """Return a field with a default, its help, and limits for `check_limits`; None is a value where it is the default,
+    or with `or_none`."""
+    limits = at_least, one_of, or_none or default is None
+    return field(default=default, metadata=_Metadata(help=help, limits=limits))
 
 
 def check_limits(args: Any) -> None:
     """Raise ValueError for a field of `setting` that is out of its limits."""
     for one in fields(args):
-        if limits := one.metadata.get("limits"):
-            limits.check(one.name, getattr(args, one.name), one.default)
+        value, (at_least, one_of, or_none) = getattr(args, one.name), one.metadata.get("limits", (None, (), True))
+        rule = f"one of {', '.join(one_of)}" if one_of else "" if at_least is None else f"at least {at_least:g}"
+        if not rule or (value is None and or_none):
+            continue
+        if value not in one_of if one_of else value is None or not value >= at_least:  # NaN is refused, too
+            rule += ", or None" if or_none else ""
+            raise ValueError(f"{one.name} must be {rule}: got {value!r}. The default is {one.default}.")
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
