@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
-from trl_miner.viewing.effects import crossed_difference
+from trl_miner.viewing.effects import crossed_difference, holm
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "forks"))
@@ -206,15 +206,30 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
         for found, of in ((at_07, Measured.primary), (at_1, Measured.primary_at_1)):
             found[f"{name} against {baseline}"] = paired(arms.get(name, {}), arms.get(baseline, {}), of)
     rows = comparison_rows(at_07)
-    for row in rows:
-        found_at_1 = effect(at_1[row[0]])
-        row += [interval(found_at_1), found_at_1.verdict]
+    effects_at_1 = [effect(at_1[row[0]]) for row in rows]
+    adjusted = holm([found.p for found in effects_at_1])
+    for row, found, p in zip(rows, effects_at_1, adjusted, strict=True):
+        row += [interval(found), replace(found, p=p).verdict]
         runs, others = (arms[name] for name in row[0].split(" against "))
         own, theirs = ([of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others))
         points = crossed_difference(own, theirs)
         row += [f"{signed(points.difference, 1)} ({signed(points.low, 1)} to {signed(points.high, 1)})"]
     header = ["Comparison", *COMPARED, "At temperature 1", "Verdict", "Points, over seeds and problems"]
     return Table(title, header, rows)
+
+
+def products_table(arms: Arms) -> Table:
+    """Return each arm's difference from GRPO in the share of right products at temperature 0.7, in points."""
+    rows = []
+    for name, runs in arms.items():
+        differences = paired(runs, arms.get(GRPO, {}), OUTCOMES["right, products"])
+        if name == GRPO or not differences:
+            continue
+        found = effect(differences)
+        low, high = found.mean - found.half_width, found.mean + found.half_width
+        rows.append([name, str(found.seeds), f"{signed(found.mean, 1)} ({signed(low, 1)} to {signed(high, 1)})"])
+    header = ["Arm", "Seeds", "Points"]
+    return Table("Right products against GRPO at 5e-6, exploratory and not adjusted", header, rows)
 
 
 def summary_table(arms: Arms) -> Table:
@@ -236,9 +251,19 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
     return [
         summary_table(arms),
         means_table(
-            "Right answers and worked steps at temperature 0.7, and prompts in training, %", arms, OUTCOMES, 0
+            "Right answers and worked steps at temperature 0.7, and prompts in training, %, over the runs that have "
+            "the value",
+            arms,
+            OUTCOMES,
+            0,
         ),
-        means_table("At temperature 1, and over the last fifth of the training", arms, SECONDARY, digits=2),
+        means_table(
+            "At temperature 1, and over the last fifth of the training, over the runs that have the value",
+            arms,
+            SECONDARY,
+            2,
+        ),
+        products_table(arms),
         comparisons_table("Confirmatory comparisons", arms, CONFIRMATORY),
         comparisons_table(
             "Exploratory comparisons, adjusted by Holm over this table",
