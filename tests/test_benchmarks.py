@@ -205,6 +205,10 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
     assert [file.name for file in find_files(tmp_path, "test")] == ["test-0.parquet"]
     assert len(find_files(tmp_path, "train")) == 2
     assert len(find_files(tmp_path, "validation")) == 3
+    for name in ("own/medqa_train.jsonl", "own/medqa_test.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [file.name for file in find_files(tmp_path / "own", "train")] == ["medqa_train.jsonl"]
     with pytest.raises(ValueError, match="neither a file nor a folder with .jsonl"):
         find_files(tmp_path / "nowhere")
 
@@ -221,6 +225,7 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
             [("x", "2", "3"), ("y", "4", None)],
         ),
         ([{"question": "1+1?", "answer": "It is\n#### 2"}], "math", [("mine-0", "2", None)]),
+        ([{"question": "Where?", "answer": "There\n#### (3, 4)"}], "math", [("mine-0", "(3, 4)", None)]),
         (
             [{"problem": "Odd?", "options": ["2", "3"], "answer": answer} for answer in ("B", 0)],
             "choice",
@@ -241,6 +246,12 @@ def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
             user_benchmark(name, empty)
     with pytest.raises(ValueError, match="has no rows"):
         user_benchmark("mine", empty)
+    chat = write(tmp_path / "b.jsonl", [{"prompt": [{"role": "user", "content": "2+2?"}], "solution": "4"}])
+    with pytest.raises(ValueError, match="a question must be text: got messages"):
+        load(user_benchmark("mine", chat))
+    table = write(tmp_path / "c.jsonl", [{"question": "2+2?", "A": "3", "B": "4", "C": "5", "correct": "B"}])
+    with pytest.raises(ValueError, match="has options in columns of their own: there are question, A, B, C, correct"):
+        user_benchmark("mine", table)
 
 
 def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():

@@ -357,6 +357,14 @@ def test_bad_input_is_named(tmp_path, base_model_folder, options, message, capsy
     assert message in capsys.readouterr().err
 
 
+def test_an_adapter_is_loaded_on_the_revision_of_its_base(tmp_path):
+    about = {"base_model_name_or_path": "org/base", "revision": "abc"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(about))
+    found = run._resolve(ModelOptions(str(tmp_path)))
+    assert (found.model, found.revision, found.adapter) == ("org/base", "abc", str(tmp_path))
+    assert run._resolve(ModelOptions(str(tmp_path), revision="other")).revision == "other"
+
+
 def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monkeypatch):
     """In a folder, and in the Hub's cache."""
     from peft import LoraConfig, get_peft_model

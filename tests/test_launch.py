@@ -95,6 +95,8 @@ def test_the_users_own_gpus_are_passed_on(recipe, monkeypatch):
     colocated = make_plan(recipe(use_vllm=True, vllm_mode="colocate"))
     assert colocated.server is None and colocated.server_url is None
     assert colocated.train_env == {} and colocated.num_processes == 4  # all, as the user set them
+    with pytest.raises(ValueError, match="must divide the processes of the training.*got 3 and 4"):
+        make_plan(recipe(use_vllm=True, vllm_mode="colocate", vllm_tensor_parallel_size=3))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,7 @@ def test_train_takes_the_recipes_accelerate_config_and_device(recipe, monkeypatc
     arguments = ["--config", str(path), "--accelerate_config", "fsdp2", "--num_processes", "4"]
     launch = as_accelerate_reads(arguments)
     assert Path(launch.config_file).name == "fsdp2.yaml" and launch.num_processes == 4
+    assert as_accelerate_reads([*arguments, "--bf16", "false"]).mixed_precision == "no"  # the file says bf16
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     arguments[3] = CPUS
     assert as_accelerate_reads(arguments).num_processes == 4  # a file for several on a CPU starts them
@@ -231,7 +234,9 @@ def test_on_one_gpu_accelerate_is_told_what_it_would_guess(recipe, monkeypatch, 
     launch = as_accelerate_reads(["--config", path])
     _validate_launch_command(launch)
     assert launch.num_processes == 1 and "were not passed" not in caplog.text
-    assert as_accelerate_reads(["--config", path, "--num_processes", "3"]).num_processes == 3
+    for several in ("--num_processes", "--num_machines"):
+        launch = as_accelerate_reads(["--config", path, several, "3"])
+        assert getattr(launch, several.removeprefix("--")) == 3 and launch.multi_gpu  # else it would start one alone
     for file in (["--accelerate_config", "zero2"], ["--config_file", CPUS]):  # which says itself
         assert as_accelerate_reads(["--config", path, *file]).num_processes is None
 

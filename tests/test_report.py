@@ -330,9 +330,16 @@ def test_without_a_comparison_the_verdict_says_what_is_missing(tmp_path):
         write_run(tmp_path / name, [log(1)], scores=own, recipe={"advantage_estimator": name}, method=name)
         for name, own in (("miner", scores), ("ucas", None), ("bapo", None))
     )
+    late = write_run(
+        tmp_path / "late", [log(1), log(2)], scores=scores, recipe={"advantage_estimator": "ucas"}, method="ucas"
+    )
+    held_out = json.loads((late / "held_out.json").read_text())
+    held_out["moments"]["step 1"] = held_out["moments"].pop("before") | {"step": 1}
+    (late / "held_out.json").write_text(json.dumps(held_out))
     study = write_study(tmp_path / "study", seeds=1, problems=8)
     for folders, said in (
         ([run], "miner, Pass@1 on held-out problems: 40.0 % before training, 60.0 % after."),
+        ([late], "ucas, Pass@1 on held-out problems: 40.0 % at step 1, 60.0 % after."),
         ([other], "No verdict: no run was scored on held-out problems before and after. Set held_out."),
         *(
             (

@@ -6,7 +6,8 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli
-from trl_miner.commands.sft import WORDINGS, _add_completion
+from trl_miner.commands.sft import CHOICES, WORDINGS, _add_completion
+from trl_miner.rewards import choice_reward, math_reward
 
 
 def write_recipe(folder, **changes):
@@ -73,3 +74,12 @@ def test_what_cannot_be_taught_is_refused(policy, tmp_path, capsys, changes, sai
     assert cli.main(["sft", "--config", write_recipe(tmp_path, **changes), "--model", policy]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "start").exists()
+
+
+def test_what_is_taught_is_what_the_verifiers_accept():
+    for index in range(40):
+        chosen = _add_completion({"prompt": "?", "solution": "B", "options": ["red", "blue"]}, index)["completion"]
+        assert choice_reward([chosen], ["B"], [["red", "blue"]]) == [1.0], chosen
+        boxed = _add_completion({"prompt": "?", "solution": "So it is \\boxed{17}."}, index)["completion"]
+        assert boxed.count("boxed") == 1 and math_reward([boxed], ["17"]) == [1.0], boxed
+    assert len({*CHOICES}) == len({*WORDINGS}) == 8

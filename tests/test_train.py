@@ -210,18 +210,20 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 
 
 def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
-    """By its own verifier, at 1, whatever the threshold of the run is."""
+    """By its own verifier, at 1, whatever the threshold of the run is; without a box, where the recipe says so."""
     rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    trained = tiny_run(policy, tmp_path / "run", "--held_out", f"dev={path}:3", "--max_steps", "1")
+    trained = tiny_run(
+        policy, tmp_path / "run", "--held_out", f"dev={path}:3", "--max_steps", "1", "--math_accept_unboxed", "true"
+    )
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
     callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
     assert callback.problems["solution"] == ["1", "2", "3"]
     assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
     trained.args.correct_threshold = 2.0
     columns = {"prompts": [""] * 2, "solution": ["1", "2"]}
-    assert callback._grade(columns, [r"\boxed{1}", r"\boxed{1}"], [[1]] * 2).tolist() == [1.0, 0.0]
+    assert callback._grade(columns, ["The answer is 1.", r"\boxed{1}"], [[1]] * 2).tolist() == [1.0, 0.0]
     assert EvaluationCallback(trained, None, reward_func=rewards.math_reward)._threshold == 1.0
 
 

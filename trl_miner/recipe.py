@@ -338,7 +338,7 @@ def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:
 
 def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
     """Return the functions that `reward_funcs` of `args`, the `MinerScriptArguments`, names."""
-    return [_load_reward_func(name, args, config) for name in reward_names(args)]
+    return [load_reward_func(name, args, config) for name in reward_names(args)]
 
 
 def reward_names(args: Any) -> list[str]:
@@ -367,7 +367,8 @@ def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptFo
     return PromptForm(style, args.system_prompt, args.prompt_template)
 
 
-def _load_reward_func(name: str, args: Any, config: Any) -> Callable[..., Any]:
+def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., Any]:
+    """Return a reward function of a recipe by its name; `config` has the length of completions, for TRL's penalty."""
     if name == "get_soft_overlong_punishment":
         return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
     if name in TRL_REWARDS:

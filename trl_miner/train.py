@@ -185,7 +185,9 @@ def _build_trainer(
         known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
         raise ValueError(f"model_name_or_path must be given: {known}.")
     model = base_model.find_model(model)
-    quantization = get_quantization_config(model_args)
+    quantization, adapter = get_quantization_config(model_args), get_peft_config(model_args)
+    if adapter is not None and model_args.model_revision != "main":
+        adapter.revision = model_args.model_revision  # for whoever loads it
     config.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -197,7 +199,7 @@ def _build_trainer(
         "reward_funcs": reward_funcs or None,
         "args": config,
         "train_dataset": rows_of(data, args),
-        "peft_config": get_peft_config(model_args),
+        "peft_config": adapter,
         **_load_tools(args, data),
     }
     if args.asynchronous:

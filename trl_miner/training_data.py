@@ -19,7 +19,7 @@ from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
-from .recipe import MinerScriptArguments, layout_of, prompt_form, reward_names
+from .recipe import MinerScriptArguments, layout_of, load_reward_func, prompt_form, reward_names
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
 from .runs.prompt_ledger import prompt_key
 
@@ -190,7 +190,7 @@ def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple
         }
         for p in loaded
     ]
-    return Dataset.from_list(rows), getattr(rewards, f"{benchmark.grader}_reward")
+    return Dataset.from_list(rows), load_reward_func(f"{benchmark.grader}_reward", args)
 
 
 def _warn_of_trained(problems: Dataset, rows: Any) -> None:

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..grading.math_answers import gold_content
 from ..on_cpu import warn_of_slow_bf16
 from ..progress import finish, is_quiet
 from . import add_command, positive
@@ -23,6 +24,16 @@ WORDINGS = (
     *("\\boxed{%s}", "The answer is \\boxed{%s}.", "It is \\boxed{%s}.", "I get \\boxed{%s}."),
     *("That makes \\boxed{%s}.", "So the result is \\boxed{%s}.", "\\boxed{%s} is the answer."),
     "The solution: \\boxed{%s}",
+)
+# What choice_reward reads.
+CHOICES = (
+    *("The answer is %s.", "So the answer is %s.", "I think that the answer is %s.", "The answer is: %s"),
+    *(
+        "The answer is option %s.",
+        "Therefore, the answer is %s.",
+        "The answer is \\boxed{%s}.",
+        "**The answer is %s.**",
+    ),
 )
 
 
@@ -81,7 +92,10 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
             f"Every row must have a gold in the column solution: row {index} has none. Set "
             "dataset_solution_column, or drop the row."
         )
-    text = random.Random(index).choice(WORDINGS) % str(gold).strip()
+    answer = str(gold).strip()
+    if not row.get("options") and "\\boxed" in answer:
+        answer = gold_content(answer) or answer
+    text = random.Random(index).choice(CHOICES if row.get("options") else WORDINGS) % answer
     return {"completion": [{"role": "assistant", "content": text}] if is_chat else f" {text}"}
 
 

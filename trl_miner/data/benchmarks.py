@@ -156,7 +156,7 @@ def user_benchmark(name: str, path: str | Path) -> Benchmark:
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
     question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
     options = found.get("dataset_options_column")
-    marked = [c.marked] if is_marked(row.get(answer) for row in rows) else []
+    marked = [c.behind_mark] if is_marked(row.get(answer) for row in rows) else []
     if not is_quiet() and os.environ.get("RANK", "0") == "0":  # a wrong guess would be a wrong score
         print(f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr)
     return Benchmark(

@@ -47,10 +47,15 @@ def number(value: Any) -> str:
 
 def marked(value: Any) -> str:
     """Return the number behind the #### that ends a worked solution, without commas."""
+    return behind_mark(value).replace(",", "")
+
+
+def behind_mark(value: Any) -> str:
+    """Return what stands behind the #### that ends a worked solution."""
     _, mark, answer = text(value).rpartition("####")
     if not mark:
         raise ValueError(f"must end with #### and the answer: got {text(value)[-60:]!r}. Correct it.")
-    return answer.strip().replace(",", "")
+    return answer.strip()
 
 
 def only(value: Any) -> Any:

@@ -135,11 +135,17 @@ def guess_columns(name: str, columns: Sequence[str], given: Mapping[str, Any], h
     `hint` is what an error says to do, with {setting} and {what} for what is missing.
     """
     found: dict[str, str] = {}
+    has_letters = {"a", "b", "c"} <= {column.lower().strip() for column in columns}
     for what, setting, usual in (
         ("question", "dataset_prompt_column", QUESTIONS),
         ("answer", "dataset_solution_column", ANSWERS),
     ):
         others = [column for column in columns if column not in found.values()]
+        if has_letters and found and not given.get(setting):
+            raise ValueError(
+                f"{name} has options in columns of their own: there are {', '.join(columns)}. Join them into one "
+                f"column options, a list of texts, in JSONL or Parquet."
+            )
         by_name = {column.lower().strip(): column for column in reversed(others)}
         likely = [by_name[name] for name in usual if name in by_name]
         found[setting] = given.get(setting) or next(iter(likely or others[:1] * (len(others) == 1)), "")

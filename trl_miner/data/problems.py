@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
@@ -142,6 +142,8 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
         return "" if cell is None else text(read(cell, row))
 
     question = read(benchmark.question, row)
+    if isinstance(question, list) and any(isinstance(part, Mapping) for part in question):
+        raise ValueError("a question must be text: got messages. Give the question alone, in a column question.")
     options = () if benchmark.options is None else tuple(read(benchmark.options, row))
     gold = read(benchmark.solution, row)
     problem = Problem(

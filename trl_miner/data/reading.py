@@ -79,7 +79,7 @@ def find_files(path: Path, split: str = "") -> list[Path]:
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
         raise ValueError(f"{path} is neither a file nor a folder with {', '.join(SUFFIXES)} files. Correct it.")
-    name = re.compile(rf"(?<![a-z0-9_]){re.escape(split.casefold())}(?![a-z0-9_])")
+    name = re.compile(rf"(?<![a-z0-9]){re.escape(split.casefold())}(?![a-z0-9_])")
     of_split = [file for file in files if split and name.search(str(file.relative_to(path)).casefold())]
     return of_split or files
 

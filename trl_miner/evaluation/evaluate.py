@@ -119,9 +119,9 @@ def _resolve(model: ModelOptions) -> ModelOptions:
     config = None if model.adapter else find_file(model.model, ADAPTER, model.revision)
     if config is None:
         return model
-    base = read_object(config, record=BASE_MODEL)["base_model_name_or_path"]
-    adapter = _folder_of(model.model, model.revision)
-    return dataclasses.replace(model, model=base, adapter=adapter, revision=model.revision if is_folder else None)
+    base, adapter = read_object(config, record=BASE_MODEL), _folder_of(model.model, model.revision)
+    revision = (model.revision if is_folder else None) or base.get("revision")
+    return dataclasses.replace(model, model=base["base_model_name_or_path"], adapter=adapter, revision=revision)
 
 
 def _folder_of(adapter: str, revision: str | None) -> str:

@@ -106,6 +106,8 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
         for_launcher = _one_process(for_launcher, on_cpu=True)
     elif not name and torch.accelerator.device_count() == 1:
         for_launcher = _one_process(for_launcher, on_cpu=False)
+    if settings.bf16 is False and not settings.fp16 and file:  # the file's would win
+        file += ["--mixed_precision", "no"]
     return [*file, *for_launcher, "-m", "trl_miner.train", *for_script]
 
 
@@ -119,16 +121,17 @@ def _one_process(arguments: list[str], *, on_cpu: bool) -> list[str]:
     from accelerate.commands.launch import launch_command_parser
 
     given = launch_command_parser().parse_args([*arguments, "script"])
-    if given.config_file:  # an accelerate_config of the command line, so to speak
+    if given.config_file or (not on_cpu and Path(default_config_file).is_file()):
         return arguments
-    if not on_cpu:
-        return arguments if Path(default_config_file).is_file() else [*DEFAULTS, *arguments]
-    if given.num_processes not in (None, 1):
+    if on_cpu and given.num_processes not in (None, 1):
         raise ValueError(
             f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
             f"processes use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train "
             "--config RECIPE`."
         )
+    if not on_cpu:
+        several = max(given.num_processes or 1, given.num_machines or 1) > 1  # else accelerate would start one alone
+        return [*DEFAULTS, *["--multi_gpu"] * several, *arguments]
     # with small models, more than a few threads only wait for each other
     threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
     return ["--cpu", *DEFAULTS, "--num_cpu_threads_per_process", threads, *arguments]

@@ -75,6 +75,7 @@ def make_plan(
     processes = 0
     if trains:
         processes = _processes(settings, config, len(train_gpus))
+        _check_parallel(settings, processes)
         if processes < len(train_gpus):
             unused, train_gpus = len(train_gpus) - processes, train_gpus[:processes]
             notes.append(
@@ -128,6 +129,16 @@ def _check_config(settings: argparse.Namespace, config: dict[str, Any]) -> None:
         raise ValueError(
             f"trl-miner launch decides which GPUs the training sees: got accelerate_config: "
             f"{settings.accelerate_config}, which has gpu_ids: {gpus}. Set CUDA_VISIBLE_DEVICES in its place."
+        )
+
+
+def _check_parallel(settings: argparse.Namespace, processes: int) -> None:
+    """Raise ValueError where vLLM, which shares the GPUs of the training, cannot be split over its processes."""
+    parallel = int(settings.vllm_tensor_parallel_size)
+    if settings.use_vllm and settings.vllm_mode == "colocate" and (parallel < 1 or processes % parallel):
+        raise ValueError(
+            f"vllm_tensor_parallel_size must divide the processes of the training with vllm_mode: colocate: got "
+            f"{parallel} and {processes}. Set it to 1, or train on more GPUs."
         )
 
 

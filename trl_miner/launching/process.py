@@ -59,7 +59,8 @@ class GuardedProcess:
         guard = [sys.executable, "-P", "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
         command, env = [*guard, *self.command], os.environ | self.env
         if self.log is None:
-            self._process = subprocess.Popen(command, env=env, process_group=0)
+            # Nobody can answer a process of another group: the terminal would stop what asks.
+            self._process = subprocess.Popen(command, env=env, process_group=0, stdin=subprocess.DEVNULL)
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         file = open(self.log, "ab", buffering=0)

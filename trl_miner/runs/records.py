@@ -85,6 +85,6 @@ Scores = record(
 ScoresFile = record({"benchmarks": dict[str, Scores]})  # type: ignore[valid-type]
 
 # Of PEFT's `adapter_config.json`, where base model or rank is asked for.
-BASE_MODEL = TypeAdapter(record({"base_model_name_or_path": str}))
+BASE_MODEL = TypeAdapter(record({"base_model_name_or_path": str}, {"revision": str}))
 RANK = TypeAdapter(record({"r": Positive}))
 OBJECT: TypeAdapter[Any] = TypeAdapter(dict[str, Any])

@@ -132,7 +132,9 @@ def _before_and_after(method: Method) -> list[str]:
     for name in names:
         first, last = (spread_text([100 * pair[at][name] for pair in ends], "{:.1f}") for at in (0, 1))
         of = f"{method.label}, {name.capitalize()} on held-out problems"
-        sentences.append(f"{of}: {first} % before training, {last} % after.")
+        before = min(min(run.scores) for run in method.runs if len(run.scores) > 1)
+        when = f"at step {before:g}" if before else "before training"
+        sentences.append(f"{of}: {first} % {when}, {last} % after.")
     return sentences or ["No verdict: no run was scored on held-out problems before and after. Set held_out."]
 
 

@@ -17,7 +17,10 @@ from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs
 from .pages import Picture, Section, html_page, markdown_page
 from .tables import counted, methods_table, settings_table
 
-_OF_SCORES = "temperature top_p top_k max_completion_length held_out score_samples dataset_name".split()
+_OF_SCORES = (
+    *("temperature", "max_completion_length", "held_out", "score_samples", "dataset_name"),
+    *("reward_funcs", "math_accept_unboxed", "correct_reward_func", "correct_threshold"),
+)
 _SCORES = "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score FIRST SECOND."
 _OF_BENCHMARK = ("problems", "samples", "fingerprint", "grader")
 
