@@ -39,6 +39,7 @@ def one_line(capfd):
         ("[" * 10_000, "must be YAML: "),
         ("seed: 1\nseed: 2\n", "must be YAML: 'seed' is there twice: line 2"),
         ("lerning_rate: 1\n", "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
+        ("env: {HF_HUB_OFFLINE: '1'}\n", "env comes too late for HF_HUB_OFFLINE: it has been read by then."),
         ("max_steps: 3.5\n", "max_steps must be a valid integer, got a number with a fractional part: got 3.5."),
         ("save_strategy: no\n", "save_strategy must be 'no', 'steps', 'epoch' or 'best': got False."),
         ("env: 1\n", "env must be a valid dictionary: got 1."),

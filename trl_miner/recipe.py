@@ -254,6 +254,9 @@ def check_recipe(parser: _Parser) -> None:
             chosen: Any = Literal[*action.choices]
             kind = chosen | None if NONE in alternatives(kind) else chosen
         convert(name, value, kind)
+    for name in parser.recipe.get("env") or ():
+        if name.startswith("HF_") or name == "CUDA_VISIBLE_DEVICES":
+            raise ValueError(f"env comes too late for {name}: it has been read by then. Export it before the command.")
 
 
 def _refuse_other(name: Any, parser: _Parser) -> None:
