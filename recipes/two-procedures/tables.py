@@ -291,7 +291,7 @@ def draw(arms: Arms, path: Path) -> None:
         left.errorbar(found.mean, -place, xerr=np.nan_to_num(found.half_width), fmt="D", color=colors[name], capsize=3)
     left.set_yticks([-place for place in range(len(arms))], [LABELS[name] for name in arms])
     left.set(xlabel="held-out Pass@1 against GRPO at 5e-6, log-odds")
-    left.legend(loc="lower right", fontsize=8)
+    left.legend(loc="best", fontsize=8)
     for name, runs in arms.items():
         shares = pd.DataFrame({seed: dict(own.run.values("rewards/is_worked/mean")) for seed, own in runs.items()})
         smooth = 100 * shares.sort_index().mean(axis=1).rolling(SMOOTHED).mean()
