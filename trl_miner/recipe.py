@@ -255,7 +255,7 @@ def check_recipe(parser: _Parser) -> None:
             kind = chosen | None if NONE in alternatives(kind) else chosen
         convert(name, value, kind)
     for name in parser.recipe.get("env") or ():
-        if name.startswith("HF_") or name == "CUDA_VISIBLE_DEVICES":
+        if str(name).startswith("HF_") or name == "CUDA_VISIBLE_DEVICES":
             raise ValueError(f"env comes too late for {name}: it has been read by then. Export it before the command.")
 
 

@@ -260,12 +260,12 @@ def holds_again(before: Effect, found: Effect) -> bool:
     return overlap and (not was_clear or found.mean * before.mean > 0)
 
 
-def interval(found: Effect) -> str:
+def interval(found: Effect, digits: int = 2) -> str:
     """Return an effect with its 95 % interval, which one seed alone does not have."""
     if math.isnan(found.half_width):
-        return signed(found.mean)
-    low, high = found.mean - found.half_width, found.mean + found.half_width
-    return f"{signed(found.mean)} ({signed(low)} to {signed(high)})"
+        return signed(found.mean, digits)
+    mean, *ends = (signed(found.mean + sign * found.half_width, digits) for sign in (0, -1, 1))
+    return f"{mean} ({' to '.join(ends)})"
 
 
 def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:

@@ -223,11 +223,8 @@ def products_table(arms: Arms) -> Table:
     rows = []
     for name, runs in arms.items():
         differences = paired(runs, arms.get(GRPO, {}), OUTCOMES["right, products"])
-        if name == GRPO or not differences:
-            continue
-        found = effect(differences)
-        low, high = found.mean - found.half_width, found.mean + found.half_width
-        rows.append([name, str(found.seeds), f"{signed(found.mean, 1)} ({signed(low, 1)} to {signed(high, 1)})"])
+        if name != GRPO and differences:
+            rows.append([name, str(len(differences)), interval(effect(differences), 1)])
     header = ["Arm", "Seeds", "Points"]
     return Table("Right products against GRPO at 5e-6, exploratory and not adjusted", header, rows)
 

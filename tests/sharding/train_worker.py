@@ -108,20 +108,17 @@ class Spoiled(Recording):
     """Has a wrong gradient in step 2, on the last process alone."""
 
     def call_loss(self, *args, **kwargs):
-        loss = super().call_loss(*args, **kwargs)
-        world = self.accelerator.num_processes, self.accelerator.process_index
-        return Nan.apply(loss) if self.state.global_step == 1 and world[0] == world[1] + 1 else loss
+        loss, is_last = super().call_loss(*args, **kwargs), self.accelerator.is_last_process
+        return Nan.apply(loss) if self.state.global_step == 1 and is_last else loss
 
     def all_weights(self):
         weights = self.accelerator.get_state_dict(self.model_wrapped)  # every process takes part
         return {name: weight.cpu().clone() for name, weight in (weights or {}).items()}
 
 
-def spoil(policy, output, **settings):
+def spoil(policy, output):
     """Return what a run says of a gradient that is not finite, and whether the weights stay."""
-    args = config(
-        output / "spoiled", max_steps=3, per_device_train_batch_size=12 // config(output).world_size, **settings
-    )
+    args = config(output / "spoiled", per_device_train_batch_size=GLOBAL_BATCH // config(output).world_size)
     trainer = Spoiled(policy, mixed_reward, args, problems(), rollout_func=rollouts)
     before, callback = {}, TrainerCallback()
     callback.on_step_end = lambda *args, **kwargs: before.update(trainer.all_weights())
