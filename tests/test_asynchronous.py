@@ -1,5 +1,6 @@
 """MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row without packing."""
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -19,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
 from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
-from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
+from trl.experimental.async_grpo.async_rollout_worker import RolloutSample, _AsyncRolloutLoop
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
 from trl_miner.data import arithmetic
@@ -28,7 +29,7 @@ from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
-from trl_miner.trainer.rollout_worker import TextWorker
+from trl_miner.trainer.rollout_worker import TextLoop, TextWorker
 from trl_miner.trainer.windows import TokenAdvantages
 
 GROUP = 4
@@ -229,10 +230,20 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
 
 
 def test_a_conversation_that_forks_is_refused(tmp_path, monkeypatch):
+    """By the loop: of the queue's rows, one that forks and one that is stale make a group that looks whole."""
+
+    async def fork(self, prompt):
+        return [], [], ["row", "row"], 0, 0, None
+
+    monkeypatch.setattr(_AsyncRolloutLoop, "_generate_one", fork)
+    loop = TextLoop.__new__(TextLoop)  # without a server to ask
+    loop._unknown = None
+    with pytest.raises(ValueError, match="one row of training data: got 2"):
+        asyncio.run(loop._generate_one([{"role": "user", "content": "Go on."}]))
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 3, 8)
     samples.insert(2, samples[1])
-    with pytest.raises(ValueError, match="one row of training data: got 5 rows for 4 rollouts"):
+    with pytest.raises(ValueError, match="4 rollouts of one row each: the worker gave 5 rows"):
         trained(folder, samples, monkeypatch)
 
 

@@ -7,12 +7,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from trl_miner import cli
 from trl_miner.commands.sft import CHOICES, WORDINGS, _add_completion
+from trl_miner.compare import HELD_OUT
+from trl_miner.recipe import make_parser
 from trl_miner.rewards import choice_reward, math_reward
+from trl_miner.training_data import load_data
 
 
-def write_recipe(folder, **changes):
+def write_recipe(folder, rows=32, **changes):
     with (folder / "sums.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("question", "result"), *((f"Compute {n} + 1.", n + 1) for n in range(32))])
+        csv.writer(file).writerows([("question", "result"), *((f"Compute {n} + 1.", n + 1) for n in range(rows))])
     settings = {
         "output_dir": folder / "run",
         "model_name_or_path": folder / "start",
@@ -52,6 +55,16 @@ def test_a_completion_of_the_data_set_is_taught_as_it_stands():
     assert _add_completion({"prompt": "1 + 1?", **row}, 0)["completion"] == row["completion"]
     chat = _add_completion({"prompt": [{"role": "user", "content": "1 + 1?"}], **row}, 0)
     assert chat["completion"] == [{"role": "assistant", "content": row["completion"]}]
+
+
+def test_what_compare_holds_out_of_the_same_recipe_is_not_taught(policy, tmp_path, monkeypatch):
+    recipe, taught = write_recipe(tmp_path, rows=250), []
+    monkeypatch.setattr("trl_miner.commands.sft._train", lambda model, rows, folder, *_: taught.extend(rows["prompt"]))
+    monkeypatch.setattr("trl_miner.data.prompt_form.write_form", lambda folder, form: folder.mkdir())
+    assert cli.main(["sft", "--config", recipe, "--model", policy]) == 0
+    words = ["--config", recipe, "--held_out", str(HELD_OUT)]
+    script, _, model_args, mixture = make_parser(words).parse_args_and_config(words)
+    assert not {*load_data(script, mixture, model_args)["test"]["prompt"]} & {*taught} and len(taught) == 50
 
 
 def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again(policy, tmp_path, monkeypatch):

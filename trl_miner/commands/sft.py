@@ -2,14 +2,16 @@
 
 Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where the
 recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right
-form cannot learn from rewards. A data set with a column completion is taught as it stands there. Other
-options are those of trl-miner train, and go before what the recipe says.
+form cannot learn from rewards. A data set with a column completion is taught as it stands there. Problems
+that trl-miner compare would hold out are left out. Other options are those of trl-miner train, and go
+before what the recipe says.
 """
 
 import argparse
 import random
 import tempfile
 import warnings
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,13 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..compare import HELD_OUT
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
     from ..data.worlds import WORLDS
     from ..recipe import make_parser
     from ..recipe_files import with_recipe_file
-    from ..training_data import load_data, training_form
+    from ..training_data import hold_out, load_data, rows_of, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
@@ -63,7 +66,11 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             f"model_name_or_path must be a new folder, which this command writes: the recipe has {folder}. Set it to "
             f"another folder, or delete this one."
         )
-    rows = load_data(script, mixture, model_args)[script.dataset_train_split]
+    data = load_data(script, mixture, model_args)
+    rows = rows_of(data, script)
+    if not script.held_out and isinstance(rows, Sized) and len(rows) > HELD_OUT:
+        script.held_out = HELD_OUT  # what trl-miner compare scores must not be taught
+        rows = rows_of(hold_out(data, script), script)
     form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

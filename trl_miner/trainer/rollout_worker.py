@@ -49,6 +49,12 @@ class TextLoop(_AsyncRolloutLoop):
             if self._unknown is not None:
                 raise self._unknown
             generated: tuple[Any, ...] = await super()._generate_one(prompt, *args, **kwargs)
+            if len(generated[2]) > 1:  # in the queue they could pass for rollouts that are stale elsewhere
+                raise ValueError(
+                    f"A conversation must be one row of training data: got {len(generated[2])}, because the chat "
+                    f"template changes what was said in earlier turns. Use a template that keeps it, or train with "
+                    f"MinerGRPOTrainer."
+                )
             return generated
         prompt_ids = self.tokenizer(prompt)["input_ids"]
         ids, logps = await self._generate_one_turn(prompt_ids)

@@ -74,11 +74,7 @@ class Windows(torch.utils.data.IterableDataset):
         """Return the rollouts of a group; none if it is not whole."""
         size = self._trainer.args.num_generations
         if len(group) > size:
-            raise ValueError(
-                f"A conversation must be one row of training data: got {len(group)} rows for {size} rollouts of a "
-                f"prompt, because the chat template changes what was said in earlier turns. Use a template that keeps "
-                f"it, or train with MinerGRPOTrainer."
-            )
+            raise ValueError(f"A prompt must have {size} rollouts of one row each: the worker gave {len(group)} rows.")
         if len(group) < size:
             logger.warning(
                 f"Dropping a prompt group, which is not whole: of its {size} rollouts {len(group)} were not stale."
