@@ -246,9 +246,9 @@ def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model
 
 def test_another_chat_template_makes_another_model(tmp_path, base_model_folder):
     copy = shutil.copytree(base_model_folder, tmp_path / "model")
-    before = run._identity(str(copy), None)
+    before = run.identity(str(copy), None)
     (copy / "chat_template.jinja").write_text("{{ messages }}")
-    assert run._identity(str(copy), None) != before
+    assert run.identity(str(copy), None) != before
 
 
 def test_two_at_once_are_refused(base_model_folder, whole, capsys, monkeypatch):

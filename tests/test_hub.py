@@ -21,6 +21,7 @@ from studies import counts_of
 from trl_miner import cli
 from trl_miner.data.prompt_form import read_form, write_form
 from trl_miner.data.prompts import PromptForm
+from trl_miner.evaluation.evaluate import identity
 from trl_miner.hub import training, upload
 from trl_miner.hub.folder import assemble
 from trl_miner.hub.model_card import make_card
@@ -213,6 +214,35 @@ def test_a_checkpoint_is_pushed_to_a_branch_with_the_scores_up_to_it(run, online
     # a score of later weights is none of this checkpoint's
     assert json.loads(files["held_out.json"])["moments"].keys() == {"before", "step 1"}
     assert "| Metric | Before | Step 1 |" in files["README.md"].decode()
+
+
+def test_the_scores_of_the_best_model_are_not_those_of_the_last_checkpoint(run, online):
+    (run / "held_out.json").write_text(json.dumps(counts_of({"before": {"pass@1": 0.5}, "after": {"pass@1": 1.0}}, 2)))
+    for chose_best, table in (("False", "| Before | Step 2 |"), ("True", "| Before |\n")):
+        record = json.loads((run / RECORD).read_text())
+        record["settings"]["load_best_model_at_end"] = chose_best
+        (run / RECORD).write_text(json.dumps(record))
+        push_well(run / "checkpoint-2", "--repo-id", "me/tiny")
+        assert table in online.files("me/tiny")["README.md"].decode()
+
+
+def test_nothing_of_an_earlier_push_passes_for_the_new_model_s(run, online):
+    push_well(run, "--repo-id", "me/tiny")
+    for name in ("prompt_form.json", "held_out.json", "training.png"):
+        (run / name).unlink()
+    push_well(run, "--repo-id", "me/tiny")
+    assert online.files("me/tiny").keys() & {"prompt_form.json", "held_out.json", "training.png"} == set()
+
+
+def test_scores_of_a_model_with_other_files_are_told(run, tmp_path):
+    for name in ("settings.json", "scores.json"):
+        (tmp_path / name).write_text('{"benchmarks": {}}')
+    for model, is_other in ((run, False), (run / "checkpoint-1", True)):
+        fingerprint = {"model": identity(str(model), None)}
+        known = {"model": str(model), "temperature": 1.0, "max_tokens": 8, "fingerprint": fingerprint, "versions": {}}
+        (tmp_path / "settings.json").write_text(json.dumps(known))
+        done = push_well(run, "--repo-id", "me/t", "--evaluation", tmp_path, "--dry-run", tmp_path / f"dry{is_other}")
+        assert ("are of the model that you push" in done.stdout) == is_other
 
 
 def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):

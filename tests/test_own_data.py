@@ -193,6 +193,8 @@ def test_a_mixture_is_trls_own_with_shares(tmp_path):
     entries = [{"path": "json", "data_files": path, "fraction": 0.5} for path in paths]
     rows = load(None, mixture=DatasetMixtureConfig(datasets=entries), **KEYS)["train"]
     assert len(rows) == 4 and set(rows["solution"]) == {"5", "2,400"}
+    with pytest.raises(ValueError, match="datasets must be given without dataset_name"):
+        load(paths[0], mixture=DatasetMixtureConfig(datasets=entries), **KEYS)
 
 
 @pytest.mark.parametrize(

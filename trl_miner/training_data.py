@@ -38,7 +38,7 @@ def load_data(
     """
     form = prompt_form(args, model_args, trusts=trusts)
     data = hold_out(_read(args, mixture, form), args)
-    if not mixture.datasets and is_made(args):
+    if is_made(args):
         return data
     layout, names = layout_of(args, form), reward_names(args)
     used = (args.dataset_train_split, args.dataset_test_split)
@@ -52,6 +52,8 @@ def is_made(args: MinerScriptArguments) -> bool:
 
 def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
     name = args.dataset_name
+    if mixture.datasets and name:
+        raise ValueError(f"datasets must be given without dataset_name: got {name!r}, too. Leave one of them out.")
     if mixture.datasets:
         return get_dataset(mixture)
     if not name:

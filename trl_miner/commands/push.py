@@ -33,6 +33,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     model = find_model(Path(args.folder))
     if model.weights != Path(args.folder):
         print(f"Warning: {args.folder} holds no finished model; this is its newest checkpoint, {model.weights.name}.")
+    if args.evaluation:
+        _warn_of_other(model.weights, Path(args.evaluation))
     if warning := adapter_warning(model.weights):
         print(warning)
     if args.dry_run is not None:
@@ -44,3 +46,19 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     print(f"Pushed to {args.repo_id}.")
     finish([page])
     return 0
+
+
+def _warn_of_other(weights: Path, scores: Path) -> None:
+    """Warn where scores are of a folder with other files. Of a model on the Hub they have a commit, 40 digits, of a
+    server neither."""
+    from ..evaluation.evaluate import identity
+    from ..runs.eval_folder import SETTINGS, read_settings
+
+    known = read_settings(scores) if (scores / SETTINGS).is_file() else {}
+    fingerprint = known.get("fingerprint") or {}
+    scored = fingerprint.get("adapter") or fingerprint.get("model") or ""
+    if len(scored) == 64 and scored != identity(str(weights), None):
+        print(
+            f"Warning: the scores in {scores} are of {known.get('model')}, when it had other files than {weights}. "
+            f"Look whether they are of the model that you push."
+        )

@@ -213,11 +213,12 @@ def _fingerprint(source: ModelOptions) -> dict[str, str | None]:
     """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local files."""
     if source.base_url:
         return {"served_model": source.served_model}
-    adapter = {"adapter": _identity(source.adapter, None)} if source.adapter else {}
-    return {"model": _identity(source.model, source.revision), **adapter}
+    adapter = {"adapter": identity(source.adapter, None)} if source.adapter else {}
+    return {"model": identity(source.model, source.revision), **adapter}
 
 
-def _identity(name: str, revision: str | None) -> str | None:
+def identity(name: str, revision: str | None) -> str | None:
+    """Return a model's commit on the Hub, or a hash of a folder's files, which another training step changes."""
     folder = Path(name)
     if not folder.is_dir():
         from transformers import AutoConfig

@@ -42,11 +42,11 @@ def assemble(model: Model, target: Path, *, name: str, benchmarks: Mapping[str, 
                 _check_place(path, model)
     is_adapter = (model.weights / ADAPTER).is_file()
     _link_files(model, target, without=("config.json",) if is_adapter else ())
-    held_out, moment = _held_out(model)
+    record = read_run_record(model.run)
+    held_out, moment = _held_out(model, chose_best=record.get("settings", {}).get("load_best_model_at_end") == "True")
     if held_out is not None:
         write_held_out(target, held_out)
     evaluation = {} if held_out is None else held_out.scores
-    record = read_run_record(model.run)
     text = make_card(target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
     (target / CARD).write_text(text, encoding="utf-8")
     check_secrets(target)
@@ -101,12 +101,13 @@ def check_secrets(folder: Path) -> None:
             )
 
 
-def _held_out(model: Model) -> tuple[HeldOut | None, str]:
+def _held_out(model: Model, chose_best: bool) -> tuple[HeldOut | None, str]:
     """Return how held-out problems came out up to this model, and the moment that it is of."""
     held_out = read_held_out(model.run)
     if held_out is None or model.step is None:
         return held_out, AFTER
     moment = f"step {model.step}"
-    if held_out.after is not None and last_step(model.run) == model.step:  # the last checkpoint is the final model
+    # the last checkpoint is the final model, unless the run went back to its best one
+    if held_out.after is not None and last_step(model.run) == model.step and not chose_best:
         held_out = replace(held_out, moments={**held_out.moments, moment: held_out.after})
     return held_out.until(model.step), moment

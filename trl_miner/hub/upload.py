@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import learn, redact
+from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import Model
 from .folder import assemble
+from .model_card import PICTURE
 
 T = TypeVar("T")
 _TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
 _OFFLINE = "OfflineModeIsEnabled"
-# Weights of an earlier push under other names would be loaded instead of the new ones.
-_REPLACED = ("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json")
+# Of an earlier push: weights under other names would be loaded instead of the new ones, the rest taken for theirs.
+_REPLACED = (
+    *("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json"),
+    *(PROMPT_FORM, HELD_OUT, PICTURE),
+)
 
 
 def check_repo_id(repo_id: str) -> None:
@@ -52,7 +58,7 @@ def push_model(
 ) -> str:
     """Push a model, and create the repository and the branch if they are missing. Return the address.
 
-    Weights under other names are removed from the repository's root. An OSError says what to do.
+    What an earlier push has left beside it is removed from the repository's root. An OSError says what to do.
     """
     from huggingface_hub import HfApi, constants
 
