@@ -216,6 +216,11 @@ def test_a_wrong_key_is_named_with_what_there_is(tmp_path, keys, message):
         load(write_rows(tmp_path / "train.jsonl", GSM8K), **keys)
 
 
+def test_words_for_a_world_that_has_its_own_are_refused():
+    with pytest.raises(ValueError, match="arithmetic has prompts of its own: got system_prompt"):
+        load("trl_miner/arithmetic", system_prompt="Be brief.")
+
+
 def test_messages_are_no_questions():
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}], "solution": "2"}])
     with pytest.raises(ValueError, match="must hold a question as text.*messages are prompts already"):

@@ -62,6 +62,8 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
             f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
     if name in WORLDS:
+        if ignored := [one for one in ("prompt_template", "system_prompt") if getattr(args, one)]:
+            raise ValueError(f"{name} has prompts of its own: got {ignored[0]}. Leave it out.")
         return {"train": WORLDS[name].load_dataset("train", args.task_size), "test": WORLDS[name].load_dataset("test")}
     if not reasoning_gym.is_task(name):
         settings = args.dataset_config, args.dataset_revision
