@@ -1,6 +1,5 @@
 """Token-credit files in the format that a training writes, made of known numbers."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +50,12 @@ def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=
     return row | changes
 
 
-def write_credit(run: Path, rows, *, step=10, num_generations=2, **meta) -> Path:
-    """Write `RUN/credit/credit_00010.parquet`, a row group per prompt, with the metadata of its batch."""
+def write_credit(run: Path, rows, *, step=10, num_generations=2) -> Path:
+    """Write `RUN/credit/credit_00010.parquet`, a row group per prompt."""
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    meta = {"step": step, "estimator": "miner", "scale": 1.0, "num_generations": num_generations} | meta
     path = Path(run) / "credit" / f"credit_{step:05d}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {b"trl_miner": json.dumps(meta).encode()}
-    pq.write_table(table.replace_schema_metadata(metadata), path, row_group_size=num_generations)
+    pq.write_table(table, path, row_group_size=num_generations, write_page_checksum=True)
     return path
 
 

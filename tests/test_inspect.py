@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from browser import needs_browser, open_page
 from credit_files import SCHEMA, rollout, small_batch, write_credit
@@ -25,7 +26,7 @@ def run(tmp_path):
     """Steps 10 and 20, each with a PH, an HE and an NH prompt of two rollouts."""
     folder = tmp_path / "a run"
     for step in (10, 20):
-        write_credit(folder, small_batch(step), step=step, scale=0.25)
+        write_credit(folder, small_batch(step), step=step)
     return folder
 
 
@@ -80,9 +81,10 @@ def test_credit_is_summed_over_all_files(tmp_path):
 
 def test_a_damaged_file_is_named(run):
     path = run / "credit" / "credit_00020.parquet"
-    whole = path.read_bytes()
-    other = bytes([whole[len(whole) // 4] ^ 1])  # a bit of the numbers
-    for damaged in (whole[:-100], b"PAR1", whole[: len(whole) // 4] + other + whole[len(whole) // 4 + 1 :]):
+    whole, column = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0).column(16)
+    place = column.dictionary_page_offset + column.total_compressed_size - 1
+    flipped = bytes([whole[place] ^ 1])  # a bit of the numbers
+    for damaged in (whole[:-100], b"PAR1", whole[:place] + flipped + whole[place + 1 :]):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="credit_00020.parquet must be a whole token record: .*Move it"):
             read_credit(run)
@@ -220,7 +222,7 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     row = rollout(
         "PH", [EVIL, hidden, "", "&lt;b&gt;"], [-1] * 4, mined=1.0, prompt=EVIL + hidden, completion="other" + EVIL
     )
-    write_credit(folder, [row], num_generations=1, estimator=EVIL)
+    write_credit(folder, [row], num_generations=1)
     (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
     page = write_inspect_page(read_credit(folder), folder / "inspect.html")
     assert "window.hacked" not in page.read_text(encoding="utf-8")
@@ -248,7 +250,7 @@ def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
     ]
     rows = [rollout("PH", tokens, [-1] * 9, index=index, **own, **at) for index, own in enumerate(numbers_of)]
     rows += [rollout("unscorable", ["x"], [-1], group=1, reward=None, nll=math.nan, old_logps=[None], **at)]
-    write_credit(run, rows, step=30, tau_pos=math.nan)
+    write_credit(run, rows, step=30)
     with page_of(run) as page:
         assert "Unscorable 1" in page.inner_text("#kinds")
         for row in read_credit(run).table.to_pylist():
@@ -281,7 +283,7 @@ def test_unusual_records_make_a_page(tmp_path, is_empty):
     rows = [rollout("NH", [], [], nll=None), rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38, group=1)]
     rows += [rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0, group=2)]
     rows = [] if is_empty else rows
-    write_credit(tmp_path, rows, num_generations=1, tau_pos=None, scale=None)
+    write_credit(tmp_path, rows, num_generations=1)
     with page_of(tmp_path) as page:
         assert page.locator(".item").count() == len(rows)
         for place, row in enumerate(rows):

@@ -73,8 +73,8 @@ def test_a_run_is_read():
 
 def test_token_records_are_read():
     credit = token_credit.read_credit(RUN)
-    assert credit.methods == ("MINER",) and credit.notes == () and sorted(credit.metas) == [2, 4]
-    assert credit.table.num_rows == 24 and credit.metas[4]["gamma"] == 2.0
+    assert credit.methods == ("MINER",) and credit.notes == () and {*credit.table["step"].to_pylist()} == {2, 4}
+    assert credit.table.num_rows == 24
 
 
 def test_checkpoints_and_models_are_found():

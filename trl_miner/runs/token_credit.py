@@ -1,12 +1,11 @@
 """`credit/credit_STEP.parquet` of a run folder: what each token of some rollouts was paid.
 
 The trainer writes one file per recorded step with `log_token_credit: 10`. Each row is a rollout; the rows of a
-prompt are adjacent and are one row group. The file's metadata says what holds of the whole batch.
+prompt are adjacent and are one row group.
 """
 
 import io
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from .training_record import papers_of, read_run_record
 
 FOLDER = "credit"  # in the run folder
 KINDS = tuple(PromptKind)
-METADATA = b"trl_miner"
 _ORDER = ("step", "group", "rollout")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -31,7 +29,6 @@ class Credit:
     name: str  # of the run folder
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
     table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
-    metas: Mapping[int, Mapping[str, Any]]  # of each step's batch: "scale", "tau_pos", "tau_ref", "lambda_max", ...
     notes: tuple[str, ...] = ()  # sentences on what is unusual
 
 
@@ -54,18 +51,13 @@ def schema() -> Any:
     )
 
 
-def write_credit(output_dir: str | Path, table: Any, about: Mapping[str, Any]) -> None:
-    """Write `credit/credit_STEP.parquet` in `output_dir`, of a table of `schema()`.
-
-    Each prompt is a row group. `about` ("step", "num_generations", "scale", ...) holds of the whole batch and becomes
-    the file's metadata.
-    """
+def write_credit(output_dir: str | Path, table: Any, step: int, num_generations: int) -> None:
+    """Write `credit/credit_STEP.parquet` in `output_dir`, a table of `schema()` with a row group for each prompt."""
     import pyarrow.parquet as pq
 
-    table = table.cast(schema()).replace_schema_metadata({METADATA: json.dumps(about, allow_nan=False).encode()})
-    path = Path(output_dir) / FOLDER / f"credit_{about['step']:05d}.parquet"
+    path = Path(output_dir) / FOLDER / f"credit_{step:05d}.parquet"
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd", row_group_size=about["num_generations"], write_page_checksum=True)
+    pq.write_table(table, file, compression="zstd", row_group_size=num_generations, write_page_checksum=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, [file.getvalue()])
 
@@ -88,24 +80,22 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
             f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
             f"log_token_credit: 10."
         )
-    records = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
+    tables = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
     return Credit(
         name=run.resolve().name,
         methods=tuple(label for label, _ in papers_of(read_run_record(run))),
-        table=pa.concat_tables(table for table, _ in records).sort_by([(key, "ascending") for key in _ORDER]),
-        metas=dict(sorted((meta["step"], meta) for _, meta in records)),
+        table=pa.concat_tables(tables).sort_by([(key, "ascending") for key in _ORDER]),
     )
 
 
-def _read_record(path: Path) -> tuple[Any, dict[str, Any]]:
-    """Return the table of a file with the types of `schema()`, and its metadata."""
+def _read_record(path: Path) -> Any:
+    """Return the table of a file with the types of `schema()`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(path, page_checksum_verification=True)
-        meta = json.loads((table.schema.metadata or {})[METADATA])
-        return table.select(schema().names).cast(schema()), {**meta, "step": int(meta["step"])}
+        return table.select(schema().names).cast(schema())
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{path} must be a whole token record: {problem}. Move it out of credit/.") from error

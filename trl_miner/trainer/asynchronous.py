@@ -209,7 +209,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            write_record(self, rows, step, ungated, verifier_rewards_N, result)
+            write_record(self, rows, step, ungated, verifier_rewards_N)
         return advantages
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:

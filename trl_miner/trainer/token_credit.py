@@ -13,7 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..methods import MINER, Estimate, Rollouts
+from ..methods import MINER, Rollouts
 from ..methods.groups import GroupKinds
 from ..methods.miner import focal_weights, miner_advantages
 from ..runs.token_credit import KINDS, TokenTexts, schema, write_credit
@@ -22,7 +22,7 @@ MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 
 
 def record_credit(
-    trainer: Any, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, estimate: Estimate
+    trainer: Any, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, advantages_BT: Tensor
 ) -> None:
     """Record some rollouts of a generation batch, TRL's `batch`, if it is due. Every process must call it.
 
@@ -33,30 +33,20 @@ def record_credit(
         return
     # With dropout a forward draws numbers, and recording must not change what is trained.
     with trainer.undoing_draws():
-        own = _own_rows(batch, rollouts, estimate.advantages_BT, choose_rollouts(rollouts))
+        own = _own_rows(batch, rollouts, advantages_BT, choose_rollouts(rollouts))
     chosen = gather_object(own)
     if trainer.is_world_process_zero():
-        write_record(trainer, chosen, step, rollouts, verifier_rewards_N, estimate)
+        write_record(trainer, chosen, step, rollouts, verifier_rewards_N)
 
 
 def write_record(
-    trainer: Any,
-    chosen: Sequence[Mapping[str, Any]],
-    step: int,
-    rollouts: Rollouts,
-    verifier_rewards_N: Tensor,
-    estimate: Estimate,
+    trainer: Any, chosen: Sequence[Mapping[str, Any]], step: int, rollouts: Rollouts, verifier_rewards_N: Tensor
 ) -> None:
     """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
     args = trainer.args
     knobs = args.knobs(MINER) if MINER in args.estimators else None
     table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class)
-    about = {"step": step, "estimator": "+".join(method.name for method in args.estimators)}
-    about |= {name: knobs[name] for name in ("credit", "gamma", "lambda_max")} if knobs else {}
-    about |= {name: estimate.metrics.get(f"miner/{name}") for name in ("scale", "tau_ref", "tau_pos")}
-    about |= {"num_generations": rollouts.num_generations}
-    about |= {"rollouts_in_batch": len(rollouts.rewards_N), "rollouts_logged": len(chosen)}
-    write_credit(args.output_dir, table, about)
+    write_credit(args.output_dir, table, step, rollouts.num_generations)
 
 
 def _due_step(trainer: Any) -> int | None:

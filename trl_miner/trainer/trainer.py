@@ -312,7 +312,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._gradient_share is not None:
             result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        record_credit(self, output, replace(rollouts, **ungated), verifier_rewards_N, result)
+        record_credit(self, output, replace(rollouts, **ungated), verifier_rewards_N, result.advantages_BT)
         self._replace_logged_advantages(result.advantages_N)
         return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
 

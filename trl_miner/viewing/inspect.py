@@ -110,7 +110,7 @@ def _blocks(credit: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
         "name": credit.name,
         "methods": credit.methods,
         "notes": credit.notes,
-        "steps": [*credit.metas],
+        "steps": np.unique(table["step"]).tolist(),
         "prompts": [
             {**one, "prompt": one["prompt"] or "", "rollouts": size, "reward": fmean(own) if own else None}
             for one, size, own in zip(first, sizes.tolist(), rewards, strict=True)
