@@ -43,6 +43,7 @@ USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly b
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 SMOOTHED = 10  # steps whose mean the picture shows
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
+DOSES = (("miner_20", "miner_5"), ("miner_5", "miner_1"), ("miner_1", "entropy_1"))  # at one learning rate
 RESULTS = FOLDER / "results"
 ARMS = [RESULTS / name for name in ("arms_amd", "arms_xeon")]  # by machine
 MIRROR = RESULTS / "mirror_xeon"
@@ -174,7 +175,7 @@ def sweep_table(sweep: Sequence[Measured]) -> Table:
             f"{points[rate]:.1f} ({100 * at[rate].share('worked', *SUMS):.0f})" if rate in at else "not run"
             for rate in rates
         ]
-        rows.append([str(name), *cells, f"{taken:.1e}" if len(at) == len(rates) else "not decided"])
+        rows.append([str(name), *cells, f"{taken:.1e}" if len(at) == len(rates) else "not swept"])
     header = ["Arm", *(f"{rate:.1e}" for rate in rates), "takes"]
     return Table("Pass@1 on the held-out sums, and the share of worked steps, %", header, rows)
 
@@ -242,7 +243,7 @@ def summary_table(arms: Arms) -> Table:
 
 
 def tables(measured: Sequence[Measured]) -> list[Table]:
-    """Return what came out, and the comparisons: those that decide, and all others with GRPO at either rate."""
+    """Return what came out, and the comparisons: those that decide, and the others, with GRPO at either rate."""
     arms = by_arm(measured)
     others = [(name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)]
     return [
@@ -265,7 +266,7 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
         comparisons_table(
             "Exploratory comparisons, adjusted by Holm over this table",
             arms,
-            [pair for pair in others if pair not in CONFIRMATORY],
+            [*(pair for pair in others if pair not in CONFIRMATORY), *DOSES],
         ),
     ]
 
