@@ -18,7 +18,7 @@ from trl_miner.methods.miner import miner_advantages
 def test_the_defaults_are_the_papers(tmp_path):
     args = config(tmp_path)
     assert (args.advantage_estimator, args.miner_gamma, args.miner_lambda_max) == ("miner", 2.0, 1.5e-3)
-    assert (args.miner_credit, args.miner_intrinsic, args.correct_threshold) == ("focal", "nll", 1.0)
+    assert (args.miner_intrinsic, args.correct_threshold) == ("nll", 1.0)
     for function, method in ((miner_advantages, MINER), (entropy_bonus_advantages, ENTROPY)):
         parameters = inspect.signature(function).parameters
         assert args.knobs(method) == {name: parameters[name].default for name in method.settings}
@@ -120,8 +120,8 @@ def test_every_own_field_has_help_text():
         (dict(dose_share=0.1, gradient_accumulation_steps=6, steps_per_generation=2), "an optimizer step has 3"),
         (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
-            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="constant", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts that Constant credit on all-right prompts and RL-ZVP",
+            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="placebo", all_wrong="rl_zvp"),
+            "all-right and all-wrong prompts that .* and RL-ZVP",
         ),
         (
             dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),

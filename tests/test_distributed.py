@@ -44,7 +44,7 @@ def worker(size: int, folder: Path) -> None:
     # TRL pads each process to its own longest completion: cut the columns that this one does not use
     width = int(mask[local].sum(dim=1).max())
     results = {}
-    for name, change in {"plain": {}, "uncapped": {"lambda_max": None}, "uniform": {"credit": "uniform"}}.items():
+    for name, change in {"plain": {}, "uncapped": {"lambda_max": None}, "uniform": {"gamma": 0.0}}.items():
         found = miner_advantages(
             rewards,
             logps[local, :width],

@@ -20,9 +20,8 @@ def run_case(case, **overrides):
     hyper = case["hyper"]
     knobs = dict(
         num_generations=case["G"],
-        gamma=hyper["gamma"],
+        gamma=hyper["gamma"] if hyper["credit_method"] == "focal" else 0.0,
         lambda_max=hyper["scale_by_normal"] or None,
-        credit=hyper["credit_method"],
         std_eps=1e-6,  # the published code's
     )
     return miner_advantages(
@@ -119,7 +118,7 @@ def batches(draw, max_groups=5):
 def test_agrees_with_the_paper_scalar_by_scalar_and_elsewhere_with_grpo(batch, gamma, lambda_max):
     rewards, logps, mask, num_generations = batch
     knobs = dict(num_generations=num_generations, gamma=gamma, lambda_max=lambda_max)
-    found = miner_advantages(rewards, logps, mask, credit="focal" if gamma else "uniform", **knobs)
+    found = miner_advantages(rewards, logps, mask, **knobs)
     expected, tau_ref, tau_pos, scale = oracle(
         rewards.tolist(), logps.double().tolist(), mask.tolist(), num_generations, gamma, lambda_max
     )
@@ -136,12 +135,10 @@ def test_agrees_with_the_paper_scalar_by_scalar_and_elsewhere_with_grpo(batch, g
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    batches(), st.sampled_from(["focal", "uniform"]), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")])
-)
-def test_what_is_poisoned_at_padding_or_outside_of_all_right_prompts_changes_nothing(batch, credit, poison):
+@given(batches(), st.sampled_from([2.0, 0.0]), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")]))
+def test_what_is_poisoned_at_padding_or_outside_of_all_right_prompts_changes_nothing(batch, gamma, poison):
     rewards, logps, mask, num_generations = batch
-    knobs = dict(num_generations=num_generations, credit=credit)
+    knobs = dict(num_generations=num_generations, gamma=gamma)
     clean = miner_advantages(rewards, logps, mask, **knobs)
     is_read = (mask != 0) & clean.kinds.is_ph_N.unsqueeze(1)
     poisoned = miner_advantages(rewards, logps.masked_fill(~is_read, poison), mask, **knobs)
@@ -174,9 +171,7 @@ def test_focal_weight_of_a_sure_token_keeps_its_digits():
 def test_constant_reward_pays_every_rollout_of_a_ph_group_alike():
     # the paper's w/o IR: 0.05 at every token, no calibration
     rewards, _, mask = random_batch([1.0, 1.0, 1.0, 0.0])
-    found = miner_advantages(
-        rewards, None, mask, num_generations=2, intrinsic="constant", credit="uniform", lambda_max=None
-    )
+    found = miner_advantages(rewards, None, mask, num_generations=2, intrinsic="constant", gamma=0.0, lambda_max=None)
     assert torch.equal(found.advantages_NT[:2], torch.full((2, 5), 0.05))
 
 
@@ -200,7 +195,6 @@ def test_a_log_prob_that_is_no_number_is_named_with_its_row(value):
     [
         (dict(gamma=-1.0), "gamma must be at least 0: got -1.0"),
         (dict(lambda_max=-0.1), "lambda_max must be at least 0, or None.*got -0.1"),
-        (dict(credit="focus"), "credit must be one of focal, uniform: got 'focus'"),
         (dict(num_generations=3), "whole groups.*num_generations=3"),
         (dict(mask_NT=torch.ones(4, 6)), r"one shape.*got \(4, 6\) and \(4, 5\)"),
         (dict(mask_NT=torch.ones(4)), r"shape \(N, T\).*got \(4,\) and"),
@@ -222,7 +216,7 @@ def test_bad_input_is_named(change, named):
         ([0.0, 0.0, 1.0, 0.0], {}, False),  # no PH
         ([1.0, 1.0, 0.0, 0.0], {}, False),  # no HE: the cap is 0
         ([1.0, 1.0, 1.0, 0.0], {"lambda_max": 0.0}, False),
-        ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant", "credit": "uniform"}, False),
+        ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant", "gamma": 0.0}, False),
         ([1.0, 1.0, 1.0, 0.0], {"intrinsic": "constant"}, True),
     ],
 )

@@ -72,7 +72,7 @@ ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for na
 on_cpu = pytest.mark.parametrize(("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value))
 # What a method may set; everything else is the same in all of them.
 OF_THE_METHOD = {
-    *("advantage_estimator", "all_right", "miner_intrinsic", "miner_credit", "miner_lambda_max"),
+    *("advantage_estimator", "all_right", "miner_intrinsic", "miner_gamma", "miner_lambda_max"),
     *("policy_loss", "dynamic_sampling", "adaptive_sampling_rounds"),
     *("epsilon", "epsilon_high", "delta", "loss_type", "importance_sampling_level"),
     *("reward_funcs", "soft_overlong_cache", "gate_on_correctness", "output_dir"),

@@ -12,7 +12,6 @@ from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
 from trl_miner.methods.unlikeliness import unlikeliness_advantages
-from trl_miner.methods.w_reinforce import signed_advantages
 
 NAN = float("nan")
 RIGHT, MIXED, WRONG = [1.0] * 4, [1.0, 0.0, 0.0, 1.0], [0.0] * 4
@@ -20,14 +19,6 @@ RIGHT, MIXED, WRONG = [1.0] * 4, [1.0, 0.0, 0.0, 1.0], [0.0] * 4
 
 def values(advantages):
     return pytest.approx(advantages, rel=1e-5, abs=1e-7)
-
-
-def test_w_reinforce_by_hand():
-    # compute_psr_nsr_outcome_advantage: .1 for a right one, -1 for a wrong one; PSR r; NSR r - 1
-    rewards = torch.tensor([1.0, 0.0, NAN, 0.5])
-    assert signed_advantages(rewards).tolist() == values([0.1, -1.0, 0.0, -0.45])
-    assert signed_advantages(rewards, positive=1.0, negative=0.0).tolist() == values([1.0, 0.0, 0.0, 0.5])
-    assert signed_advantages(rewards, positive=0.0).tolist() == values([0.0, -1.0, 0.0, -0.5])
 
 
 def test_rl_zvp_by_hand():
@@ -54,8 +45,6 @@ def test_unlikeliness_pays_the_rarer_right_answer_more(rewards, expected):
 
 def test_rewards_beyond_what_a_method_is_made_for_are_an_error():
     rewards, mask, scores = batch()
-    with pytest.raises(ValueError, match="w_reinforce needs total rewards from 0 .* to 1 .*: got 0 to 2"):
-        run("w_reinforce", 2 * rewards, mask, scores)
     with pytest.raises(ValueError, match="unlikeliness needs total rewards of at least 0.*got -1"):
         run("unlikeliness", rewards - 1, mask, scores)
 
@@ -78,12 +67,6 @@ def test_the_entropy_bonus_has_the_gradient_of_the_entropy():
     (found,) = torch.autograd.grad((logps.exp().detach() * paid.squeeze(1) * logps).sum(), logits)
     assert torch.allclose(found, expected, atol=1e-6)
     assert (logps.exp().detach() * paid.squeeze(1)).sum().abs() < 1e-6  # 0 on average
-
-
-def test_constant_credit_is_miner_without_its_parts():
-    rewards, mask, scores = batch()
-    bare = dict(miner_intrinsic="constant", miner_credit="uniform", miner_lambda_max=None)
-    assert torch.allclose(run("constant", rewards, mask, scores), run("miner", rewards, mask, scores, **bare))
 
 
 def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts():

@@ -105,7 +105,7 @@ def test_a_loss_that_averages_token_advantages_is_warned_of(tmp_path, caplog, lo
     "knobs",
     [
         dict(scale_rewards="batch", loss_type="bnpo", miner_lambda_max=None, pad_to_multiple_of=8),
-        dict(scale_rewards="none", miner_credit="uniform", importance_sampling_level="sequence"),
+        dict(scale_rewards="none", miner_gamma=0.0, importance_sampling_level="sequence"),
         dict(mask_truncated_completions=True, beta=0.04, multi_objective_aggregation="normalize_then_sum"),
         dict(steps_per_generation=4, gradient_accumulation_steps=2, off_policy_mask_threshold=0.5),
         dict(steps_per_generation=1, gradient_accumulation_steps=2, entropy_coef=0.01),

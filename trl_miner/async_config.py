@@ -13,7 +13,7 @@ from .rules import check_derived
 _SHARED = (
     *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
     *("gate_on_correctness", "advantage_estimator_kwargs", "optimizer_batch_size", "overwrite_output_dir"),
-    *("miner_gamma", "miner_lambda_max", "miner_credit", "miner_intrinsic", "log_token_credit"),
+    *("miner_gamma", "miner_lambda_max", "miner_intrinsic", "log_token_credit"),
     *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
 )
 # The other settings of the synchronous trainer.

@@ -12,7 +12,7 @@ from trl import GRPOConfig
 from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
 from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
 from .methods.method import AdvantageEstimator, Method, PolicyLoss
-from .methods.miner import CREDITS, REWARDS
+from .methods.miner import REWARDS
 from .methods.own import read_knobs
 from .redaction import redact
 from .rules import check_derived, check_settings
@@ -183,7 +183,7 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "recipe, JSON on a command line, such as {alpha: 0.2} for rl_zvp. They are parameters of their functions.",
     )
     miner_gamma: float = setting(
-        2.0, "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform.", at_least=0
+        2.0, "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform (the paper's w/o FW).", at_least=0
     )
     miner_lambda_max: float | None = setting(
         1.5e-3,
@@ -191,11 +191,6 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         "inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of the same generation batch.",
         at_least=0,
         or_none=True,
-    )
-    miner_credit: str = setting(
-        "focal",
-        "MINER's token credit: focal, or uniform (the paper's ablation w/o FW), as focal with miner_gamma 0.",
-        one_of=CREDITS,
     )
     miner_intrinsic: str = setting(
         "nll",

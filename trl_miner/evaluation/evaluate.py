@@ -1,15 +1,12 @@
 """Run an evaluation from the options of `trl-miner eval`: load the model, the problems and the backend, and sample."""
 
-import contextlib
 import dataclasses
 import hashlib
 import os
-import platform
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from ..runs.files import read_object
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import ADAPTER
 from ..runs.records import BASE_MODEL
+from ..runs.training_record import versions
 from .backends import Backend, ModelOptions, ServerBackend, TransformersBackend, VLLMBackend
 from .generate import ProblemSet, Sampling, generate, prompt_ids
 
@@ -83,7 +81,7 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "system_prompt": form.system,
         "prompt_template": form.template,
         "chat_template_kwargs": dict(form.template_kwargs) or None,
-        "versions": _versions(),
+        "versions": versions(),
     }
     return generate(output, problem_sets, load, partial(prompt_ids, tokenizer, form), sampling, settings)
 
@@ -236,11 +234,3 @@ def identity(name: str, revision: str | None) -> str | None:
                 file.seek(start)
                 digest.update(file.read(_CHUNK))
     return digest.hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("trl_miner", "math-verify", "torch", "transformers", "vllm"):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,23 +110,14 @@ def bootstrap_interval(values: Any, *, resamples: int = 10_000, seed: int = 0) -
         resamples: Resampled sets of P problems.
         seed: Of the resampling.
     """
+    from scipy import stats
+
     scores = _finite(values, "values")
-    rng, size = np.random.default_rng(seed), len(scores)
-
-    def counts(rows: int) -> np.ndarray:
-        """Return (rows, P) how often each problem is drawn."""
-        drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
-        return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
-
-    means = _weighted_sums(scores, resamples, counts) / size
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return low, high
-
-
-def _weighted_sums(scores: np.ndarray, resamples: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:
-    """Return (resamples,) or (resamples, M): the sum over problems for each row of the (rows, P) weights drawn."""
-    at_once = max(1, _BATCH // len(scores))
-    return np.concatenate([draw(min(at_once, resamples - start)) @ scores for start in range(0, resamples, at_once)])
+    if len(scores) == 1:  # which scipy refuses
+        return scores[0], scores[0]
+    at_once = max(1, _BATCH // scores.size)
+    found = stats.bootstrap((scores,), np.mean, n_resamples=resamples, batch=at_once, method="percentile", rng=seed)
+    return found.confidence_interval.low, found.confidence_interval.high
 
 
 @dataclass(frozen=True)
@@ -162,9 +153,7 @@ def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000, seed: int 
     differences_P = (_finite(b_P, "b_P") - _finite(a_P, "a_P")).round(12)  # equal shares may differ in their last bits
     low, high = bootstrap_interval(differences_P, resamples=resamples, seed=seed)
     rng = np.random.default_rng(seed)
-    flipped = _weighted_sums(
-        differences_P, resamples, lambda rows: rng.choice((-1.0, 1.0), (rows, len(differences_P)))
-    )
+    flipped = np.array([rng.choice((-1.0, 1.0), len(differences_P)) @ differences_P for _ in range(resamples)])
     is_extreme = np.abs(flipped) > abs(differences_P.sum()) - 1e-9  # sums too
     p_value = (1 + int(is_extreme.sum())) / (1 + resamples)
     return PairedDifference(float(differences_P.mean()), float(low), float(high), p_value)

@@ -1,5 +1,6 @@
 """A process of a run, the server or the training: started under a guard, its output in a log, its end in words."""
 
+import io
 import os
 import shlex
 import signal
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -79,8 +80,9 @@ class GuardedProcess:
     def _copy(self, source: IO[bytes], file: IO[bytes]) -> None:
         """Copy the output line by line. A full disk or a closed terminal stops nothing."""
         sinks = [file, sys.stdout.buffer] if self.live else [file]
-        for line in _lines(source.fileno()):
-            text = redact(line.decode(errors="surrogateescape"))
+        # with "", a line also ends at a return, behind which stands the next state of a progress bar
+        for line in io.TextIOWrapper(source, "utf-8", errors="surrogateescape", newline=""):
+            text = redact(line)
             if self._tail and self._tail[-1].endswith("\r"):  # the state before of a progress bar
                 self._tail.pop()
             self._tail.append(text)
@@ -135,17 +137,6 @@ def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence
         time.sleep(POLL_SECONDS)
     for process in processes:
         process.close()
-
-
-def _lines(source: int) -> Iterator[bytes]:
-    """Yield whole lines, and states of progress bars, as they come."""
-    held = b""
-    while chunk := os.read(source, 65536):
-        held += chunk
-        end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
-        yield from held[:end].splitlines(keepends=True)
-        held = held[end:]
-    yield from [held] * bool(held)
 
 
 def print_message(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Two controls for what MINER's credit chooses: constant credit, and MINER's credit dealt out at random (placebo).
+"""A control for what MINER's credit chooses: the same credit dealt out at random (placebo).
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process
 """
@@ -7,23 +7,8 @@ import torch
 from torch import Tensor
 
 from .method import AdvantageEstimator
-from .miner import CONSTANT_REWARD, MINER
+from .miner import MINER
 from .rollouts import Estimate, Rollouts
-
-
-def _estimate_constant(rollouts: Rollouts) -> Estimate:
-    """Give every rollout of an all-right prompt the same: MINER with miner_intrinsic: constant, miner_credit: uniform
-    and no cap."""
-    advantages_N = torch.full_like(rollouts.advantages_N, CONSTANT_REWARD)
-    return Estimate.of_rollouts(rollouts, advantages_N)
-
-
-CONSTANT = AdvantageEstimator(
-    name="constant",
-    label="Constant credit on all-right prompts",
-    estimate=_estimate_constant,
-    acts_on=frozenset({"all_right"}),
-)
 
 
 def deal_credit(mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_generations: int, seed: int) -> Tensor:
@@ -50,13 +35,7 @@ def deal_credit(mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_genera
 
 
 def _estimate_placebo(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | None = 1.5e-3) -> Estimate:
-    mined = MINER.estimate(
-        rollouts,
-        gamma=gamma,
-        lambda_max=lambda_max,
-        credit="focal",
-        intrinsic="nll",
-    )
+    mined = MINER.estimate(rollouts, gamma=gamma, lambda_max=lambda_max, intrinsic="nll")
     metrics = {name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()}
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     mass_N = deal_credit(

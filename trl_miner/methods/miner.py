@@ -22,7 +22,7 @@ from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts
 
 STATISTICS = ("scale", "tau_ref", "tau_pos", "intrinsic_reward", "credit_weight")
-CREDITS, REWARDS = ("focal", "uniform"), ("nll", "certainty", "constant")  # values of `credit`, `intrinsic`
+REWARDS = ("nll", "certainty", "constant")  # values of `intrinsic`
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
 
 
@@ -117,8 +117,8 @@ def needs_old_logps(
     kinds: GroupKinds,
     advantages_N: Tensor,
     *,
+    gamma: float = 2.0,
     lambda_max: float | None = 1.5e-3,
-    credit: str = "focal",
     intrinsic: str = "nll",
 ) -> bool:
     """Return whether the old log-probs can change anything in this batch. If not, they are not worth a forward.
@@ -127,7 +127,7 @@ def needs_old_logps(
     where neither reward nor credit reads them. Arguments as in `miner_advantages`; they are global, so that every
     process comes to the same answer.
     """
-    if intrinsic == "constant" and credit == "uniform":
+    if intrinsic == "constant" and gamma == 0:
         return False
     is_open = lambda_max is None or (lambda_max > 0 and bool(advantages_N[kinds.is_grpo_N].any()))
     return is_open and bool(kinds.is_ph_N.any())
@@ -142,7 +142,6 @@ def miner_advantages(
     num_generations: int,
     gamma: float = 2.0,
     lambda_max: float | None = 1.5e-3,
-    credit: str = "focal",
     intrinsic: str = "nll",
     std_eps: float = 1e-4,
     correct_threshold: float = 1.0,
@@ -165,9 +164,8 @@ def miner_advantages(
             None where `needs_old_logps` is False.
         mask_NT: (N, T), non-zero where a token counts.
         num_generations: G, rollouts per prompt, at least 2.
-        gamma: Focus of the credit, at least 0.
+        gamma: Focus of the credit, at least 0; 0 gives every token the same (w/o FW).
         lambda_max: Cap of the PH signal as a share of the HE signal, at least 0; None: no cap.
-        credit: "focal" (the paper) or "uniform" (w/o FW).
         intrinsic: "nll" (the paper), "constant" (w/o IR: 0.05 for every PH rollout; use it with lambda_max=None), or
             "certainty", the other sign: mean_k r_int_k - r_int_i, which credits the surest rollouts. Focal weights and
             cap stay. (arXiv 2509.00125, DACE, rewards certainty on easy prompts, in its own way.)
@@ -187,8 +185,8 @@ def miner_advantages(
     Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max; we have none.
     """
     world = world or World()
-    knows: dict[str, Any] = dict(lambda_max=lambda_max, credit=credit, intrinsic=intrinsic)
-    _check_knobs(gamma, **knows)
+    knows: dict[str, Any] = dict(gamma=gamma, lambda_max=lambda_max, intrinsic=intrinsic)
+    _check_knobs(**knows)
     grouped(rewards_N, num_generations, "rewards_N")
     _check_shapes(rewards_N, old_logps_NT, mask_NT, world)
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
@@ -204,7 +202,6 @@ def miner_advantages(
 
     local = world.local_slice(len(mask_NT))
     base_NT = advantages_N[local].unsqueeze(1) if base_NT is None else base_NT
-    gamma = gamma if credit == "focal" else 0.0
     tokens_NT, sums_N4 = _look_at_tokens(base_NT, old_logps_NT, mask_NT.bool(), kinds.is_ph_N[local], gamma)
     num_tokens_N, base_N, weight_N, intrinsic_N = world.gather(sums_N4).unbind(dim=1)
     is_ph_N = kinds.is_ph_N & (num_tokens_N > 0)
@@ -226,7 +223,7 @@ def miner_advantages(
     stats = dict(zip(STATISTICS, numbers, strict=True))
     if old_logps_NT is None and bool(is_ph_N.any()):  # not asked for: nothing reads them, or the cap leaves nothing
         stats["intrinsic_reward"] = math.nan
-        if intrinsic != "constant" or credit != "uniform":
+        if intrinsic != "constant" or gamma > 0:
             stats |= dict(scale=0.0, tau_pos=math.nan, credit_weight=math.nan)
 
     # From rollouts to tokens: A_ij = w_ij * A_i.
@@ -255,14 +252,13 @@ def _look_at_tokens(
     return tokens_NT, sums_N4
 
 
-def _check_knobs(gamma: float, lambda_max: float | None, credit: str, intrinsic: str) -> None:
+def _check_knobs(gamma: float, lambda_max: float | None, intrinsic: str) -> None:
     if not gamma >= 0:
         raise ValueError(f"gamma must be at least 0: got {gamma}. The paper's is 2.")
     if lambda_max is not None and not lambda_max >= 0:
         raise ValueError(f"lambda_max must be at least 0, or None: got {lambda_max}. The paper's is 1.5e-3.")
-    for name, value, known in (("credit", credit, CREDITS), ("intrinsic", intrinsic, REWARDS)):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}: got {value!r}.")
+    if intrinsic not in REWARDS:
+        raise ValueError(f"intrinsic must be one of {', '.join(REWARDS)}: got {intrinsic!r}.")
 
 
 def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World) -> None:
@@ -282,9 +278,8 @@ def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tenso
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
     """Apply MINER to PH groups; the others keep the estimate of another method, or GRPO's."""
     base, advantages_N = rollouts.base, (rollouts.base or rollouts).advantages_N
-    knows = {name: value for name, value in knobs.items() if name != "gamma"}
     scores: Mapping[str, Tensor] = {}
-    if needs_old_logps(rollouts.kinds, advantages_N, **knows):
+    if needs_old_logps(rollouts.kinds, advantages_N, **knobs):
         scores = rollouts.score(("old_logps",), rollouts.kinds.is_ph_N)
     mined = miner_advantages(
         rollouts.rewards_N,
@@ -311,5 +306,5 @@ MINER = AdvantageEstimator(
     estimate=_estimate,
     wants_sampler_logps=True,
     acts_on=frozenset({"all_right"}),
-    settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "credit", "intrinsic")},
+    settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "intrinsic")},
 )

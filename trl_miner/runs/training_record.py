@@ -5,6 +5,7 @@ The first holds neither paths of the machine nor secrets: of a local folder it k
 """
 
 import contextlib
+import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from .records import Compared, Training
 RECORD, COMPARED = "training.json", "compared.json"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TRAINING, _COMPARED = TypeAdapter(Training), TypeAdapter(Compared)
-_PACKAGES = ("trl", "transformers", "torch", "vllm")
+_PACKAGES = ("trl", "transformers", "torch", "vllm", "math-verify")
 
 
 def write_run_record(trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None) -> None:
@@ -37,7 +38,7 @@ def write_run_record(trainer: Any, settings: Mapping[str, str], *, dataset: str 
         "settings": dict(settings),
         "seed": args.seed,
         "optimizer_steps_per_step": args.optimizer_steps_per_generation,
-        "versions": _versions(),
+        "versions": versions(),
         "git": _git_revision(),
     }
     write_json(Path(args.output_dir) / RECORD, record)
@@ -53,14 +54,15 @@ def named(name: str | None) -> dict[str, Any] | None:
     return {"name": name if is_hub else Path(name).resolve().name, "hub": is_hub}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of all that decides on numbers, those of packages that are installed."""
     from .. import __version__
 
-    versions = {"trl_miner": __version__}
+    found = {"python": platform.python_version(), "trl_miner": __version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+            found[package] = version(package)
+    return found
 
 
 def _git_revision() -> str | None:

@@ -5,7 +5,6 @@
 
 import inspect
 import logging
-import pickle
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -63,8 +62,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
         )
-        if not given.arguments.get("rollout_worker"):
-            _check_pickles(given.arguments)
         with ExitStack() as stack:
             self._construct(stack, args, given.arguments)
         functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
@@ -241,18 +238,6 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             for row, text in zip(rows, texts, strict=True)
         ]
         return completions, sampled, {}
-
-
-def _check_pickles(given: dict[str, Any]) -> None:
-    """Refuse functions that the worker's process cannot import, which TRL would find when the training starts."""
-    for name in ("reward_funcs", "tools", "environment_factory"):
-        try:
-            pickle.dumps(given.get(name))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"{name} must be functions and classes of a module, which the rollout worker's process can import: "
-                f"{error}. Define them in a file, or train with MinerGRPOTrainer."
-            ) from error
 
 
 def _score_environment(**columns: Any) -> Any:

@@ -3,14 +3,12 @@
 # N rollouts of the global generation batch, B of this process, F reward functions
 """
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..distributed import current_world
 from .micro_batches import loss_mask
 from .prompt_log import PromptOutcomes
 
@@ -57,18 +55,6 @@ def correct_rollouts(verifier_rewards_N: Tensor, correct_threshold: float) -> Te
     """Return (N,), 1 for a correct rollout and 0 for a wrong one; NaN: unscorable."""
     correct_N = (verifier_rewards_N >= correct_threshold).float()
     return correct_N.masked_fill(verifier_rewards_N.isnan(), torch.nan)
-
-
-def prompt_keys(batch: dict[str, Any]) -> Tensor:
-    """Return (N,), a number for each row's prompt: a hash of its tokens, unpadded. Every process must call it.
-
-    (Prompts that differ in their images alone have the same number.)
-    """
-    keys = []
-    for ids, mask in zip(batch["prompt_ids"].cpu(), batch["prompt_mask"].cpu(), strict=True):
-        tokens = ids[mask.bool()].numpy().astype("<i8").tobytes()
-        keys.append(int.from_bytes(hashlib.blake2b(tokens, digest_size=8).digest(), "little") >> 1)
-    return current_world().gather(torch.tensor(keys, device=batch["prompt_ids"].device))
 
 
 def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:

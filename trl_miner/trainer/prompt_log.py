@@ -6,9 +6,8 @@ file.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -86,17 +85,13 @@ class PromptLog(TrainerCallback):
         selection: What `prompt_selection` makes of it; None: nothing.
     """
 
-    def __init__(self, args: Any, state: Callable[[], RunState], resumed_from: Callable[[], Path | None]) -> None:
-        """Make the ledger of a training that begins later.
-
-        `state` returns the state of the run, which counts the batches, and `resumed_from` the checkpoint that it goes
-        on from; None: it starts from scratch.
-        """
-        self._args, self._state, self._resumed_from = args, state, resumed_from
+    def __init__(self, trainer: Any) -> None:
+        self._trainer, self._args = trainer, trainer.args
         self._numbers: dict[str, int] = {}  # of the prompts, by key, in their order
         self._num_correct: Counter[int] = Counter()  # rollouts so far, by prompt
-        self._before: list[int] = []  # of the prompts of the newest batch, before it
-        self.selection = make_selection(args)
+        self._newest: list[int] = []  # keys of the prompts of the newest batch
+        self._before: list[int] = []  # `_num_correct` of each of them, before this batch
+        self.selection = make_selection(trainer.args)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take up the ledger of the run that the training goes on with. Every process must call it.
@@ -106,7 +101,7 @@ class PromptLog(TrainerCallback):
         """
         lines = decided_by_one(self._read)
         if not lines:  # count from 0 again
-            run = self._state()
+            run = RunState.of(self._trainer)
             run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
@@ -118,10 +113,10 @@ class PromptLog(TrainerCallback):
             self._observe(batch, [ledger.keys[number] for number in batch.prompts])
 
     def _read(self) -> list[bytes]:
-        checkpoint = self._resumed_from()
+        checkpoint = self._trainer.resumed_from
         if checkpoint is not None:
             try:
-                return read_beginning(checkpoint.parent, self._state().prompts["batches"])
+                return read_beginning(checkpoint.parent, RunState.of(self._trainer).prompts["batches"])
             except (ValueError, OSError) as error:
                 if reader := self._reader():
                     raise ValueError(
@@ -142,20 +137,23 @@ class PromptLog(TrainerCallback):
         if self.selection is not None:
             self.selection.observe(batch, keys)
         dropped = {*batch.dropped}
+        self._newest = [int(key, 16) for i, key in enumerate(keys) if i not in dropped]
         self._before = [self._num_correct[number] for i, number in enumerate(batch.prompts) if i not in dropped]
         for number, correct in zip(batch.prompts, batch.correct, strict=True):
             self._num_correct[number] += correct
 
-    def past_correct(self, num_generations: int) -> Tensor:
+    def past_correct(self) -> Tensor:
         """Return (N,), how many rollouts of each one's prompt in the newest batch were correct before this batch."""
-        return torch.tensor(self._before).repeat_interleave(num_generations)
+        return torch.tensor(self._before).repeat_interleave(self._trainer.num_generations)
 
-    def record(
-        self, outcomes: PromptOutcomes, *, step: int, num_generations: int, metrics: dict[str, list[float]]
-    ) -> None:
-        """Write a batch that is complete, and add to the metrics of the training what the selection made of it.
+    def prompt_keys(self) -> Tensor:
+        """Return (N,), the key of each rollout's prompt in the newest batch."""
+        return torch.tensor(self._newest).repeat_interleave(self._trainer.num_generations)
 
-        `step` is the first optimizer step that trains on it. TRL logs the mean of each of the `metrics`.
+    def record(self, outcomes: PromptOutcomes, step: int) -> None:
+        """Write a batch that is complete, and log what the selection made of it.
+
+        `step` is the first optimizer step that trains on it.
         """
         numbers, texts = self._numbers, dict(zip(outcomes.keys, outcomes.texts, strict=True))
         new = [pair for pair in texts.items() if pair[0] not in numbers]
@@ -163,7 +161,7 @@ class PromptLog(TrainerCallback):
         left_out = [] if self.selection is None else [key for key in self.selection.left_out if key not in texts]
         batch = Batch(
             step=step,
-            rollouts=num_generations,
+            rollouts=self._trainer.num_generations,
             prompts=[numbers[key] for key in outcomes.keys],
             correct=outcomes.correct,
             scored=outcomes.scored,
@@ -176,6 +174,6 @@ class PromptLog(TrainerCallback):
             append_batch(self._args.output_dir, batch)
         self._observe(batch, outcomes.keys)
         if self.selection is not None:
-            metrics["selection/skipped"].append(float(len(left_out)))
-            for name, value in self.selection.metrics().items():
-                metrics[name].append(value)
+            found = {"selection/skipped": float(len(left_out)), **self.selection.metrics()}
+            for name, value in found.items():
+                self._trainer.log_train_metric(name, value)

@@ -24,18 +24,9 @@ class TextLoop(_AsyncRolloutLoop):
     """TRL's loop, which takes conversations alone; a prompt of plain text is one turn without a chat template."""
 
     def __init__(self, **kwargs: Any) -> None:
-        self._unknown: ValueError | None = None  # the chat template, which plain text does without
-        add_schema = async_rollout_worker.add_response_schema
-
-        def try_to_add(tokenizer: Any) -> Any:
-            try:
-                return add_schema(tokenizer)
-            except ValueError as error:
-                self._unknown = error
-                return tokenizer
-
-        with patch.object(async_rollout_worker, "add_response_schema", try_to_add):
-            super().__init__(**kwargs)
+        if isinstance(next(iter(kwargs["dataset"])).get("prompt"), str):
+            kwargs["processing_class"].response_template = {}  # else TRL asks for a chat template that it knows
+        super().__init__(**kwargs)
 
     def run(self) -> None:
         """Run until the worker is stopped, as TRL's loop does."""
@@ -46,8 +37,6 @@ class TextLoop(_AsyncRolloutLoop):
 
     async def _generate_one(self, prompt: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if not isinstance(prompt, str):
-            if self._unknown is not None:
-                raise self._unknown
             generated: tuple[Any, ...] = await super()._generate_one(prompt, *args, **kwargs)
             if len(generated[2]) > 1:  # in the queue they could pass for rollouts that are stale elsewhere
                 raise ValueError(

@@ -203,7 +203,7 @@ class Checkpointing(TrainerCallback):
                 self._write(checkpoint, write)
             except Exception as error:
                 raise self._why_not_written(error, checkpoint) from error
-            if trainer.is_world_process_zero():
+            if args.should_save:  # on each node with save_on_each_node
                 best = trainer.state.best_model_checkpoint
                 rotate_checkpoints(str(folder), args.save_total_limit, best, use_mtime=True)
             trainer.accelerator.wait_for_everyone()

@@ -115,7 +115,7 @@ def credit_table(
     weights_MT, before_MT = None, torch.where(counts_MT.bool(), after_MT, 0.0)
     if knobs is not None:  # computed again, without the cap
         is_known_MT = counts_MT.bool() & logps_MT.isfinite()
-        weights_MT = focal_weights(logps_MT, is_known_MT, knobs["gamma"] if knobs["credit"] == "focal" else 0.0)
+        weights_MT = focal_weights(logps_MT, is_known_MT, knobs["gamma"])
         known: dict[str, Any] = {"kinds": kinds, "advantages_N": grpo_M, "num_generations": rollouts.num_generations}
         uncapped = miner_advantages(rewards_M, logps_MT, is_known_MT, **known, **{**knobs, "lambda_max": None})
         before_MT = torch.where(kinds.is_ph_N.unsqueeze(1), uncapped.advantages_NT, before_MT)

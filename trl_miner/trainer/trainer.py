@@ -36,7 +36,6 @@ from .generation_batch import (
     completion_texts,
     correct_rollouts,
     num_sampled_tokens,
-    prompt_keys,
     total_rewards,
 )
 from .gradient_share import GradientShare, with_parts
@@ -97,7 +96,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._sampler: Sampler | None = None  # in `sample_held_out`
         self._is_sampling_alone = False  # there, too
         self._is_looping = False  # in TRL's loop of tool calls, where processes generate together
-        self.ledger = PromptLog(args, partial(RunState.of, self), lambda: self.resumed_from)
+        self.ledger = PromptLog(self)
         self.add_callback(self.ledger)
         self._prompts: PromptSource | None = None  # once a batch of this training has begun
         self._draws_prompts = draws_prompts(args)
@@ -195,9 +194,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
     def _count_batch(self, batch: GenerationBatch) -> None:
         """Record how the prompts of a batch came out, and count it."""
-        step, state = self.state.global_step + 1, RunState.of(self)
-        metrics = self._metrics["train"]
-        self.ledger.record(batch.outcomes, step=step, num_generations=self.num_generations, metrics=metrics)
+        state = RunState.of(self)
+        self.ledger.record(batch.outcomes, self.state.global_step + 1)
         stream = None if self._prompts is None else self._prompts.stream.state()
         state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
@@ -303,8 +301,8 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             scores,
             world,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
-            prompt_keys=lambda: prompt_keys(output),
-            past_correct=lambda: self.ledger.past_correct(self.num_generations).to(rewards_N.device),
+            prompt_keys=lambda: self.ledger.prompt_keys().to(rewards_N.device),
+            past_correct=lambda: self.ledger.past_correct().to(rewards_N.device),
             texts=lambda: completion_texts(output, self.processing_class),
             seed=args.seed * 2**40 + RunState.of(self).generated,
         )

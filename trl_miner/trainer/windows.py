@@ -79,6 +79,7 @@ class Windows(torch.utils.data.IterableDataset):
             logger.warning(
                 f"Dropping a prompt group, which is not whole: of its {size} rollouts {len(group)} were not stale."
             )
+            self._trainer._trained_groups.add(group[0]["group_id"])  # else a resumed run begins there again
             return []
         return [AsyncRollout(row) for row in group]
 
