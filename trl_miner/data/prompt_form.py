@@ -1,6 +1,6 @@
 """`prompt_form.json` in the folder of a trained model: the form of the prompts that it was trained on.
 
-{"format": 1, "style": "chat", "system_prompt": null, "prompt_template": "{question}",
+{"style": "chat", "system_prompt": null, "prompt_template": "{question}",
  "chat_template_kwargs": {"enable_thinking": false}, "is_known": true}
 
 Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating follows it: asked
