@@ -4,7 +4,6 @@ import gc
 import itertools
 import os
 import platform
-import resource
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -55,12 +54,6 @@ def memory_mib(field: str) -> float:
         if line.startswith(field + ":"):
             return int(line.split()[1]) / 1024
     raise KeyError(field)
-
-
-def processor_seconds() -> float:
-    """What the child processes that have ended took, in user and system mode."""
-    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return taken.ru_utime + taken.ru_stime
 
 
 def tensors_mib(run: Callable[[], object]) -> float:
