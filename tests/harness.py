@@ -22,6 +22,7 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
+from transformers import TrainerCallback
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
@@ -120,6 +121,15 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
     return cls(**{**settings, **overrides})
 
 
+def write_recipe(path, **settings):
+    """Write a recipe of two small steps in the embedded world on a CPU, with changes, and return its path."""
+    small = dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, gradient_checkpointing=False)
+    small |= dict(per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=2)
+    small |= dict(save_strategy="no", logging_steps=1, disable_tqdm=True, report_to="none")
+    path.write_text(json.dumps(small | settings, default=str))  # JSON is YAML
+    return str(path)
+
+
 # Turns off what changes a training step of TRL, if only the order of its sums.
 AS_TRL = dict(compute_less=False)
 
@@ -162,6 +172,10 @@ class Recording(MinerGRPOTrainer):
         return batch
 
     @property
+    def advantages(self):
+        return [batch["advantages"] for batch in self.batches]
+
+    @property
     def token_advantages(self):
         """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
         for batch in self.batches:
@@ -176,6 +190,21 @@ class Recording(MinerGRPOTrainer):
         if not torch.is_grad_enabled():
             self.forwarded.append(len(input_ids))
         return super().trl_forward(model, input_ids, *args, **kwargs)
+
+
+class At(TrainerCallback):
+    """Do something when a step has ended, before it is saved."""
+
+    def __init__(self, step, action):
+        self.step, self.action = step, action
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            self.action(control)
+
+
+def stop_training(control):
+    control.should_training_stop = True
 
 
 def trained(
@@ -283,17 +312,21 @@ def answering(respond):
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self, sent=None):  # noqa: N802
-            status, text = respond(self.path, sent, self.headers)
+            status, text, *more = respond(self.path, sent, self.headers)
+            if not status:  # closes the connection
+                return
             self.send_response(status)
             self.send_header("Location", "/elsewhere")  # for a status that redirects
-            self.send_header("Content-Type", "application/json" if text[:1] == "{" else "text/html")
+            self.send_header("Content-Type", "text/html" if text[:1] == "<" else "application/json")
             self.send_header("Content-Length", str(len(text)))
+            for name, value in (more[0] if more else {}).items():
+                self.send_header(name, value)
             self.end_headers()
             with contextlib.suppress(BrokenPipeError):
                 self.wfile.write(text.encode())
 
         def do_POST(self):  # noqa: N802
-            self.do_GET(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.do_GET(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
 
         def log_message(self, *_):
             pass
@@ -337,13 +370,26 @@ def serving(command, folder, env=None):
         server.wait()
 
 
-def wait_until(condition, process, seconds=180):
+def wait_until(condition, process=None, seconds=180):
     """Wait until the condition holds and return its value. Fail if the process ends before."""
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        assert time.monotonic() < end, "it did not happen"
+        assert process is None or process.poll() is None, process.communicate()
         time.sleep(0.05)
     return found
+
+
+def gone(pids):
+    """Return whether the processes have ended, whoever still has to be told."""
+
+    def ended(pid):
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return all(map(ended, pids))
 
 
 def rollouts_by_place(prompts, trainer):

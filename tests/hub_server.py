@@ -9,10 +9,10 @@ import contextlib
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from harness import answering
 
 
 class Hub:
@@ -28,63 +28,27 @@ class Hub:
 
         Status 0 closes the connection.
         """
-        with self.lock:
-            self.faults.append([re.compile(pattern), times, status])
-
-    def fault_of(self, request):
-        with self.lock:
-            self.requests.append(request)
-            for fault in self.faults:
-                if fault[1] > 0 and fault[0].search(request):
-                    fault[1] -= 1
-                    return fault[2]
-        return None
+        self.faults.append([re.compile(pattern), times, status])
 
     def files(self, repo, branch="main"):
         """Return the files of a revision by path, without the one that the Hub itself adds."""
         return {path: content for path, content in self.repos[repo][branch].items() if path != ".gitattributes"}
 
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    hub: Hub
-
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        self.handle_one("GET")
-
-    def do_POST(self):
-        self.handle_one("POST")
-
-    def handle_one(self, method):
-        path = urlsplit(self.path).path
-        fault = self.hub.fault_of(f"{method} {path}")
-        if fault == 0:
-            self.close_connection = True
-            return
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if fault is not None:
-            return self.answer({"error": "told to fail"}, fault)
-        if not self.headers.get("Authorization", "").startswith("Bearer hf_"):
-            return self.answer({"error": "Invalid credentials in Authorization header"}, 401)
-        for wanted, pattern, route in ROUTES:
-            if wanted == method and (found := re.fullmatch(pattern, path)):
-                with self.hub.lock:
-                    return route(self, body, *map(unquote, found.groups()))
-        self.answer({"error": f"no such route: {method} {path}"}, 404)
-
-    def answer(self, content, status=200, **headers):
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": len(data), **headers}.items():
-            self.send_header(name.replace("_", "-"), str(value))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def missing(self, what):
-        self.answer({"error": f"{what} not found"}, 404, X_Error_Code=f"{what}NotFound")
+    def respond(self, address, body, headers):
+        method, path = "GET" if body is None else "POST", urlsplit(address).path
+        with self.lock:
+            self.requests.append(f"{method} {path}")
+            for fault in self.faults:
+                if fault[1] > 0 and fault[0].search(self.requests[-1]):
+                    fault[1] -= 1
+                    return fault[2], '{"error": "told to fail"}'
+            if not headers.get("Authorization", "").startswith("Bearer hf_"):
+                return 401, '{"error": "Invalid credentials in Authorization header"}'
+            for wanted, pattern, route in ROUTES:
+                if wanted == method and (found := re.fullmatch(pattern, path)):
+                    status, content, *more = route(self, body, *map(unquote, found.groups()))
+                    return status, json.dumps(content), *more
+        return 404, json.dumps({"error": f"no such route: {method} {path}"})
 
     # The routes.
 
@@ -92,42 +56,38 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(body)
         repo = f"{asked.get('organization') or 'tester'}/{asked['name']}"
         if repo.startswith("others/"):
-            return self.answer({"error": "You don't have the rights to create a model under this namespace"}, 403)
-        url = {"url": f"{self.hub.url}/{repo}", "name": repo}
-        if repo in self.hub.repos:
-            return self.answer({"error": "You already created this model repo", **url}, 409)
-        self.hub.repos[repo] = {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
+            return 403, {"error": "You don't have the rights to create a model under this namespace"}
+        url = {"url": f"{self.url}/{repo}", "name": repo}
+        if repo in self.repos:
+            return 409, {"error": "You already created this model repo", **url}
+        self.repos[repo] = {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
         if asked.get("visibility") == "private" or asked.get("private"):
-            self.hub.private.add(repo)
-        self.answer(url)
+            self.private.add(repo)
+        return 200, url
 
-    def info(self, body, repo, revision="main"):
-        if repo not in self.hub.repos:
-            return self.missing("Repo")
-        branch = self.hub.repos[repo].get(revision)
-        if branch is None:
-            return self.missing("Revision")
-        self.answer({"id": repo, "sha": "0" * 40, "siblings": [{"rfilename": path} for path in branch]})
+    def info(self, body, repo):
+        if repo not in self.repos:
+            return missing("Repo")
+        siblings = [{"rfilename": path} for path in self.repos[repo]["main"]]
+        return 200, {"id": repo, "sha": "0" * 40, "siblings": siblings}
 
     def tree(self, body, repo, revision):
-        if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
-            return self.missing("Revision")
-        files = self.hub.repos[repo][revision]
-        self.answer(
-            [{"type": "file", "path": path, "size": len(c), "oid": "0" * 40} for path, c in sorted(files.items())]
-        )
+        if repo not in self.repos or revision not in self.repos[repo]:
+            return missing("Revision")
+        files = sorted(self.repos[repo][revision].items())
+        return 200, [{"type": "file", "path": path, "size": len(c), "oid": "0" * 40} for path, c in files]
 
     def branch(self, body, repo, name):
-        if name in self.hub.repos[repo]:
-            return self.answer({"error": "Reference already exists"}, 409)
-        self.hub.repos[repo][name] = dict(self.hub.repos[repo]["main"])
-        self.answer({})
+        if name in self.repos[repo]:
+            return 409, {"error": "Reference already exists"}
+        self.repos[repo][name] = dict(self.repos[repo]["main"])
+        return 200, {}
 
     def preupload(self, body, repo, revision):
-        if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
-            return self.missing("Revision")
+        if repo not in self.repos or revision not in self.repos[repo]:
+            return missing("Revision")
         paths = [file["path"] for file in json.loads(body)["files"]]
-        self.answer({"files": [dict(path=path, uploadMode="regular", shouldIgnore=False, oid=None) for path in paths]})
+        return 200, {"files": [dict(path=path, uploadMode="regular", shouldIgnore=False, oid=None) for path in paths]}
 
     def validate(self, body):
         try:
@@ -135,12 +95,12 @@ class Handler(BaseHTTPRequestHandler):
             errors = [] if isinstance(metadata, dict) else [{"message": "no mapping"}]
         except (yaml.YAMLError, IndexError) as error:
             errors = [{"message": str(error)}]
-        self.answer({"errors": errors, "warnings": []}, 400 if errors else 200)
+        return 400 if errors else 200, {"errors": errors, "warnings": []}
 
     def commit(self, body, repo, revision):
-        if repo not in self.hub.repos or revision not in self.hub.repos[repo]:
-            return self.missing("Revision")
-        files = dict(self.hub.repos[repo][revision])
+        if repo not in self.repos or revision not in self.repos[repo]:
+            return missing("Revision")
+        files = dict(self.repos[repo][revision])
         for line in body.splitlines():
             operation = json.loads(line)
             key, value = operation["key"], operation["value"]
@@ -148,20 +108,23 @@ class Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "deletedFile":
                 del files[value["path"]]
-        self.hub.repos[repo][revision] = files
-        self.answer({"commitUrl": f"{self.hub.url}/{repo}/commit/{'1' * 40}", "commitOid": "1" * 40})
+        self.repos[repo][revision] = files
+        return 200, {"commitUrl": f"{self.url}/{repo}/commit/{'1' * 40}", "commitOid": "1" * 40}
+
+
+def missing(what):
+    return 404, {"error": f"{what} not found"}, {"X-Error-Code": f"{what}NotFound"}
 
 
 _REPO = r"([\w.-]+/[\w.-]+)"
 ROUTES = [
-    ("POST", r"/api/repos/create", Handler.create),
-    ("POST", r"/api/validate-yaml", Handler.validate),
-    ("GET", rf"/api/models/{_REPO}", Handler.info),
-    ("GET", rf"/api/models/{_REPO}/revision/([^/]+)", Handler.info),
-    ("GET", rf"/api/models/{_REPO}/tree/([^/]+)", Handler.tree),
-    ("POST", rf"/api/models/{_REPO}/branch/([^/]+)", Handler.branch),
-    ("POST", rf"/api/models/{_REPO}/preupload/([^/]+)", Handler.preupload),
-    ("POST", rf"/api/models/{_REPO}/commit/([^/]+)", Handler.commit),
+    ("POST", r"/api/repos/create", Hub.create),
+    ("POST", r"/api/validate-yaml", Hub.validate),
+    ("GET", rf"/api/models/{_REPO}", Hub.info),
+    ("GET", rf"/api/models/{_REPO}/tree/([^/]+)", Hub.tree),
+    ("POST", rf"/api/models/{_REPO}/branch/([^/]+)", Hub.branch),
+    ("POST", rf"/api/models/{_REPO}/preupload/([^/]+)", Hub.preupload),
+    ("POST", rf"/api/models/{_REPO}/commit/([^/]+)", Hub.commit),
 ]
 
 
@@ -169,14 +132,5 @@ ROUTES = [
 def running():
     """Run a `Hub` that answers at its `url`."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OfThisHub", (Handler,), {"hub": hub}))
-    server.daemon_threads = True
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with answering(hub.respond) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,28 +1,14 @@
 """Accidents end well: Ctrl-C costs one line, and a full disk no checkpoint; both say how to go on."""
 
-import json
 import os
 import signal
 import sys
 
 import pytest
-from harness import config, mixed_reward, problems, start_on_ranks
+from harness import config, mixed_reward, problems, start_on_ranks, write_recipe
 from trl import GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer, cli, train
-
-RECIPE = dict(
-    **dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, num_generations=4, max_completion_length=8),
-    **dict(per_device_train_batch_size=8, max_steps=3, held_out=0, save_strategy="steps", save_steps=1),
-    **dict(disable_tqdm=True, report_to="none", logging_steps=1),
-)
-
-
-def write_recipe(policy, output, **settings):
-    path = output.parent / "recipe.yaml"
-    made = RECIPE | dict(model_name_or_path=policy, output_dir=str(output)) | settings
-    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in made.items()))
-    return str(path)
 
 
 def interrupting(prompts, completions, trainer_state=None, **kwargs):
@@ -46,7 +32,10 @@ def own_lines(said):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_ctrl_c_costs_one_line_that_says_how_to_go_on(policy, tmp_path, processes):
-    recipe = write_recipe(policy, tmp_path / "run", reward_funcs=["test_accidents.interrupting"])
+    settings = dict(
+        model_name_or_path=policy, output_dir=tmp_path / "run", max_steps=3, save_strategy="steps", save_steps=1
+    )
+    recipe = write_recipe(tmp_path / "r.yaml", reward_funcs=["test_accidents.interrupting"], **settings)
     ranks = start_on_ranks(processes, command, ["--config", recipe], str(tmp_path / "said"))
     for process in ranks.processes:
         process.join(240)

@@ -19,7 +19,7 @@ from harness import answering, build_policy, call_on_ranks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
-from trl.experimental.async_grpo import AsyncGRPOConfig, async_grpo_trainer
+from trl.experimental.async_grpo import async_grpo_trainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample, _AsyncRolloutLoop
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
@@ -66,7 +66,7 @@ class NoTransfer:
         return lambda *args: [None for one in args for _ in one] and None
 
 
-def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
+def settings(folder, **overrides):
     given = dict(
         output_dir=str(folder),
         max_steps=1,
@@ -85,9 +85,7 @@ def settings(folder, cls=MinerAsyncGRPOConfig, **overrides):
         save_strategy="no",
         disable_tqdm=True,
     )
-    if cls is AsyncGRPOConfig:
-        del given["miner_lambda_max"]
-    return cls(**{**given, **overrides})
+    return MinerAsyncGRPOConfig(**{**given, **overrides})
 
 
 def random_samples(folder, seed, num_groups, noise=0.2):

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from harness import wait_until
+from harness import gone, wait_until, write_recipe
 
 from trl_miner import cli
 from trl_miner.compare import Run, _plan, _train_all, compare
@@ -20,31 +19,15 @@ from trl_miner.runs.runs_file import read_runs
 from trl_miner.viewing.report import write_report
 
 PLANTED = "planted-secret-0123456789"
-TINY = dict(
-    dataset_name="trl_miner/arithmetic",
-    max_steps=2,
-    per_device_train_batch_size=8,
-    num_generations=4,
-    max_completion_length=8,
-    held_out=4,
-    score_samples=2,
-    use_cpu=True,
-    bf16=False,
-    gradient_checkpointing=False,
-    logging_steps=1,
-    save_strategy="no",
-)
 
 
-def write_recipe(folder, name, **settings):
-    path = folder / f"{name}.yaml"
-    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in (TINY | settings).items()))
-    return path
+def write(folder, name, **settings):
+    return Path(write_recipe(folder / f"{name}.yaml", **dict(held_out=4, score_samples=2) | settings))
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    return write_recipe(tmp_path, "grpo", advantage_estimator="grpo", model_name_or_path="m")
+    return write(tmp_path, "grpo", advantage_estimator="grpo", model_name_or_path="m")
 
 
 def command(recipes, output, *options):
@@ -70,14 +53,6 @@ def descendants_of(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def living(processes):
-    def is_living(process):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-    return [process for process in processes if is_living(process)]
-
-
 SAME_OPTIONS = ("--temperature", "1", "--beta=0")  # as the first command's, in other words
 
 
@@ -87,9 +62,9 @@ def stopped_and_finished(policy, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     secret = {"hub_token": PLANTED, "env": {"SOME_API_KEY": PLANTED}, "model_init_kwargs": {"token": PLANTED}}
     recipes = [
-        write_recipe(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", score_steps=1, **secret),
-        write_recipe(folder, "broken", model_name_or_path=str(folder / "nowhere" / PLANTED), **secret),
-        write_recipe(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4, score_steps=2),
+        write(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", score_steps=1, **secret),
+        write(folder, "broken", model_name_or_path=str(folder / "nowhere" / PLANTED), **secret),
+        write(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4, score_steps=2),
     ]
     output = folder / "out"
     process = subprocess.Popen(
@@ -101,18 +76,18 @@ def stopped_and_finished(policy, tmp_path_factory):
     )
     wait_until((output / "grpo" / "seed1" / "log.txt").is_file, process)
     wait_until(lambda: len(descendants_of(process)) > 1, process)  # the guard and the training
-    started = descendants_of(process)
+    started = [part.pid for part in descendants_of(process)]
     with pytest.raises(ValueError, match=f"in use by process {process.pid} on "):
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
-    return recipes, output, (process.returncode, said, living(started)), run_here(recipes, output, *SAME_OPTIONS)
+    return recipes, output, (process.returncode, said, gone(started)), run_here(recipes, output, *SAME_OPTIONS)
 
 
 @pytest.mark.slow
 def test_sigterm_ends_the_run_and_all_that_it_started(stopped_and_finished):
-    code, (_, said), left = stopped_and_finished[2]
-    assert code == 143 and left == []
+    code, (_, said), is_gone = stopped_and_finished[2]
+    assert code == 143 and is_gone
     assert said.endswith("stopped by SIGTERM. Run the same command to continue.\n")
 
 
@@ -195,7 +170,7 @@ def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])
 def test_a_recipe_that_scores_nothing_gets_held_out_problems(tmp_path, held_out, options):
-    path = write_recipe(tmp_path, "own", held_out=held_out)
+    path = write(tmp_path, "own", held_out=held_out)
     assert _plan(path, 1, tmp_path, ["--a"]).settings["options"] == [*options, "--a"]
 
 

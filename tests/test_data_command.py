@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from datasets import load_dataset
+from harness import write_recipe
 
 from trl_miner import cli
 
@@ -86,13 +87,9 @@ def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
 
     row = {"prompt": "Which?", "solution": "B", "options": ["Ear", "Knee"]}
     (tmp_path / "medical.jsonl").write_text(4 * (json.dumps(row) + "\n"))
-    recipe = {
-        "model_name_or_path": str(base_model_folder), "dataset_name": str(tmp_path / "medical.jsonl"), "bf16": False,
-        "output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "per_device_train_batch_size": 4,
-        "num_generations": 4, "max_completion_length": 4, "reward_funcs": ["choice_reward"], "logging_steps": 1,
-        "report_to": "none", "disable_tqdm": True,
-    }  # fmt: skip
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    trainer = train(*make_parser().parse_args_and_config(["--config", str(tmp_path / "recipe.yaml")]))
+    settings = dict(model_name_or_path=base_model_folder, dataset_name=tmp_path / "medical.jsonl", max_steps=1)
+    settings |= dict(output_dir=tmp_path / "run", per_device_train_batch_size=4, reward_funcs=["choice_reward"])
+    path = write_recipe(tmp_path / "recipe.yaml", **settings)
+    trainer = train(*make_parser().parse_args_and_config(["--config", path]))
     log = next(log for log in trainer.state.log_history if "reward" in log)
     assert log["rewards/choice_reward/mean"] == 0.0 and log["choice_reward/not_judged"] == 0.0

@@ -402,6 +402,7 @@ def server(loaded, request):
     def respond(path, sent, headers):
         if sent is None:
             return 200, models(getattr(request, "param", "vllm"))
+        sent = json.loads(sent)
         asked.append(sent | {"authorization": headers["Authorization"]})
         if status := statuses and statuses.pop(0):
             return status, "busy"

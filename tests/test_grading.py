@@ -31,11 +31,6 @@ def test_a_gold_is_its_own_right_answer(gold):
     assert math_answers.is_correct((gold,), "", gold)  # not only as text: math-verify agrees
 
 
-@pytest.mark.parametrize("answer", ["17", "The answer is 17.", "$17$", "", r"\boxed 17", r"\boxed{}"])
-def test_without_a_filled_box_nothing_is_right(answer):
-    assert graded(answer, "17").is_correct is False
-
-
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -76,22 +71,10 @@ def test_verdicts_agree_with_the_table(step):
     assert not [row for row, v in zip(rows, verdicts, strict=True) if v.is_correct != (row[5] == "1")]
 
 
-def test_a_box_cut_off_at_the_length_limit_is_no_answer():
-    assert graded(r"The answer is \boxed{17", "17").is_correct is False
-    assert graded(r"First \boxed{17}, so \boxed{1", "17").is_correct is False
-    assert math_answers.boxes(r"First \boxed{17}, so \boxed{1") == ()
-
-
 @pytest.mark.parametrize("answer", [r"\boxed{17} or \boxed{18}", r"\boxed{18} or \boxed{17}", r"\boxed{1} \boxed{x}"])
 def test_boxes_that_disagree_are_wrong_even_if_one_is_right(answer):
     assert graded(answer, "17").is_correct is False
     assert graded(answer, "17", votes=True).answer is None  # nor do they vote
-
-
-def test_one_value_in_two_boxes_is_one_answer():
-    assert graded(r"\boxed{17}, that is \boxed{17}", "17").is_correct is True
-    assert graded(r"\boxed{0.5}, that is \boxed{\frac{1}{2}}", "0.5").is_correct is True
-    assert graded(r"\boxed{0.5}, that is \boxed{\frac{1}{3}}", "0.5").is_correct is False
 
 
 @pytest.mark.parametrize("gold", ["", "  ", None, r"\frac{1}{", "1}", r"\boxed{}", r"\boxed{1", "7" * 10_001])

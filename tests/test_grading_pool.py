@@ -11,6 +11,7 @@ import time
 
 import psutil
 import pytest
+from harness import gone, wait_until
 
 from trl_miner import grading
 from trl_miner.grading.pool import Pool
@@ -107,7 +108,7 @@ def test_a_killed_worker_costs_its_answer_only(when, expected):
         time.sleep(0.3 * (when == "grading"))
         (pid, *_) = pool.pids()
         os.kill(pid, signal.SIGKILL)
-        wait_until_gone([pid])
+        wait_until(lambda: gone([pid]))
 
     killer = threading.Thread(target=kill_one)
     if when != "starting":
@@ -207,13 +208,6 @@ def script(code, **environment):
     )  # fmt: skip
 
 
-def wait_until_gone(pids, seconds=10):
-    end = time.monotonic() + seconds
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-        assert time.monotonic() < end, f"still there: {pids}"
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_a_forked_child_gets_its_own_pool_and_leaves_the_parents_alone():
     run = script("""
@@ -255,7 +249,7 @@ def test_no_process_outlives_its_parent(is_killed):
     if is_killed:
         run.kill()
     run.communicate(timeout=30)
-    wait_until_gone(workers, seconds=30)
+    wait_until(lambda: gone(workers))
 
 
 @pytest.mark.slow
@@ -278,7 +272,7 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_workers():
     run.kill()
     run.wait()
     try:
-        wait_until_gone(workers)
+        wait_until(lambda: gone(workers))
         assert psutil.pid_exists(child)
     finally:
         os.kill(child, signal.SIGKILL)

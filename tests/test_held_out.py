@@ -101,9 +101,6 @@ def test_the_numbers_of_a_report_follow_from_the_raw_file_alone(undrawn, tmp_pat
         assert told[method][2:4] == [f"{x:.3f}" if x >= 0.001 else "under 0.001" for x in (p, adjusted[method])]
 
 
-# Against GRPO
-
-
 # What is not there
 
 

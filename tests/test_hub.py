@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import hub_server
 import pytest
-import yaml
-from harness import call_on_ranks, in_a_fork
+from harness import call_on_ranks, in_a_fork, write_recipe
 from huggingface_hub import HfApi, ModelCard, close_session
 from studies import counts_of
 
@@ -34,11 +33,7 @@ TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
 KEY = "planted-wandb-key-0123456789"
 PLANTED = "planted-elsewhere-9876543210"
-RECIPE = dict(
-    **dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, per_device_train_batch_size=8, max_steps=2),
-    **dict(num_generations=4, max_completion_length=8, reward_funcs=["harness.mixed_reward"], disable_tqdm=True),
-    **dict(save_strategy="steps", save_steps=1, push_to_hub=True),
-)
+RECIPE = dict(reward_funcs=["harness.mixed_reward"], save_strategy="steps", save_steps=1, push_to_hub=True)
 KNOWN = {
     "base_model": {"name": "org/base-model", "hub": True},
     "dataset": {"name": "org/problems", "hub": True},
@@ -89,12 +84,12 @@ def finished(policy, tmp_path_factory):
     more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
     more |= dict(hub_model_id="me/tiny", hub_private_repo=True)
     more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
-    path = output.parent / "recipe.yaml"
-    path.write_text(yaml.safe_dump(RECIPE | more | dict(model_name_or_path=policy, output_dir=str(output))))
+    more |= dict(model_name_or_path=policy, output_dir=output)
+    path = write_recipe(output.parent / "recipe.yaml", **RECIPE | more)
     with hub_server.running() as hub, pytest.MonkeyPatch.context() as patch:
         use(hub, patch)
         hub.fail("preupload")
-        code, said = in_a_fork(train_aloud, ["--config", str(path), "--hub_token", TOKEN])
+        code, said = in_a_fork(train_aloud, ["--config", path, "--hub_token", TOKEN])
         assert "me/tiny" in hub.repos and hub.files("me/tiny") == {}, said[-3000:]
         attempts = sum("preupload" in request for request in hub.requests)
     return SimpleNamespace(folder=output, code=code, said=said, attempts=attempts)
@@ -397,11 +392,11 @@ def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_no
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_lora_run_is_pushed_at_its_end(policy, online, tmp_path, capfd, processes):
     """Real training; the first two commits meet a 500 each and are tried again."""
-    more = dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"], report_to="none", hub_token=TOKEN)
-    recipe = RECIPE | more | dict(model_name_or_path=policy, output_dir=str(tmp_path / "lora"), hub_model_id="me/lora")
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    more = dict(use_peft=True, lora_r=2, lora_target_modules=["q_proj", "v_proj"], hub_token=TOKEN)
+    more |= dict(model_name_or_path=policy, output_dir=tmp_path / "lora", hub_model_id="me/lora")
+    recipe = write_recipe(tmp_path / "recipe.yaml", **RECIPE | more)
     online.fail("commit", times=2)
-    call_on_ranks(processes, train, ["--config", str(tmp_path / "recipe.yaml")])
+    call_on_ranks(processes, train, ["--config", recipe])
     said, files = capfd.readouterr(), online.files("me/lora")
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
     assert not any(name.endswith(("training_args.bin", "/model.safetensors")) for name in files)

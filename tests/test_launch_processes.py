@@ -10,13 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
+from harness import gone, wait_until, write_recipe
 
 from trl_miner.commands import launch
 from trl_miner.data_recipe import with_made_recipe
@@ -65,24 +65,6 @@ sys.exit(supervise(plan, Path("logs"), grace=0.5))
 """
 
 
-def until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
-def gone(pids):
-    def ended(pid):
-        try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    return all(ended(pid) for pid in pids)
-
-
 class Launched:
     """A launch in a process of its own."""
 
@@ -102,7 +84,7 @@ class Launched:
 
     def pids(self, *names):
         files = [self.folder / name for name in names or ("server.pid", "training.pids")]
-        until(lambda: self.process.poll() is not None or all(f.is_file() and f.read_text().strip() for f in files))
+        wait_until(lambda: self.process.poll() is not None or all(f.is_file() and f.read_text() for f in files))
         return [int(pid) for file in files for pid in file.read_text().split()]
 
     def end(self):
@@ -198,22 +180,17 @@ def test_launch_that_is_killed_leaves_nothing(launched):
     pids = run.pids()
     assert len(pids) == 3
     run.process.kill()
-    until(lambda: gone(pids))
+    wait_until(lambda: gone(pids))
 
 
 @pytest.fixture
 def tiny(policy, tmp_path):
     """A recipe of one step on the 2-layer policy."""
-    path = tmp_path / "recipe.yaml"
-    settings = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "run"))
-    settings |= dict(use_cpu=True, bf16=False, max_steps=1, per_device_train_batch_size=4, num_generations=4)
-    settings |= dict(max_completion_length=4, save_strategy="no", gradient_checkpointing=False)
-    path.write_text(json.dumps(settings))
-    return path
+    return write_recipe(tmp_path / "r.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", max_steps=1)
 
 
 def test_a_real_run_leaves_its_model_and_no_secret(tiny, tmp_path):
-    command = [sys.executable, "-m", "trl_miner.cli", "launch", str(tiny)]
+    command = [sys.executable, "-m", "trl_miner.cli", "launch", tiny]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=180, env=os.environ | PLANTED | {"OMP_NUM_THREADS": "1"}
     )
@@ -230,9 +207,9 @@ def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
     (tmp_path / "slow_rewards.py").write_text(
         "import os, time\nfrom pathlib import Path\nPath('pid').write_text(str(os.getpid()))\ntime.sleep(300)\n"
     )
-    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(tiny)]
+    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", tiny]
     run = subprocess.Popen([*command, "--reward_funcs", "slow_rewards.reward"], cwd=tmp_path, stderr=subprocess.PIPE)
-    until(lambda: run.poll() is not None or (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), 180)
+    wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), run)
     worker = int((tmp_path / "pid").read_text())
     run.terminate()
     run.communicate(timeout=60)

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import config, mixed_reward, problems
-from transformers import TrainerCallback
+from harness import At, config, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import locks
@@ -81,17 +80,6 @@ def test_the_lock_of_a_killed_process_is_taken_over_by_one(tmp_path, caplog):
     assert "which has ended. It is taken over" in caplog.text
 
 
-class During(TrainerCallback):
-    """Do something once, at the end of the first step."""
-
-    def __init__(self, action):
-        self.action = action
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 1:
-            self.action()
-
-
 def trainer(policy, folder, *callbacks, **settings):
     args = config(folder, **{**dict(max_steps=2, save_strategy="steps", save_steps=1), **settings})
     return MinerGRPOTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
@@ -100,7 +88,7 @@ def trainer(policy, folder, *callbacks, **settings):
 def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
     second = trainer(policy, tmp_path)
 
-    def start_again():
+    def start_again(control):
         held, locks._held = locks._held, {}  # another process
         try:
             with pytest.raises(ValueError, match=f"is in use by {ME}.*another folder"):
@@ -108,7 +96,7 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
         finally:
             locks._held = held
 
-    first = trainer(policy, tmp_path, During(start_again))
+    first = trainer(policy, tmp_path, At(1, start_again))
     first.train()
     assert first.state.global_step == 2 and second.state.global_step == 0
     second.train(resume_from_checkpoint="latest")  # in the same process, after the first
@@ -116,10 +104,10 @@ def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):
 
 
 def test_a_training_whose_folder_was_taken_over_ends(policy, tmp_path):
-    def take_over():
+    def take_over(control):
         (tmp_path / TRAINING_LOCK).unlink()
         others.append(hold_elsewhere(tmp_path))
 
     others = []
     with pytest.raises(RuntimeError, match=r"was taken over by process 9\d+ on node7"):
-        trainer(policy, tmp_path, During(take_over)).train()
+        trainer(policy, tmp_path, At(1, take_over)).train()

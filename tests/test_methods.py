@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from harness import AS_TRL, Recording, assert_same_run, config, crc, mixed_reward, problems, trained
+from harness import AS_TRL, At, Recording, assert_same_run, config, crc, mixed_reward, problems, stop_training, trained
 from peft import LoraConfig
-from test_resume import At, stop_training
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer

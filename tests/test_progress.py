@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import pty
 import re
@@ -13,16 +12,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from harness import write_recipe
 from transformers.utils import logging
 
 from trl_miner import cli
-from trl_miner.data import arithmetic
 from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
 from trl_miner.recipe import make_parser
 from trl_miner.train import main
 from trl_miner.training_callbacks import short_line
 
-DATA = Path(__file__).parent / "benchmarks"
 COMMANDS = ("launch", "doctor", "eval", "score", "compare", "inspect", "report", "sft", "recipes", "push")
 COMMANDS += ("data deepscaler", "data medical")
 
@@ -134,19 +132,14 @@ def closing(text):
 
 @pytest.fixture
 def recipe(policy, tmp_path):
-    path = tmp_path / "a recipe.yaml"
-    settings = dict(model_name_or_path=policy, dataset_name=arithmetic.NAME, output_dir=str(tmp_path / "run"))
-    settings |= dict(use_cpu=True, bf16=False, max_steps=2, per_device_train_batch_size=8, num_generations=4)
-    settings |= dict(max_completion_length=4, save_strategy="no", gradient_checkpointing=False, logging_steps=1)
-    settings |= dict(held_out=2, score_samples=2, report_to="none", reward_funcs=["harness.mixed_reward"])
-    path.write_text(json.dumps(settings))
-    return path
+    more = dict(held_out=2, score_samples=2, reward_funcs=["harness.mixed_reward"], disable_tqdm=False)
+    return write_recipe(tmp_path / "a recipe.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", **more)
 
 
 @pytest.mark.slow
 def test_train_on_a_terminal(recipe, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", str(recipe)]
+    command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", recipe]
     rows = on_a_terminal(command, cwd=Path(__file__).parent, env=environment)
     bars = [row.partition("%")[0] for row in rows if "%|" in row]
     assert bars == ["scoring: 100", "training: 100"]
@@ -161,7 +154,7 @@ def test_train_on_a_terminal(recipe, tmp_path):
 
 
 def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
-    main(["--config", str(recipe), "--quiet"])
+    main(["--config", recipe, "--quiet"])
     said = capfd.readouterr()
     assert re.fullmatch(r"before training, on 2 .*\nafter training, on 2 .*\n", said.out)
     assert "it/s" not in said.err and "scoring" not in said.err and "training:" not in said.err

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs trl_miner[tasks]")
 
+from harness import write_recipe
 from reasoning_gym.factory import DATASETS
 
 from trl_miner import cli
@@ -154,14 +155,9 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_th
 @pytest.mark.slow
 def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, in_this_process, one_worker):
     """With a mixture, and held-out problems with levels."""
-    out, recipe = tmp_path / "out", tmp_path / "recipe.yaml"
-    recipe.write_text(
-        f"model_name_or_path: {policy}\ndataset_name: reasoning_gym\n"
-        "tasks: [{name: chain_sum, weight: 3}, {name: gcd}]\ntask_size: 8\nheld_out: 8\nscore_samples: 1\n"
-        "num_generations: 4\nper_device_train_batch_size: 8\nmax_completion_length: 4\nmax_steps: 1\n"
-        f"use_cpu: true\nbf16: false\nsave_strategy: 'no'\noutput_dir: {out}\n"
-    )
-    main(["--config", str(recipe)])
+    out, tasks = tmp_path / "out", [{"name": "chain_sum", "weight": 3}, {"name": "gcd"}]
+    settings = dict(dataset_name="reasoning_gym", tasks=tasks, task_size=8, held_out=8, score_samples=1, max_steps=1)
+    main(["--config", write_recipe(tmp_path / "r.yaml", model_name_or_path=policy, output_dir=out, **settings)])
     about = json.loads((out / "held_out.json").read_text())["problems"]
     assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
     options = ["--samples", "1", "--max-tokens", "4", "--backend", "transformers"]

@@ -170,7 +170,8 @@ def test_files_hold_no_secret(tmp_path):
 
 
 def test_a_configuration_gives_its_secrets_to_no_tracker_and_no_terminal(tmp_path):
-    made = config(tmp_path, hub_token=HUB, model_init_kwargs={"token": "tangerine-42", "revision": "main"})
+    secrets = dict(hub_token=HUB, vllm_server_base_url="http://me:tangerine-41@host:8000")
+    made = config(tmp_path, model_init_kwargs={"token": "tangerine-42", "revision": "main"}, **secrets)
     shown = f"{made.to_dict()} {made.to_json_string()} {made.to_sanitized_dict()} {made} {made!r}"
     assert HUB not in shown and "tangerine" not in shown and "main" in shown
     assert made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"} and made.hub_token == HUB

@@ -8,47 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import config, in_a_fork, metrics_of, mixed_reward, problems
-from transformers import TrainerCallback, TrainerState
+from harness import At, Recording, config, in_a_fork, metrics_of, mixed_reward, problems, stop_training
+from transformers import TrainerState
 
-from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import checkpoints
 from trl_miner.runs.checkpoints import find_fault
 from trl_miner.runs.prompt_ledger import read_ledger
 from trl_miner.trainer.run import RunState
 
 
-class Keeping(MinerGRPOTrainer):
-    """Keeps the advantages of every batch."""
-
-    def __init__(self, *args, **kwargs):
-        self.advantages = []
-        super().__init__(*args, **kwargs)
-
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        self.advantages.append(batch["advantages"])
-        return batch
-
-
-class At(TrainerCallback):
-    """Do something when a step has ended, before it is saved."""
-
-    def __init__(self, step, action):
-        self.step, self.action = step, action
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            self.action(control)
-
-
-def stop_training(control):
-    control.should_training_stop = True
-
-
 def run(policy, folder, callbacks=(), resume=None):
     args = config(folder, max_steps=6, save_strategy="steps", save_steps=3)
-    trainer = Keeping(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
+    trainer = Recording(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 
@@ -93,7 +64,7 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
     def train(resume=None):  # with what leaves rollouts alone changed
         changes = dict(log_completions=bool(resume), num_completions_to_print=0)
         saves = dict(max_steps=6, save_strategy="steps", save_steps=3, shuffle_dataset=True)
-        trainer = Keeping(policy, mixed_reward, config(tmp_path, **saves, **changes, **RUNS[name]), data)
+        trainer = Recording(policy, mixed_reward, config(tmp_path, **saves, **changes, **RUNS[name]), data)
         trainer.train(resume_from_checkpoint=resume)
         return trainer, read_ledger(tmp_path).batches
 
@@ -111,7 +82,7 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
 def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_took(policy, tmp_path):
     def train(resume, **more):
         args = config(tmp_path, max_steps=6, save_strategy="steps", save_steps=2)
-        trainer = Keeping(policy, mixed_reward, args, problems(), **more)
+        trainer = Recording(policy, mixed_reward, args, problems(), **more)
         trainer.train(resume_from_checkpoint=resume)
         return trainer.state.global_step
 
@@ -143,14 +114,14 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
     whole = uninterrupted
     if "num_train_epochs" in length:
         args = config(tmp_path, **length, save_strategy="steps", save_steps=2)
-        whole = Keeping(policy, mixed_reward, args, problems())
+        whole = Recording(policy, mixed_reward, args, problems())
         whole.train()
     steps, folder = whole.state.global_step, Path(whole.args.output_dir)
     assert steps == (6 if length["max_steps"] == 6 else 2)
     before = stamps(folder)
     for wanted in ("latest", str(folder / f"checkpoint-{steps}")):
         args = config(folder, **length, save_strategy="steps", save_steps=2)
-        again = Keeping(policy, mixed_reward, args, problems())
+        again = Recording(policy, mixed_reward, args, problems())
         result = again.train(resume_from_checkpoint=wanted)
         assert result.global_step == again.state.global_step == steps and again.advantages == []
         for found, expected in zip(again.model.parameters(), whole.model.parameters(), strict=True):
@@ -166,7 +137,7 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
 # A checkpoint that is not whole.
 
 
-class Dies(Keeping):
+class Dies(Recording):
     """SIGKILL in the second checkpoint: when the optimizer is not written, or when all is, and the first should go."""
 
     def _save_optimizer_and_scheduler(self, output_dir):
@@ -223,7 +194,7 @@ def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(policy, damaged
 
 
 def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
-    trainer = Keeping(policy, mixed_reward, config(damaged), problems())
+    trainer = Recording(policy, mixed_reward, config(damaged), problems())
     (damaged / "checkpoint-6" / "rng_state.pth").unlink()
     with pytest.raises(ValueError, match=r"of .*checkpoint-6, rng_state.pth is missing"):
         trainer.train(resume_from_checkpoint=str(damaged / "checkpoint-6"))
@@ -234,16 +205,16 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
 
 def test_a_checkpoint_of_the_model_alone_is_no_start(policy, tmp_path):
     args = config(tmp_path, max_steps=1, save_only_model=True, save_strategy="steps", save_steps=1)
-    Keeping(policy, mixed_reward, args, problems()).train()
+    Recording(policy, mixed_reward, args, problems()).train()
     with pytest.raises(ValueError, match="it holds the model alone .* give it as model_name_or_path"):
-        Keeping(policy, mixed_reward, args, problems()).train(resume_from_checkpoint="latest")
+        Recording(policy, mixed_reward, args, problems()).train(resume_from_checkpoint="latest")
 
 
 def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
     settings = dict(eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2, max_steps=4)
     settings |= dict(metric_for_best_model="reward", load_best_model_at_end=True, per_device_eval_batch_size=12)
     args = config(tmp_path, save_total_limit=1, **settings)
-    trainer = Keeping(policy, mixed_reward, args, problems(), eval_dataset=problems(6))
+    trainer = Recording(policy, mixed_reward, args, problems(), eval_dataset=problems(6))
     trainer.train()  # and load the best at the end
     best = str(tmp_path / f"checkpoint-{trainer.state.best_global_step}")
     assert trainer.state.best_model_checkpoint == best and Path(best, "model.safetensors").is_file()
@@ -252,7 +223,7 @@ def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
 
 
 def test_resuming_from_nothing(policy, tmp_path):
-    trainer = Keeping(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
+    trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
     with pytest.raises(ValueError, match="there is none"):
         trainer.train(resume_from_checkpoint=True)
     with pytest.raises(ValueError, match="must be whole: of .*checkpoint-9, there is no such folder"):

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 import torch
-from harness import call_on_ranks, config, in_a_fork, leave, mixed_reward, problems
+from harness import At, Recording, call_on_ranks, config, in_a_fork, leave, mixed_reward, problems, stop_training
 from peft import LoraConfig
-from test_resume import At, Keeping, stop_training
 from torch.multiprocessing import ProcessExitedException
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
@@ -19,7 +18,7 @@ from trl_miner.runs.prompt_ledger import read_ledger
 
 def train(policy, folder, num_problems=7, resume=None, callbacks=(), **settings):
     args = config(folder, save_strategy="steps", save_steps=1, **settings)
-    trainer = Keeping(policy, mixed_reward, args, problems(num_problems), callbacks=list(callbacks))
+    trainer = Recording(policy, mixed_reward, args, problems(num_problems), callbacks=list(callbacks))
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 
@@ -37,7 +36,7 @@ def test_a_stream_goes_on_within_its_first_pass_and_says_that_it_cannot_later(po
     def stream(folder, resume=None, callbacks=()):
         args = config(folder, max_steps=4, save_strategy="steps", save_steps=1, shuffle_dataset=True)
         data = problems(7).to_iterable_dataset()
-        trainer = Keeping(policy, mixed_reward, args, data, callbacks=list(callbacks))
+        trainer = Recording(policy, mixed_reward, args, data, callbacks=list(callbacks))
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 

@@ -38,20 +38,9 @@ def test_a_batch_keeps_its_order_and_ignores_other_columns():
     assert math_reward([], []) == []
 
 
-def test_a_missing_gold_is_named():
-    with pytest.raises(ValueError, match=r"one gold per answer: got 1 for 2 answers. Repeat"):
-        math_reward(["a", "b"], ["1"])
-
-
 def test_choices_by_letter_or_text():
     said = ["The answer is A.", "The answer is y.", "The answer is B. y", "A"]
     assert choice_reward(said, ["A", "B", "y", "A"], [["x", "y"]] * 4, prompts=None) == [1.0, 1.0, 1.0, 0.0]
-
-
-def test_unboxed_answers_are_accepted_on_request():
-    said = ["The final answer is $\\frac12$."]
-    assert math_reward(said, ["0.5"]) == [0.0]
-    assert math_reward(said, ["0.5"], accept_unboxed=True) == [1.0]
 
 
 def test_what_is_not_graded_is_none_counted_and_said(caplog):

@@ -1,12 +1,10 @@
-"""The golden folders are read, and written as they were; the guide names every file.
+"""The golden folders are read, and written as they were.
 
 `golden/run_folders` was made by commit dc44e67: see its README.
 """
 
 import json
-import re
 import shutil
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ from trl_miner.viewing.inputs import read_inputs
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 RUN, COMPARED, EVALUATED = GOLDEN / "run", GOLDEN / "compare", GOLDEN / "eval"
-GUIDE = Path(held_out.__file__).parent / "README.md"
 
 
 @pytest.fixture
@@ -105,26 +102,3 @@ def test_the_commands_take_the_folders(folders, capsys):
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0
     capsys.readouterr()
     assert "| pass@1 |" in (folders / "push" / "README.md").read_text()
-
-
-# The guide
-
-
-def test_the_guide_names_every_file_and_function():
-    rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \| (.*?) \| (.*?) ?\|$", GUIDE.read_text(), re.MULTILINE)
-    for _, _, written, read, module in rows:
-        if module:
-            names = [name for cell in (written, read) for name in re.findall(r"`([a-z_A-Z]+)`", cell)]
-            home = import_module(f"trl_miner.{'' if '.' in module else 'runs.'}{module.strip('`')}")
-            assert [
-                name for name in names if not hasattr(home, name) and name not in ("train", "save_model", "sft")
-            ] == []
-    listed = {name for files, *_ in rows for name in re.findall(r"`([^`]+)`", files)}
-    there = {path.relative_to(folder) for folder in (RUN, COMPARED, EVALUATED) for path in folder.rglob("*.*")}
-    model = {"config.json", "tokenizer.json", "tokenizer_config.json"}  # the files of a model
-    for path in sorted(path for path in there if path.name not in model and not path.is_dir()):
-        pattern = str(path).replace("arithmetic/", "BENCHMARK/").replace("seed1", "seedK")
-        pattern = re.sub(r"^(grpo|miner)/", "RECIPE/", re.sub(r"([_-])\d+(?=[./])", r"\1STEP", pattern))
-        pattern = pattern.replace("rollouts_STEP", "rollouts_RANK")
-        places = {pattern, pattern.removeprefix("RECIPE/seedK/"), pattern.removeprefix("checkpoint-STEP/")}
-        assert listed & places, f"{GUIDE} must name {pattern}"

@@ -180,6 +180,7 @@ def test_the_papers_rows_stand_beside(tmp_path):
     assert cells == ["25.86", "73.33", "86.93", "-", f"{(25.86 + 86.93) / 2:.2f}", "-"]
     assert "temperature 0.7, here 1.0" in page
     assert "GSPO, Avg P@1" in page
+    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct") is PAPER["rows"]["Llama3.1-8B-Instruct"]
     with pytest.raises(ValueError, match="got Qwen3-32B. They are Qwen3-4B-Base, "):
         score_folder(folder, paper="Qwen3-32B")
 
@@ -192,22 +193,6 @@ def test_names_are_no_markup(tmp_path):
     text = (folder / "scores.md").read_text()
     assert "![x](" not in text and "<img" not in text and "!\\[x](http" in text
     assert not [line for line in text.splitlines() if line.startswith(("## New", "# &lt;"))]
-
-
-def test_the_papers_averages_agree_with_its_columns_but_for_the_known_slips():
-    assert paper_rows("meta-llama/Llama-3.1-8B-Instruct") is PAPER["rows"]["Llama3.1-8B-Instruct"]
-    wrong = []
-    for model, rows in PAPER["rows"].items():
-        for method, row in rows.items():
-            columns = [cells for title, cells in row.items() if title != "Avg"]
-            for place, printed in enumerate(row["Avg"]):
-                if (
-                    printed is not None
-                    and abs(sum(cells[place] for cells in columns) / len(columns) - printed) > 0.0151
-                ):
-                    wrong.append((model, method, printed))
-    assert wrong == [("Qwen3-4B-Base", "GSPO", 36.38), ("Llama3.1-8B-Instruct", "MINER", 59.96)]
-    assert all(f"{printed} for {method}, Avg" in " ".join(PAPER["notes"][model]) for model, method, printed in wrong)
 
 
 def pair(tmp_path, **settings):

@@ -56,19 +56,6 @@ def test_the_entropy_bonus_by_hand():
     assert found.flatten().tolist() == values([-0.1534264, 0.0])
 
 
-def test_the_entropy_bonus_has_the_gradient_of_the_entropy():
-    """The sum over all tokens that could be drawn of p * A * grad log p, against autograd's."""
-    logits = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
-    logps = logits.log_softmax(dim=0)
-    entropy = -(logps.exp() * logps).sum()
-    ones = torch.ones(3, 1)
-    paid = entropy_bonus_advantages(logps.detach().unsqueeze(1), entropy.detach().expand(3, 1), ones, weight=1.0)
-    (expected,) = torch.autograd.grad(entropy, logits, retain_graph=True)
-    (found,) = torch.autograd.grad((logps.exp().detach() * paid.squeeze(1) * logps).sum(), logits)
-    assert torch.allclose(found, expected, atol=1e-6)
-    assert (logps.exp().detach() * paid.squeeze(1)).sum().abs() < 1e-6  # 0 on average
-
-
 def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts():
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, 4)

@@ -1,25 +1,14 @@
-"""The study of `recipes/study`: its world, and its page from its raw results."""
+"""The study of `recipes/study`: its script, and its page from its raw results."""
 
 import re
 import runpy
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from trl_miner.data.worlds import WORLDS
 from trl_miner.viewing.report import write_report
 
 STUDY = Path(__file__).parent.parent / "recipes" / "study"
-WORLD = WORLDS["trl_miner/strategies"]
-
-
-# The world
-
-
-def test_the_last_levels_are_tested_and_not_trained():
-    assert set(WORLD.load_dataset("train", 60)["level"]) == {1, 2, 3, 4, 5, 6}
-    assert Counter(WORLD.load_dataset("test")["level"]) == dict.fromkeys(range(1, 11), 20)
 
 
 @pytest.mark.slow
@@ -57,9 +46,3 @@ def test_every_row_that_the_page_quotes_follows_from_the_raw_files(tables):
     assert len(quoted) >= 4
     for name, block in quoted:
         assert set(block.strip().splitlines()) <= tables[name], "trl-miner report again, and the page after it"
-
-
-def test_what_the_page_quotes_stands_in_the_tables():
-    pages = [(STUDY / name).read_text() for name in ("README.md", "tables.md")]
-    shown, known = (set(re.findall(r"[+-]\d\.\d\d \([+-]\d\.\d\d to [+-]\d\.\d\d\)", page)) for page in pages)
-    assert shown and not shown - known

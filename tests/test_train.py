@@ -304,24 +304,3 @@ def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
     """Both splits are one: all 3 problems."""
     with pytest.warns(UserWarning, match="3 of 3 held-out problems are in the training data too"):
         tiny_run(policy, tmp_path, "--dataset_test_split", "train", "--held_out", "3", "--max_steps", "1")
-
-
-@pytest.mark.slow
-def test_a_finished_run_can_be_prolonged(policy, tmp_path, monkeypatch, capsys):
-    """`--resume_from_checkpoint latest` without a checkpoint starts, with one goes on, and stops at the end."""
-    arguments = ["--config", readme_run()[1], *REDUCED, "--output_dir", str(tmp_path), *LATEST]
-    arguments += ["--model_name_or_path", policy, "--held_out", "0", "--save_strategy", "steps"]
-    monkeypatch.chdir(ROOT)
-    for max_steps in ("2", "4", "4", "3"):
-        main([*arguments, "--save_steps", "2", "--max_steps", max_steps])
-        said = capsys.readouterr().out
-    assert "No step is left: checkpoint-4 has done 4 of 3" in said
-    logs = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
-    assert [log["step"] for log in logs if "reward" in log] == [1, 2, 3, 4]
-
-
-def test_a_module_that_fails_while_it_is_imported_is_named_with_the_setting(tmp_path, monkeypatch):
-    (tmp_path / "broken_rewards.py").write_text("import math\nmath.no_such_function\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="'broken_rewards.mine' could not be imported from .*no_such_function"):
-        load_reward_funcs(MinerScriptArguments(reward_funcs=["broken_rewards.mine"]), None)

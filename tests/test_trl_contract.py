@@ -137,11 +137,12 @@ def test_the_private_side_of_trl_is_what_is_listed():
     used = set(re.findall(r"(?:self|super\(\))\.(_[a-z]\w+)", own.read_text()))
     for text in (path.read_text() for path in own.parent.glob("*.py")):
         used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'patch\.object\(\w+, "(_\w+)"', text)}
+    assert READ.keys() <= private, moved("GRPOTrainer")
     used &= private - {"_name", "_paper", "_tag_names"}  # those of the model card
     assert used <= READ.keys() | OVERRIDDEN.keys()
     own_names = vars(MinerGRPOTrainer) | vars(RunTrainer) | vars(FiniteGradients)
     overridden = own_names.keys() & (private - {"_name", "_paper", "_tag_names"})
-    assert overridden <= OVERRIDDEN.keys() and len(OVERRIDDEN) <= 10 and len(READ) <= 8
+    assert overridden <= OVERRIDDEN.keys()
 
 
 def test_a_model_is_saved_with_the_settings_of_the_trainer():

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import config, mixed_reward, problems
-from transformers import TrainerCallback
+from harness import At, config, mixed_reward, problems
 
 from trl_miner import MinerGRPOTrainer
 
@@ -15,15 +14,8 @@ SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=
 OWN = ("notes.md", "data/rows.jsonl", "credit/mine.txt", "checkpoint-new2/a", "README.md")
 
 
-class Dying(TrainerCallback):
-    """Ends a run at a step as a kill would."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
+def die(control):
+    raise KeyboardInterrupt
 
 
 def trainer(policy, folder, *callbacks, **settings):
@@ -100,7 +92,7 @@ def test_a_checkpoint_that_is_a_link_is_the_runs_own(policy, run, tmp_path):
 
 def test_a_run_that_died_before_its_first_checkpoint_starts_anew_with_latest(policy, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        trainer(policy, tmp_path, Dying(1), log_token_credit=1).train()
+        trainer(policy, tmp_path, At(1, die), log_token_credit=1).train()
     assert (tmp_path / "credit" / "credit_00001.parquet").is_file()
     with pytest.raises(ValueError, match="resume_from_checkpoint latest"):
         trainer(policy, tmp_path).train()

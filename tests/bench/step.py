@@ -1,6 +1,6 @@
 """How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
 
-    python tests/bench/step.py [--write] [--pairs 20] [--growth-pairs 5] [--tables lengths growth kl ...]
+    python tests/bench/step.py [--write] [--pairs 20] [--tables lengths kl ...]
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths method kl gradient]
 
 All trainers of a table row live in one process and take turns, another one first in each round. They start from the
@@ -42,7 +42,7 @@ TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_si
 SMALL = dict(hidden_size=256, intermediate_size=768, num_hidden_layers=4, vocab_size=512)
 SMALL |= dict(num_attention_heads=4, num_key_value_heads=2, head_dim=64)
 OF_KL = dict(num_hidden_layers=2)  # 1.8 M parameters, on a CPU
-ON_A_CPU, ON_A_GPU = ("lengths", "growth", "kl"), ("lengths", "method", "kl", "gradient")  # the tables
+ON_A_CPU, ON_A_GPU = ("lengths", "kl"), ("lengths", "method", "kl", "gradient")  # the tables
 WARM_UP = 10**6  # a seed that no round has
 
 LENGTHS_TEXT = """## Lengths\n
@@ -64,9 +64,6 @@ The distance between the gradients of a step and TRL's, as a share of the length
 of the longest above, GRPO, all groups mixed. TRL itself is also computed in micro-batches of half the rows, and of
 four times the rows: what rounding does to a gradient when the same sums are taken in another order.
 """
-GROWTH_TEXT = """## How the gain grows\n
-{} pairs a row, everything at its default, heavy tail; where the table does not change it, as above and half of the
-groups all right. Groups are of 4 where the number of micro-batches changes."""
 
 
 @dataclass(frozen=True)
@@ -306,38 +303,19 @@ def gradient(case: Case, variant: Variant, share: float) -> torch.Tensor:
     return found
 
 
-def growth_tables(case: Case, rounds: int) -> str:
-    caps, counts = (case.cap // 4, case.cap // 2, case.cap, 2 * case.cap), (1, 2, 4, 8, 16)
-    axes = {
-        "most tokens": [(cap, replace(case, cap=cap), 0.5) for cap in caps],
-        "groups all right": [(f"{share:.0%}", case, share) for share in (0.0, 0.25, 0.5, 0.75)],
-        "micro-batches": [(count, replace(case, accumulation=count, generations=4), 0.5) for count in counts],
-    }
-    text = GROWTH_TEXT.format(rounds)
-    for name, points in axes.items():
-        rows = []
-        for shown, of_row, all_right in points:
-            variant = DEFAULT._replace(all_right=all_right)
-            found = Comparison(of_row, [variant], rounds)
-            rows.append([shown, found.seconds, found.ratio(variant), found.peak(variant)])
-        text += "\n\n" + table([name, "TRL, s", "ratio", "peak memory"], rows)
-    return text
-
-
 def main() -> None:
-    builders = {"lengths": lengths_table, "growth": growth_tables, "kl": kl_table}
+    builders = {"lengths": lengths_table, "kl": kl_table}
     builders |= {"method": method_table, "gradient": gradient_table}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
     parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
-    parser.add_argument("--growth-pairs", type=int, default=5, help="the same in the tables of how the gain grows")
     parser.add_argument("--gpu", "--gpu-size", action="store_true", help="the size of Qwen3-0.6B, on a GPU")
     parser.add_argument("--tiny", action="store_true", help="a size that a processor can try this script with")
     parser.add_argument("--most-tokens", type=int, help="of a completion: 512, or 2048 with --gpu")
     parser.add_argument("--tables", nargs="+", choices=builders, help="some alone, in a file of their own")
     options = parser.parse_args()
     pairs = options.pairs or (6 if options.gpu else 20)
-    if min(pairs, options.growth_pairs) < 2:
+    if pairs < 2:
         parser.error("quartiles need at least two pairs.")
     gpu = options.gpu and torch.cuda.is_available()
     if options.gpu and not (gpu or options.tiny):
@@ -352,7 +330,7 @@ def main() -> None:
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
     for name in options.tables or (ON_A_GPU if options.gpu else ON_A_CPU):
-        text += "\n\n" + builders[name](case, options.growth_pairs if name == "growth" else pairs)
+        text += "\n\n" + builders[name](case, pairs)
     report("_".join(["step_gpu" if options.gpu else "step", *(options.tables or [])]), text)
 
 

@@ -1,6 +1,5 @@
 """The vLLM server dies, or stops, in step 2 of a real run: the run ends in time and says what it was."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from harness import wait_until, write_recipe
 
 from trl_miner.launching.watchdog import EXIT_CODE
 
@@ -15,38 +15,6 @@ HERE = Path(__file__).parent
 WATCHDOG_SECONDS = 10
 # of a loaded machine, beyond what the watchdog promises
 MARGIN_SECONDS = 30
-
-
-def recipe(policy, url, folder):
-    settings = dict(
-        output_dir=str(folder / "out"),
-        model_name_or_path=policy,
-        dataset_name="trl_miner/arithmetic",
-        reward_funcs=["rewards_at_a_gate.reward"],
-        per_device_train_batch_size=8,
-        num_generations=8,
-        max_completion_length=10,
-        max_steps=1000,
-        logging_steps=1,
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        use_vllm=True,
-        vllm_mode="server",
-        vllm_server_base_url=url,
-        watchdog_seconds=WATCHDOG_SECONDS,
-    )
-    (folder / "recipe.yaml").write_text(json.dumps(settings))  # JSON is YAML
-    return folder / "recipe.yaml"
-
-
-def wait_for(condition, process, log):
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-5000:]
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +34,14 @@ def test_a_server_that_fails_ends_the_run_by_name(
     log = tmp_path / "train.log"
     with serve(policies["tied"], tmp_path) as (url, server), open(log, "w") as out:
         command = [sys.executable, *(launcher if num_processes > 1 else []), "-m", "trl_miner.train"]
-        command += ["--config", recipe(policies["tied"], url, tmp_path)]
+        settings = dict(model_name_or_path=policies["tied"], output_dir=tmp_path / "out", max_steps=1000)
+        settings |= dict(reward_funcs=["rewards_at_a_gate.reward"], use_vllm=True, vllm_mode="server")
+        settings |= dict(num_generations=8, vllm_server_base_url=url, watchdog_seconds=WATCHDOG_SECONDS)
+        command += ["--config", write_recipe(tmp_path / "recipe.yaml", **settings)]
         train = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=tmp_path)
         try:
             marks = [gate.with_suffix(f".{rank}") for rank in range(num_processes)]
-            wait_for(lambda: all(mark.exists() for mark in marks), train, log)
+            wait_until(lambda: all(mark.exists() for mark in marks), train, 240)
             server.send_signal(fault)
             gate.unlink()
             started = time.monotonic()

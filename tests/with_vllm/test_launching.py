@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harness import wait_until
 
 from trl_miner.launching.server import free_port
 
@@ -68,10 +69,7 @@ def test_launch_names_a_server_that_was_killed(launch, tmp_path, capsys):
     path = os.pathsep.join([str(HERE), str(HERE / "cpu"), str(HERE.parent)])
     environment = {"GATE": str(gate), "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
     process, printed, port = launch(environment, max_steps=1000, reward_funcs="rewards_at_a_gate.reward")
-    deadline = time.monotonic() + 240
-    while not gate.with_suffix(".0").exists():
-        assert process.poll() is None and time.monotonic() < deadline, printed.read_text()[-5000:]
-        time.sleep(0.1)
+    wait_until(gate.with_suffix(".0").exists, process, 240)
     parts = psutil.Process(process.pid).children(recursive=True)
     server = next(part for part in parts if "vllm.entrypoints.cli.main" in part.cmdline())
     server.send_signal(signal.SIGKILL)
