@@ -121,7 +121,7 @@ def test_every_own_field_has_help_text():
         (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
             dict(prompt_selection="greso", advantage_estimator="grpo", all_right="placebo", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts that .* and RL-ZVP",
+            "all-right and all-wrong prompts that Placebo: MINER's credit dealt out at random and RL-ZVP",
         ),
         (
             dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),

@@ -63,6 +63,7 @@ def test_credit_of_all_right_prompts_is_weight_times_gap_times_scale(run):
                 np.testing.assert_allclose(row["advantages"], before * log["miner/scale"], rtol=1e-4, atol=1e-9)
                 paid += np.abs(row["advantages"]).sum()
         assert paid == pytest.approx(log["miner/tau_pos"] * log["miner/scale"], rel=1e-5)
+        assert paid <= trainer.args.miner_lambda_max * log["miner/tau_ref"] * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(
