@@ -1,7 +1,9 @@
-"""Build the documentation with mkdocs: `python .ci/docs.py FOLDER`. A dead link, or one to no heading, is an error.
+"""Build the documentation with mkdocs: `python .ci/docs.py FOLDER`. A dead link, or one to no
+heading, is an error.
 
-mkdocs works in a copy of the checkout, so that the links between its files hold as they are. Two kinds of pages are
-added: the `--help` of every command, and a reference for each folder of the package.
+mkdocs works in a copy of the checkout, so that the links between its files hold as they are. Two
+kinds of pages are added: the `--help` of every command, and a reference for each folder of the
+package.
 """
 
 import contextlib
@@ -38,8 +40,11 @@ def commands() -> str:
 
 
 def copy_checkout(copy: Path) -> None:
-    """Copy all that git tracks; a link to a folder becomes one to its README.md, or to nothing where it has none."""
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    """Copy all that git tracks; a link to a folder becomes one to its README.md, or to nothing
+    where it has none."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
     for name in filter(None, tracked.split("\0")):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +54,18 @@ def copy_checkout(copy: Path) -> None:
         def file_of(link: re.Match[str], folder: Path = page.parent) -> str:
             if not (folder / link[1]).is_dir():
                 return link[0]
-            return f"]({link[1]}/README.md)" if (folder / link[1] / "README.md").is_file() else "](#)"
+            return (
+                f"]({link[1]}/README.md)" if (folder / link[1] / "README.md").is_file() else "](#)"
+            )
 
-        page.write_text(FOLDER_LINK.sub(file_of, page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(
+            FOLDER_LINK.sub(file_of, page.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     for module in copy.glob("trl_miner/**/*.py"):
         opening, docstring, code = module.read_text(encoding="utf-8").split('"""', 2)
-        module.write_text('"""'.join([opening, LEGEND.sub("    ", docstring), code]), encoding="utf-8")
+        module.write_text(
+            '"""'.join([opening, LEGEND.sub("    ", docstring), code]), encoding="utf-8"
+        )
 
 
 def reference(name: str, copy: Path) -> str:
@@ -63,7 +74,9 @@ def reference(name: str, copy: Path) -> str:
         return f"::: trl_miner.{name}\n"
     modules = sorted(path.stem for path in copy.glob("trl_miner/*.py") if path.stem != "__init__")
     alone = "    options:\n      show_submodules: false\n"
-    return f"# trl_miner\n\n::: trl_miner\n{alone}" + "".join(f"\n::: trl_miner.{module}\n" for module in modules)
+    return f"# trl_miner\n\n::: trl_miner\n{alone}" + "".join(
+        f"\n::: trl_miner.{module}\n" for module in modules
+    )
 
 
 def build(output: Path) -> None:
@@ -73,7 +86,9 @@ def build(output: Path) -> None:
         copy_checkout(copy)
         (copy / "commands.md").write_text(commands(), encoding="utf-8")
         (copy / "reference").mkdir()
-        for name in sorted({*(path.parent.name for path in copy.glob("trl_miner/*/__init__.py")), "trl_miner"}):
+        for name in sorted(
+            {*(path.parent.name for path in copy.glob("trl_miner/*/__init__.py")), "trl_miner"}
+        ):
             (copy / "reference" / f"{name}.md").write_text(reference(name, copy), encoding="utf-8")
         lists = {
             "Guides": copy.glob("trl_miner/*/*.md"),
@@ -86,8 +101,12 @@ def build(output: Path) -> None:
         for entry in settings["nav"]:
             for title in entry.keys() & lists.keys():
                 pages = [path.relative_to(copy).as_posix() for path in sorted(lists[title])]
-                entry[title] = [{Path(page).stem: page} if title == "Reference" else page for page in pages]
-        (copy.parent / "mkdocs.yml").write_text(yaml.safe_dump({**settings, "site_dir": str(output.resolve())}))
+                entry[title] = [
+                    {Path(page).stem: page} if title == "Reference" else page for page in pages
+                ]
+        (copy.parent / "mkdocs.yml").write_text(
+            yaml.safe_dump({**settings, "site_dir": str(output.resolve())})
+        )
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         subprocess.run(command, cwd=work, check=True)
 

@@ -1,8 +1,8 @@
 """Build the wheel and the source archive of a release: `python .ci/release.py FOLDER [ADDRESS]`.
 
-A package index shows README.md without the files beside it. In a copy of the checkout, links and pictures get the
-ADDRESS of the repository, such as https://github.com/OWNER/NAME. Without it, pictures are left out, and of links the
-text stays.
+A package index shows README.md without the files beside it. In a copy of the checkout, links and
+pictures get the ADDRESS of the repository, such as https://github.com/OWNER/NAME. Without it,
+pictures are left out, and of links the text stays.
 """
 
 import re
@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LINK = re.compile(r"(!?)\[((?:[^][]|!\[[^]]*]\([^)]*\))*)]\((?!https?:|#)([^)\s]+)\)")  # to a file beside the README
+# to a file beside the README
+LINK = re.compile(r"(!?)\[((?:[^][]|!\[[^]]*]\([^)]*\))*)]\((?!https?:|#)([^)\s]+)\)")
 
 BUILD = "from setuptools import build_meta as b; b.build_sdist({0!r}); b.build_wheel({0!r})"
 
@@ -35,7 +36,9 @@ def build(folder: Path, address: str = "") -> None:
     """Write the source archive and the wheel into a folder."""
     with tempfile.TemporaryDirectory() as work:
         for name in ("trl_miner", "recipes"):
-            shutil.copytree(ROOT / name, Path(work, name), ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, Path(work, name), ignore=shutil.ignore_patterns("__pycache__")
+            )
         for name in ("README.md", "LICENSE", "setup.cfg", "pyproject.toml"):
             text = (ROOT / name).read_text(encoding="utf-8")
             text = readme_of_a_release(text, address) if name == "README.md" else text

@@ -1,4 +1,5 @@
-"""Pictures of one batch for the notebooks: the tensors of the method, cell by cell, and the tokens of an answer.
+"""Pictures of one batch for the notebooks: the tensors of the method, cell by cell, and the tokens
+of an answer.
 
 # N = P*G rollouts, rows of one prompt adjacent; T padded completion tokens
 """
@@ -12,12 +13,20 @@ import numpy as np
 from trl_miner.prompt_kinds import PromptKind
 from trl_miner.viewing.figures import new_figure
 
-# Okabe-Ito colors, distinguishable for color-blind readers; the kind is written beside each group as well.
-KIND_COLORS = dict(zip((kind.value for kind in PromptKind), ("#009E73", "#E69F00", "#D55E00", "#999999"), strict=True))
+# Okabe-Ito colors, distinguishable for color-blind readers; the kind is written beside each group
+# as well.
+KIND_COLORS = dict(
+    zip(
+        (kind.value for kind in PromptKind),
+        ("#009E73", "#E69F00", "#D55E00", "#999999"),
+        strict=True,
+    )
+)
 
 
 def kind_names(kinds: Any) -> list[str]:
-    """Return "PH", "HE", "NH" or "unscorable" for each rollout, of `GroupKinds` such as `MinerAdvantages.kinds`."""
+    """Return "PH", "HE", "NH" or "unscorable" for each rollout, of `GroupKinds` such as
+    `MinerAdvantages.kinds`."""
     flags = {name: getattr(kinds, f"is_{name.lower()}_N").tolist() for name in KIND_COLORS}
     return [next(name for name in KIND_COLORS if flags[name][row]) for row in range(len(flags["PH"]))]
 
@@ -32,7 +41,8 @@ def draw_tokens(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """Draw a cell with each token and its number: blue where it is positive, orange where negative; padding is gray.
+    """Draw a cell with each token and its number: blue where it is positive, orange where negative;
+    padding is gray.
 
     Args:
         values_NT: (N, T), in any unit.
@@ -62,7 +72,15 @@ def draw_tokens(
     axes.pcolormesh(shown, cmap=shades, vmin=-1, vmax=1, edgecolors="#DDDDDD", linewidth=0.5)
     for row, column in zip(*mask.nonzero(), strict=True):
         text, value = tokens[row][column].strip() or "␣", values[row, column]
-        axes.text(column + 0.06, row + 0.55, text, va="center", fontsize=8, color="#555555", parse_math=False)
+        axes.text(
+            column + 0.06,
+            row + 0.55,
+            text,
+            va="center",
+            fontsize=8,
+            color="#555555",
+            parse_math=False,
+        )
         number, color = (form.format(value), "#000000") if value else ("0", "#555555")
         axes.text(column + 0.94, row + 0.55, number, va="center", ha="right", fontsize=9, color=color)
     places = [(kind, *divmod(row, num_generations)) for row, kind in enumerate(kinds)]
@@ -74,7 +92,12 @@ def draw_tokens(
         axes.axhline(row, color="#333333", linewidth=1.2)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set(title=title, xlabel="token", xticks=np.arange(num_columns) + 0.5, xticklabels=range(1, num_columns + 1))
+    axes.set(
+        title=title,
+        xlabel="token",
+        xticks=np.arange(num_columns) + 0.5,
+        xticklabels=range(1, num_columns + 1),
+    )
     axes.invert_yaxis()
     return figure
 
@@ -88,7 +111,8 @@ def draw_by_rollout(
     title: str,
     form: str = "{:.2f}",
 ) -> Any:
-    """Draw a bar for every rollout, groups side by side; the arguments are those of `draw_tokens` but for two.
+    """Draw a bar for every rollout, groups side by side; the arguments are those of `draw_tokens`
+    but for two.
 
     Args:
         series: By name, (N,) numbers in one unit; a panel each, one below the other. NaN: no bar.
@@ -115,7 +139,8 @@ def draw_by_rollout(
 
 
 def shaded(answer: Any, largest: float) -> Any:
-    """Return an answer for IPython to show: blue where a token's advantage is positive, orange where it is negative.
+    """Return an answer for IPython to show: blue where a token's advantage is positive, orange
+    where it is negative.
 
     Args:
         answer: Has `tokens` and their `advantages`, as a row of `read_credit(...).table` has.

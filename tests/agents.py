@@ -1,4 +1,5 @@
-"""A model that can be told of tools, tools that behave and that do not, and rollouts that call them."""
+"""A model that can be told of tools, tools that behave and that do not, and rollouts that call
+them."""
 
 import json
 import sys
@@ -42,13 +43,18 @@ def teach_tools(policy, folder):
 
 def write_questions(path, count=24):
     """Write a data set of messages, whose prompts are of all kinds under `reward`."""
-    rows = [{"prompt": [{"role": "user", "content": f"{a} + 1"}], "solution": str(a + 1)} for a in range(count)]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{a} + 1"}], "solution": str(a + 1)}
+        for a in range(count)
+    ]
     Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
 def reward(prompts, completions, **kwargs):
-    return by_thirds([p[0]["content"] for p in prompts], [float(place % 2) for place in range(len(prompts))])
+    return by_thirds(
+        [p[0]["content"] for p in prompts], [float(place % 2) for place in range(len(prompts))]
+    )
 
 
 def add(a: int, b: int):
@@ -118,7 +124,13 @@ class Counter:
 
 
 # What the rollouts of a group call, in turn.
-CALLS = [("add", {"a": 19, "b": 23}), ("hang", {"a": 1}), ("leave", {"a": 1}), ("puzzle", {"a": 1}), None]
+CALLS = [
+    ("add", {"a": 19, "b": 23}),
+    ("hang", {"a": 1}),
+    ("leave", {"a": 1}),
+    ("puzzle", {"a": 1}),
+    None,
+]
 COUNTS = [("count", {"by": 3}), ("count", {"by": 5}), None]
 
 
@@ -130,8 +142,16 @@ def rollouts(prompts, trainer):
     """Call a tool each, as a `rollout_func`; the model itself goes on after that."""
     tokenizer = trainer.processing_class
     calls = COUNTS if trainer.environment_factories else CALLS
-    texts = [call(*calls[i % len(calls)]) if calls[i % len(calls)] else "1<eos>" for i in range(len(prompts))]
-    prompt_ids = [
-        tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False) for prompt in prompts
+    texts = [
+        call(*calls[i % len(calls)]) if calls[i % len(calls)] else "1<eos>"
+        for i in range(len(prompts))
     ]
-    return {"prompt_ids": prompt_ids, "completion_ids": tokenizer(texts)["input_ids"], "logprobs": None}
+    prompt_ids = [
+        tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+        for prompt in prompts
+    ]
+    return {
+        "prompt_ids": prompt_ids,
+        "completion_ids": tokenizer(texts)["input_ids"],
+        "logprobs": None,
+    }

@@ -1,4 +1,5 @@
-"""The environment of the tests, and a real, untrained model, small enough to train for a few steps in a second."""
+"""The environment of the tests, and a real, untrained model, small enough to train for a few steps
+in a second."""
 
 import gc
 import os
@@ -8,21 +9,30 @@ import tempfile
 
 import pytest
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs the network; fail at once where one would ask for it
+# no test needs the network; fail at once where one would ask for it
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # two pytest workers on two cores, and the processes that they start
-os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio reads it when it is first imported, which TRL does
+# two pytest workers on two cores, and the processes that they start
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# trackio reads it when it is first imported, which TRL does
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()
 
-pytest.register_assert_rewrite("harness")  # a failing assertion there shows its values, as one in a test does
+# a failing assertion there shows its values, as one in a test does
+pytest.register_assert_rewrite("harness")
 
-# Under nohup SIGHUP is ignored, and behind `&` in a script Ctrl-C, by this process and by all that it starts.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+# Under nohup SIGHUP is ignored, and behind `&` in a script Ctrl-C, by this process and by all that
+# it starts.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Importing TRL makes half a million objects that stay. The collector would look through all of them again and again
-# during the imports, and after every training, where accelerate calls it: half of the time of a short training.
+# Importing TRL makes half a million objects that stay. The collector would look through all of them
+# again and again during the imports, and after every training, where accelerate calls it: half of
+# the time of a short training.
 gc.disable()
 
 
@@ -35,15 +45,18 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
-    """Return the folder of a 2-layer, hidden-32 Qwen3 with random weights and the embedded world's tokenizer."""
-    from harness import build_policy  # here, as pytest's main process, which runs no test, reads this file too
+    """Return the folder of a 2-layer, hidden-32 Qwen3 with random weights and the embedded world's
+    tokenizer."""
+    # here, as pytest's main process, which runs no test, reads this file too
+    from harness import build_policy
 
     return build_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture
 def hub_models(tmp_path, policy, monkeypatch):
-    """Gives doctor the sizes of the recipes' models, with the tokenizer of `policy`, as the Hub would."""
+    """Gives doctor the sizes of the recipes' models, with the tokenizer of `policy`, as the Hub
+    would."""
     from trl_miner.data.base_model import find_model
     from trl_miner.doctor.memory import hub_config
 
@@ -61,7 +74,8 @@ def hub_models(tmp_path, policy, monkeypatch):
 
 @pytest.fixture
 def unchecked_sampler(monkeypatch):
-    """Lets a `rollout_func` return log-probs that a test can reckon with, and that no policy has."""
+    """Lets a `rollout_func` return log-probs that a test can reckon with, and that no policy
+    has."""
     monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)
 
 
@@ -77,7 +91,9 @@ def base_model_folder(tmp_path_factory):
     """Return a copy of the embedded world's base model: the package itself must stay as it is."""
     from trl_miner.data.base_model import find_model
 
-    return shutil.copytree(find_model("trl_miner/arithmetic"), tmp_path_factory.mktemp("models") / "arithmetic")
+    return shutil.copytree(
+        find_model("trl_miner/arithmetic"), tmp_path_factory.mktemp("models") / "arithmetic"
+    )
 
 
 def pytest_unconfigure():

@@ -10,16 +10,26 @@ LISTS = ("token_ids", "tokens", "old_logps", "weights", "advantages_before", "ad
 SCHEMA = pa.schema(
     [(name, pa.int32()) for name in ("step", "group", "rollout")]
     + [(name, pa.string()) for name in ("kind", "prompt", "completion")]
-    + [(name, pa.float32()) for name in ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")]
-    + [("length", pa.int32()), ("token_ids", pa.list_(pa.int32())), ("tokens", pa.list_(pa.string()))]
+    + [
+        (name, pa.float32())
+        for name in ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")
+    ]
+    + [
+        ("length", pa.int32()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("tokens", pa.list_(pa.string())),
+    ]
     + [(name, pa.list_(pa.float32())) for name in LISTS[2:]]
 )
 
 
-def rollout(kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=1.0, grpo=0.0, **changes):
+def rollout(
+    kind, tokens, logps, *, step=10, group=0, index=0, mined=0.0, scale=1.0, grpo=0.0, **changes
+):
     """Return one row.
 
-    A PH rollout gets MINER's advantages: mined * (1 - p)^2, times `scale` after calibration. Others get `grpo`.
+    A PH rollout gets MINER's advantages: mined * (1 - p)^2, times `scale` after calibration. Others
+    get `grpo`.
     """
     logps = np.asarray(logps, dtype=np.float32)
     weights = (1 - np.exp(logps)) ** 2 if kind == "PH" else np.ones_like(logps)
@@ -67,7 +77,15 @@ def small_batch(step=10, scale=0.25):
     return [
         rollout("PH", words, logps, group=0, index=0, mined=0.5, **at),
         rollout("PH", words[:4], logps[:4], group=0, index=1, mined=0.0, **at),
-        rollout("HE", ["The", " answer", " is", " 2"], [-0.1, -0.2, -1.5, -0.3], group=1, index=0, grpo=0.7, **at),
+        rollout(
+            "HE",
+            ["The", " answer", " is", " 2"],
+            [-0.1, -0.2, -1.5, -0.3],
+            group=1,
+            index=0,
+            grpo=0.7,
+            **at,
+        ),
         rollout("HE", ["So", " 3"], [-2.0, -0.4], group=1, index=1, grpo=-0.7, **at),
         rollout("NH", ["I", " give", " up"], [-1.0, -0.7, -0.01], group=2, index=0, **at),
         rollout("NH", ["7"], [-0.9], group=2, index=1, **at),

@@ -1,4 +1,5 @@
-"""Shared by test files and worker scripts: a policy, problems, rewards, settings, trainings, ranks and servers."""
+"""Shared by test files and worker scripts: a policy, problems, rewards, settings, trainings, ranks
+and servers."""
 
 import contextlib
 import functools
@@ -28,8 +29,11 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.data import arithmetic
 from trl_miner.launching.server import free_port
 
-# At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a short training.
-accelerate.utils.imports._is_package_available = functools.cache(accelerate.utils.imports._is_package_available)
+# At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a
+# short training.
+accelerate.utils.imports._is_package_available = functools.cache(
+    accelerate.utils.imports._is_package_available
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,7 +52,8 @@ def assert_matches_golden(found, case, key="advantages"):
 
 
 def build_policy(folder: Path) -> str:
-    """Save a 2-layer, hidden-32 Qwen3 with random weights and the world's tokenizer; return the folder."""
+    """Save a 2-layer, hidden-32 Qwen3 with random weights and the world's tokenizer; return the
+    folder."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     tokenizer = arithmetic.build_tokenizer()
@@ -75,7 +80,8 @@ def crc(text: str) -> int:
 
 @functools.cache
 def problems(count: int = 48) -> Dataset:
-    """Return problems whose kinds under `mixed_reward` alternate: every batch of three prompts has one of each."""
+    """Return problems whose kinds under `mixed_reward` alternate: every batch of three prompts has
+    one of each."""
     rows = list(arithmetic.load_dataset("train", size=4 * count))
     by_kind = [[row for row in rows if crc(row["prompt"]) % 3 == kind] for kind in range(3)]
     turns = [row for turn in zip(*by_kind, strict=False) for row in turn]
@@ -83,19 +89,25 @@ def problems(count: int = 48) -> Dataset:
 
 
 def mixed_reward(prompts, completions, **kwargs):
-    """Reward a third of the prompts always, a third never, and a third by the parity of the completion's checksum."""
+    """Reward a third of the prompts always, a third never, and a third by the parity of the
+    completion's checksum."""
     return by_thirds(prompts, [float(crc(completion) % 2) for completion in completions])
 
 
 def by_thirds(prompts, coins):
-    """Return 1 for a third of the prompts, 0 for another third, and the given coins for the rest."""
+    """Return 1 for a third of the prompts, 0 for another third, and the given coins for the
+    rest."""
     kinds = [crc(prompt) % 3 for prompt in prompts]
     return [[1.0, 0.0, coin][kind] for kind, coin in zip(kinds, coins, strict=True)]
 
 
 def never_all_right(prompts, completions, **kwargs):
-    """Return the rewards of `mixed_reward`, with 0.5 for the all-right third: homogeneous, but not correct."""
-    return [0.5 if crc(p) % 3 == 0 else r for p, r in zip(prompts, mixed_reward(prompts, completions), strict=True)]
+    """Return the rewards of `mixed_reward`, with 0.5 for the all-right third: homogeneous, but not
+    correct."""
+    return [
+        0.5 if crc(p) % 3 == 0 else r
+        for p, r in zip(prompts, mixed_reward(prompts, completions), strict=True)
+    ]
 
 
 def config(output_dir, cls=MinerGRPOConfig, **overrides):
@@ -122,9 +134,14 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
 
 
 def write_recipe(path, **settings):
-    """Write a recipe of two small steps in the embedded world on a CPU, with changes, and return its path."""
-    small = dict(dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, gradient_checkpointing=False)
-    small |= dict(per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=2)
+    """Write a recipe of two small steps in the embedded world on a CPU, with changes, and return
+    its path."""
+    small = dict(
+        dataset_name="trl_miner/arithmetic", use_cpu=True, bf16=False, gradient_checkpointing=False
+    )
+    small |= dict(
+        per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=2
+    )
     small |= dict(save_strategy="no", logging_steps=1, disable_tqdm=True, report_to="none")
     path.write_text(json.dumps(small | settings, default=str))  # JSON is YAML
     return str(path)
@@ -160,7 +177,8 @@ OWN_METRICS = (
 
 
 class Recording(MinerGRPOTrainer):
-    """Record the batches that TRL's loss gets, and the number of rows of each forward without gradients."""
+    """Record the batches that TRL's loss gets, and the number of rows of each forward without
+    gradients."""
 
     def __init__(self, *args, **kwargs):
         self.batches, self.forwarded = [], []
@@ -177,14 +195,18 @@ class Recording(MinerGRPOTrainer):
 
     @property
     def token_advantages(self):
-        """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in the loss."""
+        """Yield the advantages of each batch by token, (B, T); 0 where a token does not count in
+        the loss."""
         for batch in self.batches:
             yield batch["advantages"] * batch["completion_mask"] * batch.get("tool_mask", 1)
 
     @property
     def has_credit(self):
         """Whether MINER has given a rollout an advantage."""
-        return any(log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0 for log in self.state.log_history)
+        return any(
+            log.get("miner/tau_pos", 0) > 0 and log["miner/scale"] > 0
+            for log in self.state.log_history
+        )
 
     def trl_forward(self, model, input_ids, *args, **kwargs):
         if not torch.is_grad_enabled():
@@ -217,7 +239,8 @@ def trained(
     num_problems=48,
     **overrides,
 ):
-    """Train on `problems()` and return the trainer; `extra` goes to the trainer, `overrides` to its config."""
+    """Train on `problems()` and return the trainer; `extra` goes to the trainer, `overrides` to its
+    config."""
     args = config(tmp_path, cls=config_cls, **overrides)
     trainer = cls(policy, reward, args, problems(num_problems), **(extra or {}))
     trainer.train()
@@ -238,13 +261,18 @@ def assert_same_run(found, expected):
 
 def trl_metrics(trainer):
     """Return the logs without the metrics that this package adds."""
-    return [{k: v for k, v in log.items() if not k.startswith(OWN_METRICS)} for log in metrics_of(trainer)]
+    return [
+        {k: v for k, v in log.items() if not k.startswith(OWN_METRICS)}
+        for log in metrics_of(trainer)
+    ]
 
 
 def call_on_ranks(size, function, *arguments, seconds=300):
-    """Call a function in several processes at once, with the environment that torchrun would give them.
+    """Call a function in several processes at once, with the environment that torchrun would give
+    them.
 
-    They are forked from this process, which has imported TRL. A fresh process would need eight seconds for that.
+    They are forked from this process, which has imported TRL. A fresh process would need eight
+    seconds for that.
 
     Args:
         size: Number of processes.
@@ -256,22 +284,31 @@ def call_on_ranks(size, function, *arguments, seconds=300):
     end = time.monotonic() + seconds
     try:
         while not ranks.join(timeout=1):
-            assert time.monotonic() < end, f"{function.__name__} on {size} processes took more than {seconds} s"
+            assert time.monotonic() < end, (
+                f"{function.__name__} on {size} processes took more than {seconds} s"
+            )
     finally:
         for process in ranks.processes:
             process.kill()
 
 
 def start_on_ranks(size, function, *arguments):
-    """Start what `call_on_ranks` waits for, and return the processes as torch's `ProcessContext`."""
-    group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    """Start what `call_on_ranks` waits for, and return the processes as torch's
+    `ProcessContext`."""
+    group = {
+        "WORLD_SIZE": size,
+        "LOCAL_WORLD_SIZE": size,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+    }
     return torch.multiprocessing.start_processes(
         _call_on_rank, (group, function, arguments), nprocs=size, join=False, start_method="fork"
     )
 
 
 def in_a_fork(function, *arguments, seconds=300):
-    """Call a function in a fork of this process, which has imported TRL, and return how that ended and what it said.
+    """Call a function in a fork of this process, which has imported TRL, and return how that ended
+    and what it said.
 
     Args:
         function: Called in the fork. An error ends the fork with exit code 1 and a traceback.
@@ -282,7 +319,9 @@ def in_a_fork(function, *arguments, seconds=300):
         The exit code, negative for a signal, and the text of standard error.
     """
     with tempfile.TemporaryFile("w+") as said:
-        process = multiprocessing.get_context("fork").Process(target=_call_in_fork, args=(said, function, arguments))
+        process = multiprocessing.get_context("fork").Process(
+            target=_call_in_fork, args=(said, function, arguments)
+        )
         process.start()
         process.join(seconds)
         process.kill()
@@ -298,7 +337,8 @@ def _call_in_fork(said, function, arguments):
 
 
 def _call_on_rank(rank, group, function, arguments):
-    AcceleratorState._reset_state(reset_partial_state=True)  # of the trainings that the parent has done
+    # of the trainings that the parent has done
+    AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     environment = {**group, "RANK": rank, "LOCAL_RANK": rank, "ACCELERATE_USE_CPU": "true"}
     os.environ.update({name: str(value) for name, value in environment.items()})
@@ -307,8 +347,8 @@ def _call_on_rank(rank, group, function, arguments):
 
 @contextlib.contextmanager
 def answering(respond):
-    """Run a server here and yield its address. `respond` gets the path, what was sent, or None, and the headers, and
-    returns a status and a text."""
+    """Run a server here and yield its address. `respond` gets the path, what was sent, or None, and
+    the headers, and returns a status and a text."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self, sent=None):  # noqa: N802
@@ -347,7 +387,10 @@ def serving(command, folder, env=None):
     port = free_port()
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(
-            [*map(str, command), "--host", "127.0.0.1", "--port", str(port)], stdout=log, stderr=log, env=env
+            [*map(str, command), "--host", "127.0.0.1", "--port", str(port)],
+            stdout=log,
+            stderr=log,
+            env=env,
         )
     url = f"http://127.0.0.1:{port}"
     parts = []
@@ -359,7 +402,8 @@ def serving(command, folder, env=None):
             except OSError:
                 assert server.poll() is None, (folder / "log").read_text()[-3000:]
                 time.sleep(0.5)
-        parts = psutil.Process(server.pid).children(recursive=True)  # known while they are: a test may kill the server
+        # known while they are: a test may kill the server
+        parts = psutil.Process(server.pid).children(recursive=True)
         yield url, server
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -417,19 +461,24 @@ def rollouts_by_place(prompts, trainer):
 
 @torch.no_grad()
 def logps_of(model, rollouts, temperature=1.0):
-    """Return the log-probs of a `rollout_func`'s completions under a model, row by row, as a sampler has them."""
+    """Return the log-probs of a `rollout_func`'s completions under a model, row by row, as a
+    sampler has them."""
     rows = []
     for prompt, completion in zip(rollouts["prompt_ids"], rollouts["completion_ids"], strict=True):
-        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / temperature
-        rows.append(logits.log_softmax(dim=1).gather(1, torch.tensor([completion]).T)[:, 0].tolist())
+        logits = (
+            model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / temperature
+        )
+        rows.append(
+            logits.log_softmax(dim=1).gather(1, torch.tensor([completion]).T)[:, 0].tolist()
+        )
     return rows
 
 
 def leave():
     """End this rank at once, without the cleanup of a Python that ends.
 
-    A thread of gloo may still have to free a tensor of Python. If it does so during that cleanup, the process aborts
-    (torch 2.13, seen under gdb: `AsyncAllgatherWork`).
+    A thread of gloo may still have to free a tensor of Python. If it does so during that cleanup,
+    the process aborts (torch 2.13, seen under gdb: `AsyncAllgatherWork`).
     """
     PartialState().destroy_process_group()
     sys.stdout.flush()

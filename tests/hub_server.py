@@ -1,7 +1,8 @@
-"""A Hub on the loopback address: the part of the protocol that huggingface_hub needs to push a small model, without
-large file storage and Xet.
+"""A Hub on the loopback address: the part of the protocol that huggingface_hub needs to push a
+small model, without large file storage and Xet.
 
-It keeps the files of every revision, refuses requests without a token, and fails where a test tells it to.
+It keeps the files of every revision, refuses requests without a token, and fails where a test tells
+it to.
 """
 
 import base64
@@ -32,7 +33,11 @@ class Hub:
 
     def files(self, repo, branch="main"):
         """Return the files of a revision by path, without the one that the Hub itself adds."""
-        return {path: content for path, content in self.repos[repo][branch].items() if path != ".gitattributes"}
+        return {
+            path: content
+            for path, content in self.repos[repo][branch].items()
+            if path != ".gitattributes"
+        }
 
     def respond(self, address, body, headers):
         method, path = "GET" if body is None else "POST", urlsplit(address).path
@@ -56,7 +61,9 @@ class Hub:
         asked = json.loads(body)
         repo = f"{asked.get('organization') or 'tester'}/{asked['name']}"
         if repo.startswith("others/"):
-            return 403, {"error": "You don't have the rights to create a model under this namespace"}
+            return 403, {
+                "error": "You don't have the rights to create a model under this namespace"
+            }
         url = {"url": f"{self.url}/{repo}", "name": repo}
         if repo in self.repos:
             return 409, {"error": "You already created this model repo", **url}
@@ -75,7 +82,9 @@ class Hub:
         if repo not in self.repos or revision not in self.repos[repo]:
             return missing("Revision")
         files = sorted(self.repos[repo][revision].items())
-        return 200, [{"type": "file", "path": path, "size": len(c), "oid": "0" * 40} for path, c in files]
+        return 200, [
+            {"type": "file", "path": path, "size": len(c), "oid": "0" * 40} for path, c in files
+        ]
 
     def branch(self, body, repo, name):
         if name in self.repos[repo]:
@@ -87,7 +96,12 @@ class Hub:
         if repo not in self.repos or revision not in self.repos[repo]:
             return missing("Revision")
         paths = [file["path"] for file in json.loads(body)["files"]]
-        return 200, {"files": [dict(path=path, uploadMode="regular", shouldIgnore=False, oid=None) for path in paths]}
+        return 200, {
+            "files": [
+                dict(path=path, uploadMode="regular", shouldIgnore=False, oid=None)
+                for path in paths
+            ]
+        }
 
     def validate(self, body):
         try:

@@ -1,4 +1,5 @@
-"""Advantage estimators of a user's own, as tests/test_own_estimators.py and distributed/train_worker.py name them."""
+"""Advantage estimators of a user's own, as tests/test_own_estimators.py and
+distributed/train_worker.py name them."""
 
 import torch
 
@@ -6,12 +7,14 @@ from trl_miner.methods import Estimate
 
 
 def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
-    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the batch's mean; at padding
-    what counts for nothing."""
+    """GRPO's advantages, and a bonus for each token of the rollouts that are shorter than the
+    batch's mean; at padding what counts for nothing."""
     lengths_N = rollouts.world.gather(rollouts.mask_BT.sum(dim=1)).float()
     gains_N = bonus * (lengths_N - lengths_N.mean()).sign() * (-1 if side == "short" else 1)
     gains_N = gains_N if cap is None else gains_N.clamp(-cap, cap)
-    return rollouts.to_tokens(rollouts.advantages_N + gains_N).masked_fill(rollouts.mask_BT == 0, float("nan"))
+    return rollouts.to_tokens(rollouts.advantages_N + gains_N).masked_fill(
+        rollouts.mask_BT == 0, float("nan")
+    )
 
 
 def by_token(rollouts, bonus=1.0):
@@ -54,5 +57,7 @@ NUMBER = 3
 
 def asks_late_for_logits(rollouts):
     """A plain function: that it reads logits shows when it asks for them."""
-    logits_BT = rollouts.score(("token_logits",), torch.ones_like(rollouts.kinds.is_he_N))["token_logits"]
+    logits_BT = rollouts.score(("token_logits",), torch.ones_like(rollouts.kinds.is_he_N))[
+        "token_logits"
+    ]
     return rollouts.local(rollouts.advantages_N).unsqueeze(1) + logits_BT

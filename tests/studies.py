@@ -14,12 +14,14 @@ RECIPES = {
 LEVELS, TRAINED, SAMPLES, FINAL_SAMPLES, STEPS = 8, [1, 2, 3, 4, 5, 6], 4, 64, 60
 
 
-def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, per_log=None, **run):
+def write_study(
+    folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, per_log=None, **run
+):
     """Write run folders `METHOD/seedK`, and return them.
 
-    `after` is Pass@1 after training by method, by default `AFTER`. `moments` is how often each run is scored, at first
-    before training. `per_log` is called with a log's method, seed and step, and returns more entries for it. `run` are
-    more entries of `training.json`.
+    `after` is Pass@1 after training by method, by default `AFTER`. `moments` is how often each run
+    is scored, at first before training. `per_log` is called with a log's method, seed and step, and
+    returns more entries for it. `run` are more entries of `training.json`.
     """
     found = []
     for method, rate in (after or AFTER).items():
@@ -43,21 +45,27 @@ def write_study(folder, *, seeds=3, problems=80, moments=4, logs=6, after=None, 
 
 
 def counts_of(scores, last=0, problems=100):
-    """Return the content of `held_out.json` that gives scores such as {"before": {"pass@1": 0.5, "pass@8": 0.75}};
+    """Return the content of `held_out.json` that gives scores such as {"before": {"pass@1": 0.5,
+    "pass@8": 0.75}};
     "after" is of step `last`."""
     moments = {}
     for name, known in scores.items():
         size = max(int(metric.partition("@")[2]) for metric in known)
-        solved, right = (round(known[f"pass@{k}"] * problems * n) for k, n in ((size, 1), (1, size)))
+        solved, right = (
+            round(known[f"pass@{k}"] * problems * n) for k, n in ((size, 1), (1, size))
+        )
         # the right samples, shared evenly by the problems that have any
-        counts = [right // solved + (place < right % solved) for place in range(solved)] + [0] * (problems - solved)
+        counts = [right // solved + (place < right % solved) for place in range(solved)] + [0] * (
+            problems - solved
+        )
         step = {"before": 0, "after": last}.get(name) if " " not in name else int(name.split()[1])
         moments[name] = {"step": step, "num_samples": size, "num_correct": counts}
     return {"problems": {}, "moments": moments}
 
 
 def scored(method, seed, rate, problems, moments):
-    """Return the content of `held_out.json`. The rate changes linearly from .5 before training to `rate` after it."""
+    """Return the content of `held_out.json`. The rate changes linearly from .5 before training to
+    `rate` after it."""
     random = np.random.default_rng([seed, len(method)])
     levels = [place % LEVELS + 1 for place in range(problems)]
     hard = np.random.default_rng(1).uniform(-0.1, 0.1, problems) - 0.25 * ~np.isin(levels, TRAINED)
@@ -74,7 +82,8 @@ def scored(method, seed, rate, problems, moments):
 
 
 def logged(method, step, more):
-    """Return a log: 256 rollouts of 20 tokens a step, an entropy that falls from .6 to .3, and `more`."""
+    """Return a log: 256 rollouts of 20 tokens a step, an entropy that falls from .6 to .3, and
+    `more`."""
     share = step / STEPS
     log = {
         "step": step, "reward": 0.5 + 0.4 * share, "entropy": 0.6 - 0.3 * share, "step_time": 2.0,
@@ -85,6 +94,11 @@ def logged(method, step, more):
         "rollouts/tokens_total": 5120.0 * step,
     }  # fmt: skip
     if method != "grpo":
-        log |= {"miner/tau_pos": 3.0, "miner/tau_ref": 1000.0, "miner/scale": 0.5, "miner/cap_binds": 1.0 - share}
+        log |= {
+            "miner/tau_pos": 3.0,
+            "miner/tau_ref": 1000.0,
+            "miner/scale": 0.5,
+            "miner/cap_binds": 1.0 - share,
+        }
         log |= {"miner/seconds": 0.02}
     return log | more

@@ -12,8 +12,13 @@ import pytest
 from trl_miner.train import main as train
 
 ROOT = Path(__file__).parent.parent
-SETTINGS = "--config recipes/arithmetic/miner.yaml --rollout_func harness.rollouts_by_place --optimizer_batch_size 64 "
-SETTINGS += "--num_generations 4 --max_steps 4 --max_completion_length 24 --logging_steps 1 --held_out 0 "
+SETTINGS = (
+    "--config recipes/arithmetic/miner.yaml --rollout_func harness.rollouts_by_place"
+    " --optimizer_batch_size 64 "
+)
+SETTINGS += (
+    "--num_generations 4 --max_steps 4 --max_completion_length 24 --logging_steps 1 --held_out 0 "
+)
 SETTINGS += "--disable_tqdm true"
 # What a clock measured, and means over micro-batches, which are others.
 DIFFERENT = ("time", "seconds", "runtime", "per_second", "micro_batches/tokens", "entropy")
@@ -26,10 +31,17 @@ def losses(folder, launch, *options):
 
 def launched(arguments):
     """By accelerate, on two processes."""
-    launcher = ["-m", "accelerate.commands.launch", "--config_file", "recipes/accelerate/cpu_2_processes.yaml"]
+    launcher = [
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        "recipes/accelerate/cpu_2_processes.yaml",
+    ]
     command = [sys.executable, *launcher, "-m", "trl_miner.train", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -43,5 +55,8 @@ def test_the_arithmetic_recipe_on_two_processes_has_the_losses_of_one(tmp_path, 
     for found, expected in zip(two, one, strict=True):
         for name in expected:
             if not any(word in name for word in DIFFERENT):
-                assert math.isclose(found[name], expected[name], rel_tol=1e-3, abs_tol=1e-5), (name, found["step"])
+                assert math.isclose(found[name], expected[name], rel_tol=1e-3, abs_tol=1e-5), (
+                    name,
+                    found["step"],
+                )
     assert (tmp_path / "two" / "model.safetensors").is_file()

@@ -1,4 +1,5 @@
-"""Accidents end well: Ctrl-C costs one line, and a full disk no checkpoint; both say how to go on."""
+"""Accidents end well: Ctrl-C costs one line, and a full disk no checkpoint; both say how to go
+on."""
 
 import os
 import signal
@@ -27,21 +28,31 @@ def command(words, said=None):
 
 def own_lines(said):
     """Return what a user reads at the end: all lines of ours, and of a traceback."""
-    return [line for line in said.splitlines() if line.startswith(("trl-miner", "Traceback", "  File"))]
+    return [
+        line for line in said.splitlines() if line.startswith(("trl-miner", "Traceback", "  File"))
+    ]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_ctrl_c_costs_one_line_that_says_how_to_go_on(policy, tmp_path, processes):
     settings = dict(
-        model_name_or_path=policy, output_dir=tmp_path / "run", max_steps=3, save_strategy="steps", save_steps=1
+        model_name_or_path=policy,
+        output_dir=tmp_path / "run",
+        max_steps=3,
+        save_strategy="steps",
+        save_steps=1,
     )
-    recipe = write_recipe(tmp_path / "r.yaml", reward_funcs=["test_accidents.interrupting"], **settings)
+    recipe = write_recipe(
+        tmp_path / "r.yaml", reward_funcs=["test_accidents.interrupting"], **settings
+    )
     ranks = start_on_ranks(processes, command, ["--config", recipe], str(tmp_path / "said"))
     for process in ranks.processes:
         process.join(240)
     assert [process.exitcode for process in ranks.processes] == [130] * processes
     (line,) = own_lines((tmp_path / "said").read_text())
-    assert "stopped by Ctrl-C." in line and line.endswith("the same command with --resume_from_checkpoint latest")
+    assert "stopped by Ctrl-C." in line and line.endswith(
+        "the same command with --resume_from_checkpoint latest"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +72,9 @@ def test_ctrl_c_costs_other_commands_one_line(words, at, monkeypatch, capsys):
     assert "stopped by Ctrl-C. " in line and "same command" in line
 
 
-def test_a_disk_that_takes_no_checkpoint_is_told_with_its_space_and_the_last_one(policy, tmp_path, monkeypatch):
+def test_a_disk_that_takes_no_checkpoint_is_told_with_its_space_and_the_last_one(
+    policy, tmp_path, monkeypatch
+):
     def fill(trainer, folder, model, trial=None):
         if trainer.state.global_step == 2:
             (tmp_path / "checkpoint-2").mkdir()
@@ -72,6 +85,9 @@ def test_a_disk_that_takes_no_checkpoint_is_told_with_its_space_and_the_last_one
     save = GRPOTrainer._save_checkpoint
     monkeypatch.setattr(GRPOTrainer, "_save_checkpoint", fill)
     args = config(tmp_path, max_steps=2, save_strategy="steps", save_steps=1)
-    with pytest.raises(RuntimeError, match=r"checkpoint-2 could .*MiB free: Py.* The run can go on from checkpoint-1"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"checkpoint-2 could .*MiB free: Py.* The run can go on from checkpoint-1",
+    ):
         MinerGRPOTrainer(policy, mixed_reward, args, problems()).train()
     assert not (tmp_path / "checkpoint-2").exists()  # what it held is free again

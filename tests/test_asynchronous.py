@@ -1,4 +1,5 @@
-"""MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row without packing."""
+"""MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row
+without packing."""
 
 import asyncio
 import json
@@ -18,7 +19,9 @@ from datasets import Dataset
 from harness import answering, build_policy, call_on_ranks
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
+pytest.importorskip(
+    "trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees"
+)
 from trl.experimental.async_grpo import async_grpo_trainer
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample, _AsyncRolloutLoop
 
@@ -89,7 +92,8 @@ def settings(folder, **overrides):
 
 
 def random_samples(folder, seed, num_groups, noise=0.2):
-    """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are all right."""
+    """Return rollouts of random tokens, whose log-probs are a little off; a third of the groups are
+    all right."""
     random = np.random.default_rng(seed)
     model = AutoModelForCausalLM.from_pretrained(folder)
     samples = []
@@ -103,7 +107,9 @@ def random_samples(folder, seed, num_groups, noise=0.2):
             mask[len(prompt) + 1] = i % 2  # a token that a tool wrote
             with torch.no_grad():
                 exact = logps_of(model, ids).numpy()
-            logps = np.concatenate([[0.0], exact + random.normal(0, noise, size=len(exact))]).astype(np.float32)
+            logps = np.concatenate(
+                [[0.0], exact + random.normal(0, noise, size=len(exact))]
+            ).astype(np.float32)
             samples.append(
                 RolloutSample(
                     prompt=[],
@@ -114,7 +120,11 @@ def random_samples(folder, seed, num_groups, noise=0.2):
                     advantage=float(spread[i]),
                     model_version=0,
                     group_id=group,
-                    metrics={"reward": rewards[i] + 1, "rewards/right": rewards[i], "rewards/form": 1.0},
+                    metrics={
+                        "reward": rewards[i] + 1,
+                        "rewards/right": rewards[i],
+                        "rewards/form": 1.0,
+                    },
                 )
             )
     return samples
@@ -135,13 +145,17 @@ def advantages_of(samples, window):
         mined = miner_advantages(
             torch.tensor([one.metrics["reward"] for one in part]),
             torch.nn.utils.rnn.pad_sequence(logps, batch_first=True),
-            torch.nn.utils.rnn.pad_sequence([torch.ones(len(one)) for one in logps], batch_first=True),
+            torch.nn.utils.rnn.pad_sequence(
+                [torch.ones(len(one)) for one in logps], batch_first=True
+            ),
             num_generations=GROUP,
             advantages_N=torch.tensor([one.advantage for one in part]),
             kinds=group_kinds(torch.tensor([one.metrics["rewards/right"] for one in part]), GROUP),
             lambda_max=CAP,
         )
-        for place, (advantages, one) in enumerate(zip(mined.advantages_NT, logps, strict=True), start):
+        for place, (advantages, one) in enumerate(
+            zip(mined.advantages_NT, logps, strict=True), start
+        ):
             found[place] = advantages[: len(one)]
     return found
 
@@ -153,7 +167,9 @@ def trained(folder, samples, monkeypatch, **overrides):
 
     def record(self, examples):
         place = {id(sample.input_ids): i for i, sample in enumerate(samples)}
-        batches.append([[place[id(one["input_ids"])] for one in row.samples] for row in examples[0]])
+        batches.append(
+            [[place[id(one["input_ids"])] for one in row.samples] for row in examples[0]]
+        )
         return pack(self, examples)
 
     monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
@@ -179,7 +195,8 @@ def form(completions, **kwargs):
 
 
 def movement(folder, samples, batches, advantages):
-    """Return how one SGD step moves each matrix: the clipped loss of each micro-batch, row by row, without packing."""
+    """Return how one SGD step moves each matrix: the clipped loss of each micro-batch, row by row,
+    without packing."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     for batch in batches:
         places = [place for row in batch for place in row]
@@ -188,7 +205,12 @@ def movement(folder, samples, batches, advantages):
             own = torch.tensor(samples[place].completion_mask[1:] == 1)
             logps = logps_of(model, samples[place].input_ids.tolist())[own]
             ratio = (logps - torch.tensor(samples[place].old_log_probs[1:])[own]).exp()
-            loss = loss - torch.min(ratio * advantages[place], ratio.clamp(0.8, 1.2) * advantages[place]).sum()
+            loss = (
+                loss
+                - torch.min(
+                    ratio * advantages[place], ratio.clamp(0.8, 1.2) * advantages[place]
+                ).sum()
+            )
         num_tokens = sum(int(samples[place].completion_mask.sum()) for place in places)
         (loss / num_tokens / len(batches)).backward()
     return {name: -LEARNING_RATE * one.grad for name, one in model.named_parameters()}
@@ -208,7 +230,8 @@ def assert_equal_step(folder, trainer, samples, batches, advantages):
     "overrides",
     [
         {},  # groups share their prompts in a tree
-        {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},  # micro-batches cut groups
+        # micro-batches cut groups
+        {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
         {"token_budget": 48, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4},
     ],
     ids=["tree", "cut", "budget"],
@@ -223,12 +246,14 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     assert any(len(set(own.tolist())) > 1 for own in advantages.values())
     assert_equal_step(folder, trainer, samples, batches, advantages)
     log = trainer.state.log_history[0]
-    assert overrides.get("token_budget") or 0 < log["miner/scale"] < 1  # the cap binds in windows of 16
+    # the cap binds in windows of 16
+    assert overrides.get("token_budget") or 0 < log["miner/scale"] < 1
     assert 0 < log["groups/ph"] < 1 and log["sample/staleness_mean"] == 1.0
 
 
 def test_a_conversation_that_forks_is_refused(tmp_path, monkeypatch):
-    """By the loop: of the queue's rows, one that forks and one that is stale make a group that looks whole."""
+    """By the loop: of the queue's rows, one that forks and one that is stale make a group that
+    looks whole."""
 
     async def fork(self, prompt):
         return [], [], ["row", "row"], 0, 0, None
@@ -250,10 +275,14 @@ def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch, cap
     for sample in samples[1:3]:
         sample.model_version = -9
     trainer, batches = trained(folder, samples, monkeypatch)
-    shifted = [[[place - GROUP for place in row] for row in batch] for batch in batches]  # none below 0
-    assert_equal_step(folder, trainer, samples[GROUP:], shifted[:2], advantages_of(samples[GROUP:], 16))
+    # none below 0
+    shifted = [[[place - GROUP for place in row] for row in batch] for batch in batches]
+    assert_equal_step(
+        folder, trainer, samples[GROUP:], shifted[:2], advantages_of(samples[GROUP:], 16)
+    )
     assert trainer.state.log_history[0]["sample/dropped_stale_total"] == 2
-    assert trainer._trained_groups == {*range(len(trainer._trained_groups))}  # a resumed run begins behind the first
+    # a resumed run begins behind the first
+    assert trainer._trained_groups == {*range(len(trainer._trained_groups))}
     assert "of its 4 rollouts 2 were not stale" in caplog.text
 
 
@@ -312,9 +341,16 @@ def test_advantages_that_do_not_reach_the_loss_stop_the_training(tmp_path, monke
 def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, says):
     """By the training and by what reads recipes for launch and doctor."""
     path = tmp_path / "recipe.yaml"
-    on_cpu = {"use_cpu": True, "bf16": False, "per_device_train_batch_size": 8, "output_dir": str(tmp_path / "run")}
+    on_cpu = {
+        "use_cpu": True,
+        "bf16": False,
+        "per_device_train_batch_size": 8,
+        "output_dir": str(tmp_path / "run"),
+    }
     path.write_text(
-        yaml.safe_dump({"asynchronous": True, "max_staleness": 2, "token_budget": 512, **on_cpu, **recipe})
+        yaml.safe_dump(
+            {"asynchronous": True, "max_staleness": 2, "token_budget": 512, **on_cpu, **recipe}
+        )
     )
     words = ["--config", str(path)]
     with pytest.raises(ValueError, match=says):
@@ -326,7 +362,9 @@ def test_a_recipe_with_what_does_not_go_is_refused(tmp_path, recipe, says):
 def test_deepspeed_and_settings_of_the_other_trainer_are_refused_on_the_command_line(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("asynchronous: true\nmodel_name_or_path: some/model\n")
-    with pytest.raises(ValueError, match="DeepSpeed does not work with asynchronous: true.*zero3.*fsdp2"):
+    with pytest.raises(
+        ValueError, match="DeepSpeed does not work with asynchronous: true.*zero3.*fsdp2"
+    ):
         make_plan(path, ["--accelerate_config", "zero3"], num_gpus=8)
     with pytest.raises(ValueError, match="beta has no effect with asynchronous: true"):
         read_recipe(path, ["--beta", "0.1"])
@@ -343,12 +381,20 @@ def test_deepspeed_and_settings_of_the_other_trainer_are_refused_on_the_command_
         ({"attn_implementation": "sdpa"}, "needs no attn_implementation"),
     ],
 )
-def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loaded(tmp_path, words, says):
+def test_a_recipe_for_the_synchronous_trainer_is_refused_before_the_model_is_loaded(
+    tmp_path, words, says
+):
     words = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "max_steps": 1, **words}
-    words = ["--asynchronous", "true", *(word for name, value in words.items() for word in (f"--{name}", str(value)))]
+    words = [
+        "--asynchronous",
+        "true",
+        *(word for name, value in words.items() for word in (f"--{name}", str(value))),
+    ]
     script, args, model_args, _ = make_parser(words).parse_args_and_config(words)
     with pytest.raises(ValueError, match=says):
-        MinerAsyncGRPOTrainer.of_recipe(script, model_args, model="none", args=args, train_dataset=None)
+        MinerAsyncGRPOTrainer.of_recipe(
+            script, model_args, model="none", args=args, train_dataset=None
+        )
 
 
 def test_a_tool_of_a_recipe_reaches_the_workers_process(tmp_path):
@@ -360,7 +406,9 @@ def test_a_tool_of_a_recipe_reaches_the_workers_process(tmp_path):
     rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": "1+1="}]]})
     given = dict(train_dataset=rows, tools=load_tools(["agents.add"], 10.0))
     given["args"] = settings(f"{folder}/run", model_init_kwargs={"attn_implementation": None})
-    trainer = MinerAsyncGRPOTrainer.of_recipe(script, model_args, model=folder, reward_funcs=[right], **given)
+    trainer = MinerAsyncGRPOTrainer.of_recipe(
+        script, model_args, model=folder, reward_funcs=[right], **given
+    )
     assert pickle.loads(pickle.dumps(trainer.rollout_worker._loop_kwargs))["tools"] == [agents.add]
 
 
@@ -392,10 +440,13 @@ def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, mon
     info = {"vllm_config": {"model_config": {"logprobs_mode": "raw_logprobs"}}}
     folder = build_policy(tmp_path)
     train = MinerAsyncGRPOTrainer.get_train_dataloader
-    with answering(lambda path, *_: (200, json.dumps(info)) if "server_info" in path else (404, "")) as url:
+    with answering(
+        lambda path, *_: (200, json.dumps(info)) if "server_info" in path else (404, "")
+    ) as url:
 
         def asking(trainer):
-            trainer._asks_server, trainer.args.vllm_server_base_url = True, url  # on a CPU there is none
+            # on a CPU there is none
+            trainer._asks_server, trainer.args.vllm_server_base_url = True, url
             return train(trainer)
 
         monkeypatch.setattr(MinerAsyncGRPOTrainer, "get_train_dataloader", asking)
@@ -408,11 +459,18 @@ def broken(completions, **kwargs):
 
 
 def train_world(folder, funcs=math_reward, resume=None, **overrides):
-    """Train the policy on the embedded world, with the worker that samples in a process of its own."""
+    """Train the policy on the embedded world, with the worker that samples in a process of its
+    own."""
     given = dict(
-        max_completion_length=12, max_inflight_tasks=32, queue_maxsize=32, save_strategy="steps", save_steps=2
+        max_completion_length=12,
+        max_inflight_tasks=32,
+        queue_maxsize=32,
+        save_strategy="steps",
+        save_steps=2,
     )
-    args = settings(f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides})
+    args = settings(
+        f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides}
+    )
     trainer = MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
     trainer.train(resume)
     return trainer
@@ -425,7 +483,10 @@ def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_pat
     trainer = train_world(folder)
     again = train_world(folder, resume="latest", max_steps=6)
     assert [log["step"] for log in again.state.log_history if "loss" in log] == [1, 2, 3, 4, 5, 6]
-    assert again.state.log_history[4]["rollouts/generated_total"] > trainer.state.log_history[3]["step"] * 8
+    assert (
+        again.state.log_history[4]["rollouts/generated_total"]
+        > trainer.state.log_history[3]["step"] * 8
+    )
     log = again.state.log_history[5]
     assert log["ratio"] == pytest.approx(1, abs=0.2) and "sample/rollout_queue_size" in log
     records = {path.stem for path in Path(folder, "run", "credit").glob("*.parquet")}

@@ -1,4 +1,5 @@
-"""The table of benchmarks, on small files in the real formats (`tests/benchmarks`), and the prompts."""
+"""The table of benchmarks, on small files in the real formats (`tests/benchmarks`), and the
+prompts."""
 
 import dataclasses
 import json
@@ -60,17 +61,20 @@ def test_fields_that_need_work():
     assert [problem.solution for problem in of("amc23")] == ["27", "-3", "3.5"]
     assert [problem.solution for problem in of("gsm8k")] == ["12", "1400", "-3"]
     assert of("hmmt25")[1].level == "Algebra, Number Theory"
-    assert [problem.id for problem in of("olympiadbench")] == ["1601", "1603", "1604"]  # 1602 has two answers
+    # 1602 has two answers
+    assert [problem.id for problem in of("olympiadbench")] == ["1601", "1603", "1604"]
     assert [problem.solution for problem in of("olympiadbench")] == ["19", "n^2", "(2,2)"]
     assert of("olympiadbench")[2].context == "All lines lie in a plane."
-    assert of("medqa")[0].options[-1] == "Vitamin K" and len(of("medqa")[0].options) == 5  # the sixth is padding
+    # the sixth is padding
+    assert of("medqa")[0].options[-1] == "Vitamin K" and len(of("medqa")[0].options) == 5
     assert of("medmcqa")[1].solution == "D"  # cop 3
     assert len(pubmedqa_test_ids()) == 500
     first = of("pubmedqa")[0]
     assert (first.options, first.solution, first.context) == (
         ("yes", "no", "maybe"), "A", "Tea is drunk.\nAll stayed awake.",
     )  # fmt: skip
-    assert of("medxpertqa")[1].question == "Which bone carries the leg on the foot?"  # its choices are in `options`
+    # its choices are in `options`
+    assert of("medxpertqa")[1].question == "Which bone carries the leg on the foot?"
     assert [(problem.solution, problem.level) for problem in of("mmlu_pro")] == [
         ("B", "biology"), ("J", "health"), ("A", "health"),
     ]  # fmt: skip
@@ -94,7 +98,9 @@ def test_a_letter_that_is_also_an_option_is_still_a_good_gold():
     assert accepts_gold("choice", [problem]) == [True]
 
 
-@pytest.mark.parametrize(("gold", "is_good"), [("B", True), ("b", True), ("Ice.", True), ("C", False), ("fur", False)])
+@pytest.mark.parametrize(
+    ("gold", "is_good"), [("B", True), ("b", True), ("Ice.", True), ("C", False), ("fur", False)]
+)
 def test_a_gold_of_choice_is_a_letter_or_the_text_of_an_option(gold, is_good):
     assert accepts_gold("choice", [Problem("", "What helps?", gold, ("hat", "ice"))]) == [is_good]
 
@@ -102,9 +108,13 @@ def test_a_gold_of_choice_is_a_letter_or_the_text_of_an_option(gold, is_good):
 @pytest.mark.parametrize("others", [1, 0])
 def test_golds_that_the_grader_refuses_are_named(tmp_path, others):
     """One of two is a warning, one of one an error."""
-    rows = [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": "2"}][: 1 + others]
+    rows = [{"problem": "Say it.", "answer": "\\frac{"}, {"problem": "1+1?", "answer": "2"}][
+        : 1 + others
+    ]
     said = rf"not accept 1 of {1 + others}, problem 0 \(id mine-0\): '\\\\frac\{{'"
-    named = pytest.warns(UserWarning, match=said) if others else pytest.raises(ValueError, match=said)
+    named = (
+        pytest.warns(UserWarning, match=said) if others else pytest.raises(ValueError, match=said)
+    )
     with named:
         load(user_benchmark("mine", write(tmp_path / "a.jsonl", rows)))
 
@@ -125,7 +135,9 @@ DROPPED = object()
 def changed(name, index, **values):
     rows = read_file(small_path(name))
     rows[index] |= values
-    return [{column: value for column, value in row.items() if value is not DROPPED} for row in rows]
+    return [
+        {column: value for column, value in row.items() if value is not DROPPED} for row in rows
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +145,27 @@ def changed(name, index, **values):
     [
         ("aime24", 1, {"Answer": DROPPED}, r"AIME2024 needs the column Answer: row 1 has ID,"),
         ("aime24", 2, {"ID": "2024-III-1"}, "rows 0 and 2 are both 2024-III-1"),
-        ("gsm8k", 1, {"answer": "1400"}, "row 1: answer must end with #### and the answer: got '1400'"),
+        (
+            "gsm8k",
+            1,
+            {"answer": "1400"},
+            "row 1: answer must end with #### and the answer: got '1400'",
+        ),
         ("math500", 1, {"problem": "  "}, r"row 1: a question must not be empty"),
-        ("olympiadbench", 0, {"final_answer": ["1", "2"]}, r"row 0: final_answer must be a list of one"),
+        (
+            "olympiadbench",
+            0,
+            {"final_answer": ["1", "2"]},
+            r"row 0: final_answer must be a list of one",
+        ),
         ("medmcqa", 1, {"cop": -1}, r"row 1: cop must be a letter or a number from 0: got '-1'"),
         ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got 'H'"),
-        ("medxpertqa", 0, {"options": {"A": "x", "C": "y"}}, r"options must have the letters A, B, C, ...: got \['A'"),
+        (
+            "medxpertqa",
+            0,
+            {"options": {"A": "x", "C": "y"}},
+            r"options must have the letters A, B, C, ...: got \['A'",
+        ),
         ("pubmedqa", 2, {"final_decision": "perhaps"}, r"row 2: 'perhaps' is not in list"),
     ],
 )
@@ -151,11 +178,13 @@ def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     shutil.copytree(SMALL / "aime25", tmp_path / "hub")
     configs = "".join(
-        f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {config.replace('AIME', 'aime')}.jsonl\n"
+        f"- config_name: {config}\n  data_files:\n  - split: test\n    path:"
+        f" {config.replace('AIME', 'aime')}.jsonl\n"
         for config in BENCHMARKS["aime25"].configs
     )
     (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
-    on_hub = dataclasses.replace(small("aime25"), hub=str(tmp_path / "hub"))  # a folder is loaded by the same call
+    # a folder is loaded by the same call
+    on_hub = dataclasses.replace(small("aime25"), hub=str(tmp_path / "hub"))
     problems, record = load(on_hub)
     assert problems == load(small("aime25"), SMALL / "aime25")[0]
     assert record["configs"] == ["AIME2025-I", "AIME2025-II"] and record["commit"] is None
@@ -164,7 +193,10 @@ def test_what_datasets_loads_is_what_the_files_hold(tmp_path, monkeypatch):
         (dataclasses.replace(on_hub, split="dev"), "split dev"),
         (BENCHMARKS["aime25"], "split test"),
     ):
-        with pytest.raises(ValueError, match=f"config AIME2025-I, {named}, could not be loaded.*--local aime25=PATH"):
+        with pytest.raises(
+            ValueError,
+            match=f"config AIME2025-I, {named}, could not be loaded.*--local aime25=PATH",
+        ):
             load(missing)
 
 
@@ -183,15 +215,25 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
     content = 'a,b,c\n1,"two\nlines\u2028here",2021-05-05\n2,"a ""quote"", a comma",2020-01-01\n'
     (tmp_path / "d.csv").write_text(content, newline="")
     for name in ("a.jsonl", "b.json", "c.parquet", "d.csv"):
-        assert read_file(tmp_path / name) == rows == load_data_set(str(tmp_path / name))["train"].to_list(), name
+        assert (
+            read_file(tmp_path / name)
+            == rows
+            == load_data_set(str(tmp_path / name))["train"].to_list()
+        ), name
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_a_folder_has_the_splits_of_its_files_and_their_texts(tmp_path, suffix):
-    """As in a file: `datasets` would make 7 of 007, nothing of NA, and dates of 2021-05-05 in JSON."""
-    rows = {"train": [{"gold": gold} for gold in ("007", "1e3", "NA")], "test": [{"gold": "2021-05-05"}]}
+    """As in a file: `datasets` would make 7 of 007, nothing of NA, and dates of 2021-05-05 in
+    JSON."""
+    rows = {
+        "train": [{"gold": gold} for gold in ("007", "1e3", "NA")],
+        "test": [{"gold": "2021-05-05"}],
+    }
     for split, own in rows.items():
-        text = "".join(f"{row['gold']}\n" if suffix == "csv" else json.dumps(row) + "\n" for row in own)
+        text = "".join(
+            f"{row['gold']}\n" if suffix == "csv" else json.dumps(row) + "\n" for row in own
+        )
         (tmp_path / f"{split}.{suffix}").write_text("gold\n" * (suffix == "csv") + text)
     assert {split: own.to_list() for split, own in load_data_set(str(tmp_path)).items()} == rows
     streamed = load_data_set(str(tmp_path), streaming=True)
@@ -199,7 +241,11 @@ def test_a_folder_has_the_splits_of_its_files_and_their_texts(tmp_path, suffix):
 
 
 def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
-    for name in ("data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-0.parquet"):
+    for name in (
+        "data/train-00000-of-00002.parquet",
+        "data/train-00001-of-00002.parquet",
+        "data/test-0.parquet",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [file.name for file in find_files(tmp_path, "test")] == ["test-0.parquet"]
@@ -225,7 +271,11 @@ def test_of_a_copied_repository_only_the_split_is_read(tmp_path):
             [("x", "2", "3"), ("y", "4", None)],
         ),
         ([{"question": "1+1?", "answer": "It is\n#### 2"}], "math", [("mine-0", "2", None)]),
-        ([{"question": "Where?", "answer": "There\n#### (3, 4)"}], "math", [("mine-0", "(3, 4)", None)]),
+        (
+            [{"question": "Where?", "answer": "There\n#### (3, 4)"}],
+            "math",
+            [("mine-0", "(3, 4)", None)],
+        ),
         (
             [{"problem": "Odd?", "options": ["2", "3"], "answer": answer} for answer in ("B", 0)],
             "choice",
@@ -246,19 +296,40 @@ def test_a_name_that_is_taken_or_unfit_and_a_file_without_rows(tmp_path):
             user_benchmark(name, empty)
     with pytest.raises(ValueError, match="has no rows"):
         user_benchmark("mine", empty)
-    chat = write(tmp_path / "b.jsonl", [{"prompt": [{"role": "user", "content": "2+2?"}], "solution": "4"}])
+    chat = write(
+        tmp_path / "b.jsonl", [{"prompt": [{"role": "user", "content": "2+2?"}], "solution": "4"}]
+    )
     with pytest.raises(ValueError, match="a question must be text: got messages"):
         load(user_benchmark("mine", chat))
-    table = write(tmp_path / "c.jsonl", [{"question": "2+2?", "A": "3", "B": "4", "C": "5", "correct": "B"}])
-    with pytest.raises(ValueError, match="has options in columns of their own: there are question, A, B, C, correct"):
+    table = write(
+        tmp_path / "c.jsonl", [{"question": "2+2?", "A": "3", "B": "4", "C": "5", "correct": "B"}]
+    )
+    with pytest.raises(
+        ValueError,
+        match="has options in columns of their own: there are question, A, B, C, correct",
+    ):
         user_benchmark("mine", table)
 
 
 def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():
     problem = Problem("1", "Which?", "A", ("x", "y"), level="1")
     assert fingerprint([problem]) == fingerprint([dataclasses.replace(problem, level="2")])
-    others = [{"id": "2"}, {"question": "What?"}, {"solution": "B"}, {"options": ("x", "z")}, {"context": "It is."}]
-    assert len({fingerprint([problem]), *(fingerprint([dataclasses.replace(problem, **o)]) for o in others)}) == 6
+    others = [
+        {"id": "2"},
+        {"question": "What?"},
+        {"solution": "B"},
+        {"options": ("x", "z")},
+        {"context": "It is."},
+    ]
+    assert (
+        len(
+            {
+                fingerprint([problem]),
+                *(fingerprint([dataclasses.replace(problem, **o)]) for o in others),
+            }
+        )
+        == 6
+    )
     two = [problem, dataclasses.replace(problem, id="2")]
     assert fingerprint(two) != fingerprint(two[::-1])
 
@@ -266,8 +337,10 @@ def test_the_fingerprint_depends_on_all_that_matters_and_nothing_else():
 # Prompts, literally
 
 INSTRUCTION = (
-    "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
-    "first thinks about the reasoning process in the mind and then provides the user with the answer. The assistant "
+    "A conversation between User and Assistant. The user asks a question, and the Assistant solves"
+    " it. The assistant "
+    "first thinks about the reasoning process in the mind and then provides the user with the"
+    " answer. The assistant "
     r"thinks deeply and output the final answer within \boxed{}."
 )
 
@@ -281,7 +354,11 @@ CHOICE = (
 @pytest.mark.parametrize(
     ("asked", "plain", "chat"),
     [
-        (("math", "1+1?"), f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:", [("system", INSTRUCTION), ("user", "1+1?")]),
+        (
+            ("math", "1+1?"),
+            f"{INSTRUCTION}\n\nUser: 1+1?\n\nAssistant:",
+            [("system", INSTRUCTION), ("user", "1+1?")],
+        ),
         (
             ("choice", "What helps?", ("hat", "ice"), "It was cold."),
             f"User: {CHOICE}\n\nAssistant:",

@@ -1,4 +1,5 @@
-"""Two recipes are really trained, each as a user would; what a wrong call gets; and that nothing is left behind."""
+"""Two recipes are really trained, each as a user would; what a wrong call gets; and that nothing is
+left behind."""
 
 import contextlib
 import io
@@ -22,7 +23,9 @@ PLANTED = "planted-secret-0123456789"
 
 
 def write(folder, name, **settings):
-    return Path(write_recipe(folder / f"{name}.yaml", **dict(held_out=4, score_samples=2) | settings))
+    return Path(
+        write_recipe(folder / f"{name}.yaml", **dict(held_out=4, score_samples=2) | settings)
+    )
 
 
 @pytest.fixture
@@ -33,16 +36,25 @@ def recipe(tmp_path):
 def command(recipes, output, *options):
     """The command as a user gives it, with one thread for each run."""
     names = [str(path) for path in recipes]
-    return [sys.executable, "-m", "trl_miner.cli", "compare", "--recipes", *names, "--seeds", "1", *options] + [
-        *("--output", str(output))
-    ]
+    return [
+        sys.executable,
+        "-m",
+        "trl_miner.cli",
+        "compare",
+        "--recipes",
+        *names,
+        "--seeds",
+        "1",
+        *options,
+    ] + [*("--output", str(output))]
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def run_here(*arguments):
-    """Run the command in this process, which has imported TRL; the trainings are processes of their own."""
+    """Run the command in this process, which has imported TRL; the trainings are processes of their
+    own."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main(command(*arguments)[3:])
@@ -60,11 +72,29 @@ SAME_OPTIONS = ("--temperature", "1", "--beta=0")  # as the first command's, in 
 def stopped_and_finished(policy, tmp_path_factory):
     """A comparison that SIGTERM stops in its first run, and the same command again."""
     folder = tmp_path_factory.mktemp("compare")
-    secret = {"hub_token": PLANTED, "env": {"SOME_API_KEY": PLANTED}, "model_init_kwargs": {"token": PLANTED}}
+    secret = {
+        "hub_token": PLANTED,
+        "env": {"SOME_API_KEY": PLANTED},
+        "model_init_kwargs": {"token": PLANTED},
+    }
     recipes = [
-        write(folder, "grpo", model_name_or_path=policy, advantage_estimator="grpo", score_steps=1, **secret),
+        write(
+            folder,
+            "grpo",
+            model_name_or_path=policy,
+            advantage_estimator="grpo",
+            score_steps=1,
+            **secret,
+        ),
         write(folder, "broken", model_name_or_path=str(folder / "nowhere" / PLANTED), **secret),
-        write(folder, "miner", model_name_or_path=policy, steps_per_generation=2, max_steps=4, score_steps=2),
+        write(
+            folder,
+            "miner",
+            model_name_or_path=policy,
+            steps_per_generation=2,
+            max_steps=4,
+            score_steps=2,
+        ),
     ]
     output = folder / "out"
     process = subprocess.Popen(
@@ -81,7 +111,12 @@ def stopped_and_finished(policy, tmp_path_factory):
         compare(recipes, seeds=1, output=output)
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=60)
-    return recipes, output, (process.returncode, said, gone(started)), run_here(recipes, output, *SAME_OPTIONS)
+    return (
+        recipes,
+        output,
+        (process.returncode, said, gone(started)),
+        run_here(recipes, output, *SAME_OPTIONS),
+    )
 
 
 @pytest.mark.slow
@@ -97,8 +132,13 @@ def test_one_line_per_run_and_a_failing_one_costs_only_itself(stopped_and_finish
     assert done.returncode == 1, done.stderr
     first, second, third, _, *table = done.stdout.splitlines()
     log = output / "broken" / "seed1" / "log.txt"
-    assert first.startswith("[1/3] grpo seed 1: Pass@1 0.00, ") and third.startswith("[3/3] miner seed 1: Pass@1 0.00")
-    assert second == f"[2/3] broken seed 1: ended with exit code 2, see {log}" and "nowhere" in log.read_text()
+    assert first.startswith("[1/3] grpo seed 1: Pass@1 0.00, ") and third.startswith(
+        "[3/3] miner seed 1: Pass@1 0.00"
+    )
+    assert (
+        second == f"[2/3] broken seed 1: ended with exit code 2, see {log}"
+        and "nowhere" in log.read_text()
+    )
     written = [f"  {output / name}" for name in ("comparison.md", "runs.jsonl")]
     closing = ["Wrote", *written, "Next", f"  trl-miner report {output}"]
     assert [*(output / "comparison.md").read_text().splitlines(), *closing] == table
@@ -113,8 +153,11 @@ def test_the_numbers_come_from_the_runs(stopped_and_finished, policy):
     assert rows[1][1:] == ["0 of 1", *["n/a"] * 5]  # broken
     path = output / "runs.jsonl"
     assert Path(policy).name in path.read_text() and str(policy) not in path.read_text()
-    # 2 optimizer steps of 8 rollouts; 4 optimizer steps are 2 generations of 2 * 8 rollouts, at most 8 tokens each
-    for run, row, rollouts, moments in zip(read_runs(path), rows[::2], (16, 32), ([0, 1, 2], [0, 2, 4]), strict=True):
+    # 2 optimizer steps of 8 rollouts; 4 optimizer steps are 2 generations of 2 * 8 rollouts, at
+    # most 8 tokens each
+    for run, row, rollouts, moments in zip(
+        read_runs(path), rows[::2], (16, 32), ([0, 1, 2], [0, 2, 4]), strict=True
+    ):
         assert run.name == f"{row[0]}/seed1" and run.finished and list(run.scores) == moments
         assert row[1:3] == ["1", "0.000"] and float(row[4]) > 0 and row[5] == str(rollouts)
         assert rollouts <= run.values("rollouts/tokens_total")[-1][1] <= rollouts * 8
@@ -122,10 +165,14 @@ def test_the_numbers_come_from_the_runs(stopped_and_finished, policy):
 
 
 @pytest.mark.slow
-def test_no_file_and_no_line_of_a_comparison_shows_a_secret(undrawn, stopped_and_finished, tmp_path):
+def test_no_file_and_no_line_of_a_comparison_shows_a_secret(
+    undrawn, stopped_and_finished, tmp_path
+):
     _, output, (_, said, _), done = stopped_and_finished
     page = write_report([output], tmp_path, quiet=True)
-    files = [path for folder in (output, page.parent) for path in folder.rglob("*") if path.is_file()]
+    files = [
+        path for folder in (output, page.parent) for path in folder.rglob("*") if path.is_file()
+    ]
     assert [path for path in files if PLANTED.encode() in path.read_bytes()] == []
     assert PLANTED not in "".join([*said, done.stdout, done.stderr])
     assert "nowhere/***" in (output / "broken" / "seed1" / "log.txt").read_text()
@@ -139,7 +186,9 @@ def test_finished_runs_are_skipped_and_others_settings_refused(stopped_and_finis
     assert capsys.readouterr().out.startswith("[1/1] grpo seed 1: Pass@1 0.00, finished before\n")
     assert cli.main([*words, "--max_steps", "3"]) == 2
     said = capsys.readouterr().err
-    assert f"{output / 'grpo' / 'seed1'} holds another run: --max_steps is None, wanted ['3']" in said
+    assert (
+        f"{output / 'grpo' / 'seed1'} holds another run: --max_steps is None, wanted ['3']" in said
+    )
 
 
 def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
@@ -162,7 +211,9 @@ def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
 )
 def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr("trl_miner.compare.compare", lambda recipes, seeds, **more: asked.append([*seeds]) or 0)
+    monkeypatch.setattr(
+        "trl_miner.compare.compare", lambda recipes, seeds, **more: asked.append([*seeds]) or 0
+    )
     code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
     assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
     assert (f"a range such as 4-5: got '{text}'" in capsys.readouterr().err) == (seeds is None)
@@ -182,7 +233,11 @@ def test_a_folder_of_a_run_that_is_not_compares_own_is_left_alone(recipe, tmp_pa
         compare([recipe], seeds=1, output=tmp_path / "out")
 
 
-def test_a_run_none_of_whose_answers_were_judged_is_told_without_a_score(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Run, "result", lambda run: RunHistory(tmp_path, "seed1", {}, scores={2.0: {}}))
+def test_a_run_none_of_whose_answers_were_judged_is_told_without_a_score(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        Run, "result", lambda run: RunHistory(tmp_path, "seed1", {}, scores={2.0: {}})
+    )
     assert _train_all([Run(tmp_path, tmp_path, {"method": "grpo", "seed": 1})], [], 1)
     assert capsys.readouterr().out == "[1/1] grpo seed 1: finished before\n"

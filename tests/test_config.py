@@ -17,7 +17,11 @@ from trl_miner.methods.miner import miner_advantages
 
 def test_the_defaults_are_the_papers(tmp_path):
     args = config(tmp_path)
-    assert (args.advantage_estimator, args.miner_gamma, args.miner_lambda_max) == ("miner", 2.0, 1.5e-3)
+    assert (args.advantage_estimator, args.miner_gamma, args.miner_lambda_max) == (
+        "miner",
+        2.0,
+        1.5e-3,
+    )
     assert (args.miner_intrinsic, args.correct_threshold) == ("nll", 1.0)
     for function, method in ((miner_advantages, MINER), (entropy_bonus_advantages, ENTROPY)):
         parameters = inspect.signature(function).parameters
@@ -31,33 +35,72 @@ def test_the_defaults_are_the_papers(tmp_path):
             dict(advantage_estimator="minor"),
             "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'",
         ),
-        (dict(entropy_weight=-0.1), "entropy_weight must be at least 0: got -0.1. The default is 0.001"),
+        (
+            dict(entropy_weight=-0.1),
+            "entropy_weight must be at least 0: got -0.1. The default is 0.001",
+        ),
         (dict(miner_gamma=None), "miner_gamma must be at least 0: got None. The default is 2"),
         (dict(temperature=0), "temperature must be above 0: got 0"),
-        (dict(policy_loss="ppo"), "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'"),
-        (dict(policy_loss="bapo", policy_loss_kwargs={"ratio": 1}), "policy_loss_kwargs: unknown knob 'ratio'"),
-        (dict(policy_loss="kl_cov", policy_loss_kwargs={"ratio": 2}), "kwargs.ratio must be less than or equal to 1"),
-        (dict(policy_loss="clip_cov", per_device_train_batch_size=1, gradient_accumulation_steps=4), "got one alone"),
-        (dict(policy_loss="kl_cov", importance_sampling_level="sequence"), "kl_cov works on the ratio of each token"),
-        (dict(policy_loss="bapo", loss_type="cispo"), "works inside a clipped loss.*got loss_type='cispo'"),
+        (
+            dict(policy_loss="ppo"),
+            "policy_loss must be one of clip, clip_cov, kl_cov, bapo: got 'ppo'",
+        ),
+        (
+            dict(policy_loss="bapo", policy_loss_kwargs={"ratio": 1}),
+            "policy_loss_kwargs: unknown knob 'ratio'",
+        ),
+        (
+            dict(policy_loss="kl_cov", policy_loss_kwargs={"ratio": 2}),
+            "kwargs.ratio must be less than or equal to 1",
+        ),
+        (
+            dict(
+                policy_loss="clip_cov", per_device_train_batch_size=1, gradient_accumulation_steps=4
+            ),
+            "got one alone",
+        ),
+        (
+            dict(policy_loss="kl_cov", importance_sampling_level="sequence"),
+            "kl_cov works on the ratio of each token",
+        ),
+        (
+            dict(policy_loss="bapo", loss_type="cispo"),
+            "works inside a clipped loss.*got loss_type='cispo'",
+        ),
         (dict(policy_loss="kl_cov", delta=3.0), "no clipping for delta to bound: got delta=3.0"),
         (
-            dict(policy_loss="bapo", steps_per_generation=3, gradient_accumulation_steps=2, num_iterations=2),
+            dict(
+                policy_loss="bapo",
+                steps_per_generation=3,
+                gradient_accumulation_steps=2,
+                num_iterations=2,
+            ),
             "Make steps_per_generation a multiple of gradient_accumulation_steps",
         ),
         (dict(dynamic_sampling=True), "drops the all-right prompts that MINER learns from"),
         (
             dict(advantage_estimator="ucas", dynamic_sampling=True),
-            "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To learn "
-            "from mixed prompts alone, write advantage_estimator: ucas with all_right: none and all_wrong: none",
+            (
+                "drops the all-right and all-wrong prompts that UCAS learns from: got .*'ucas'. To"
+                " learn from mixed prompts alone, write advantage_estimator: ucas with all_right:"
+                " none and all_wrong: none"
+            ),
         ),
         (
             dict(all_right="ucas"),
-            "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts to MINER. Write "
-            "advantage_estimator: grpo with all_right: ucas",
+            (
+                "all_right='ucas' with advantage_estimator='miner', which gives all-right prompts"
+                " to MINER. Write advantage_estimator: grpo with all_right: ucas"
+            ),
         ),
-        (dict(all_wrong="entropy_adv"), "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing"),
-        (dict(all_wrong="ucsa"), "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'"),
+        (
+            dict(all_wrong="entropy_adv"),
+            "acts on all-wrong prompts: got 'entropy_adv', which gives them nothing",
+        ),
+        (
+            dict(all_wrong="ucsa"),
+            "all_wrong must be one of none, .*: got 'ucsa'. Did you mean 'ucas'",
+        ),
         (dict(advantage_estimator="ucas+miner"), "must be one of .* got 'ucas.miner'"),
         (dict(advantage_estimator="none"), "got 'none'"),
         (dict(dose_share=0.0), "above 0 and below 1.*got 0.0"),
@@ -65,8 +108,14 @@ def test_the_defaults_are_the_papers(tmp_path):
         (dict(dose_share=0.1, advantage_estimator="grpo"), "got advantage_estimator='grpo'. Write"),
         (dict(dose_share=0.1, advantage_estimator="ucas"), "beside another one of mixed ones: got"),
         (dict(miner_lambda_max=-1e-3), "miner_lambda_max must be at least 0.*got -0.001"),
-        (dict(miner_lambda_max=float("nan")), "miner_lambda_max must be at least 0, or None: got nan"),
-        (dict(miner_intrinsic="entropy"), "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'"),
+        (
+            dict(miner_lambda_max=float("nan")),
+            "miner_lambda_max must be at least 0, or None: got nan",
+        ),
+        (
+            dict(miner_intrinsic="entropy"),
+            "miner_intrinsic must be one of nll, certainty, constant: got 'entropy'",
+        ),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
         (dict(loss_type="dapoo"), "loss_type must be one of grpo, .*: got 'dapoo'"),
     ],
@@ -81,23 +130,35 @@ def test_an_infinite_cap_is_no_cap(tmp_path):
 
 
 @pytest.mark.parametrize(("processes", "steps"), [(1, 16), (2, 8), (16, 1)])
-def test_the_batch_of_an_optimizer_step_does_not_depend_on_the_processes(tmp_path, monkeypatch, processes, steps):
-    """64 rollouts: 4 a micro-batch, 16 / processes micro-batches. (On real processes: tests/test_accelerate.py.)"""
+def test_the_batch_of_an_optimizer_step_does_not_depend_on_the_processes(
+    tmp_path, monkeypatch, processes, steps
+):
+    """64 rollouts: 4 a micro-batch, 16 / processes micro-batches. (On real processes:
+    tests/test_accelerate.py.)"""
     monkeypatch.setattr(MinerGRPOConfig, "num_processes", processes)
-    args = config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64, generation_batch_size=64)
+    args = config(
+        tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64, generation_batch_size=64
+    )
     assert args.gradient_accumulation_steps == steps
 
 
 def test_an_optimizer_batch_sets_the_accumulation(tmp_path):
     args = config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64)
     assert (args.gradient_accumulation_steps, args.generation_batch_size) == (16, 64)
-    settings = dict(per_device_train_batch_size=4, optimizer_batch_size=16, generation_batch_size=64)
+    settings = dict(
+        per_device_train_batch_size=4, optimizer_batch_size=16, generation_batch_size=64
+    )
     args = config(tmp_path, **settings)  # off-policy: four steps for each generation
     assert (args.gradient_accumulation_steps, args.steps_per_generation) == (4, 16)
     with pytest.raises(ValueError, match="got 62 for 4 x 1. Change the batch per device"):
         config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=62)
     with pytest.raises(ValueError, match="gradient_accumulation_steps=8. Leave one of them out"):
-        config(tmp_path, per_device_train_batch_size=4, optimizer_batch_size=64, gradient_accumulation_steps=8)
+        config(
+            tmp_path,
+            per_device_train_batch_size=4,
+            optimizer_batch_size=64,
+            gradient_accumulation_steps=8,
+        )
 
 
 def test_every_own_field_has_help_text():
@@ -114,14 +175,34 @@ def test_every_own_field_has_help_text():
             r"miner_lambda_max=0.5 \(of miner, which has no part",
         ),
         (dict(entropy_weight=0.1, adaptive_sampling_rounds=1), "entropy_weight=0.1 .of entropy"),
-        (dict(dose_share=0.1, miner_lambda_max=0.01), "miner_lambda_max=0.01 .dose_share takes its place"),
-        (dict(advantage_estimator="passk", scale_rewards="none"), r"scale_rewards='none' \(as passk scales"),
-        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
-        (dict(dose_share=0.1, gradient_accumulation_steps=6, steps_per_generation=2), "an optimizer step has 3"),
-        (dict(prompt_selection="greso"), "generates less often the all-right prompts that MINER learns from"),
         (
-            dict(prompt_selection="greso", advantage_estimator="grpo", all_right="placebo", all_wrong="rl_zvp"),
-            "all-right and all-wrong prompts that Placebo: MINER's credit dealt out at random and RL-ZVP",
+            dict(dose_share=0.1, miner_lambda_max=0.01),
+            "miner_lambda_max=0.01 .dose_share takes its place",
+        ),
+        (
+            dict(advantage_estimator="passk", scale_rewards="none"),
+            r"scale_rewards='none' \(as passk scales",
+        ),
+        (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
+        (
+            dict(dose_share=0.1, gradient_accumulation_steps=6, steps_per_generation=2),
+            "an optimizer step has 3",
+        ),
+        (
+            dict(prompt_selection="greso"),
+            "generates less often the all-right prompts that MINER learns from",
+        ),
+        (
+            dict(
+                prompt_selection="greso",
+                advantage_estimator="grpo",
+                all_right="placebo",
+                all_wrong="rl_zvp",
+            ),
+            (
+                "all-right and all-wrong prompts that Placebo: MINER's credit dealt out at random"
+                " and RL-ZVP"
+            ),
         ),
         (
             dict(prompt_selection="greso", advantage_estimator="own_estimators.by_length"),
@@ -129,12 +210,30 @@ def test_every_own_field_has_help_text():
         ),
         # None of:
         (dict(miner_lambda_max=0.5, miner_gamma=1.0, miner_intrinsic="constant"), None),
-        (dict(advantage_estimator="grpo", all_right="placebo", miner_lambda_max=0.01, scale_rewards="none"), None),
+        (
+            dict(
+                advantage_estimator="grpo",
+                all_right="placebo",
+                miner_lambda_max=0.01,
+                scale_rewards="none",
+            ),
+            None,
+        ),
         (dict(prompt_selection="greso", advantage_estimator="grpo"), None),
-        (dict(dynamic_sampling=True, advantage_estimator="ucas", all_right="none", all_wrong="none"), None),
+        (
+            dict(
+                dynamic_sampling=True,
+                advantage_estimator="ucas",
+                all_right="none",
+                all_wrong="none",
+            ),
+            None,
+        ),
     ],
 )
-def test_settings_without_effect_or_against_each_other_are_warned_of(tmp_path, caplog, change, told):
+def test_settings_without_effect_or_against_each_other_are_warned_of(
+    tmp_path, caplog, change, told
+):
     with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
         config(tmp_path, **change)
     assert re.search(told, caplog.text) if told else not caplog.text

@@ -1,7 +1,8 @@
-"""Every JSON file of a run, a comparison and an evaluation, damaged in many ways: readers name it, and never crash.
+"""Every JSON file of a run, a comparison and an evaluation, damaged in many ways: readers name it,
+and never crash.
 
-A reader may take a damaged file as far as it goes. It must not raise anything but the two kinds of error that a
-command shows in one line, and that line must name the file.
+A reader may take a damaged file as far as it goes. It must not raise anything but the two kinds of
+error that a command shows in one line, and that line must name the file.
 """
 
 import copy
@@ -19,7 +20,23 @@ from trl_miner.runs.runs_file import read_runs, write_runs
 from trl_miner.viewing.inputs import read_inputs
 
 GOLDEN = Path(__file__).parent / "golden" / "run_folders"
-VALUES = (None, "x", -1, 0.5, 2, 10**400, math.nan, math.inf, True, "\ud800", [], [[]], {}, "../../x", "gone")
+VALUES = (
+    None,
+    "x",
+    -1,
+    0.5,
+    2,
+    10**400,
+    math.nan,
+    math.inf,
+    True,
+    "\ud800",
+    [],
+    [[]],
+    {},
+    "../../x",
+    "gone",
+)
 
 
 def of_run(run):
@@ -46,7 +63,9 @@ def of_compared(compared):
 READERS = {
     **dict.fromkeys(("run/training.json", "run/held_out.json", "run/trainer_state.json"), of_run),
     "run/checkpoint-4/trainer_state.json": of_run,
-    **dict.fromkeys(("compare/grpo/seed1/training.json", "compare/grpo/seed1/compared.json"), of_compared),
+    **dict.fromkeys(
+        ("compare/grpo/seed1/training.json", "compare/grpo/seed1/compared.json"), of_compared
+    ),
     "compare/runs.jsonl": lambda compared: read_runs(compared / "runs.jsonl"),
     "eval/scores.json": lambda evaluated: read_inputs([evaluated]),
     **dict.fromkeys(("eval/settings.json", "eval/arithmetic/benchmark.json"), resume),
@@ -56,7 +75,12 @@ READERS = {
 
 def broken(raw):
     """Yield names and contents of files that are no JSON, or JSON of another kind."""
-    yield from {"empty": b"", "list": b"[]", "null": b"null", "a BOM": b"\xef\xbb\xbf" + raw}.items()
+    yield from {
+        "empty": b"",
+        "list": b"[]",
+        "null": b"null",
+        "a BOM": b"\xef\xbb\xbf" + raw,
+    }.items()
     yield "deep", b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     yield "less deep", b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"
     yield "not UTF-8", raw.replace(b'"', b'"\xff', 1)
@@ -66,17 +90,21 @@ def broken(raw):
 
 
 def places(tree, place=()):
-    """Yield the places of the values in a tree: of a list the first, and of deep objects the first three."""
+    """Yield the places of the values in a tree: of a list the first, and of deep objects the first
+    three."""
     yield place
     if isinstance(tree, dict | list):
-        for key in list(tree if isinstance(tree, dict) else range(min(1, len(tree))))[: 3 if place else None]:
+        for key in list(tree if isinstance(tree, dict) else range(min(1, len(tree))))[
+            : 3 if place else None
+        ]:
             yield from places(tree[key], (*place, key))
 
 
 def mutated(tree):
     """Yield names and trees in which one value is of another type, or gone."""
     for number, place in enumerate(places(tree)):
-        some = [VALUES[(number * 4 + step) % len(VALUES)] for step in range(4)]  # each value at some place
+        # each value at some place
+        some = [VALUES[(number * 4 + step) % len(VALUES)] for step in range(4)]
         for value in some if place else VALUES:
             changed = {"": copy.deepcopy(tree)}
             *above, last = ("", *place)
@@ -97,7 +125,9 @@ def test_a_damaged_file_is_named_or_read_as_far_as_it_goes(tmp_path, name):
     raw = path.read_bytes()
     first, end, rest = raw.partition(b"\n") if path.suffix == ".jsonl" else (raw, b"", b"")
     contents = list(broken(raw))
-    contents += [(name, json.dumps(tree).encode() + end + rest) for name, tree in mutated(json.loads(first))]
+    contents += [
+        (name, json.dumps(tree).encode() + end + rest) for name, tree in mutated(json.loads(first))
+    ]
     for damage, content in contents:
         path.write_bytes(content)
         try:

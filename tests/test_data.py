@@ -45,7 +45,9 @@ def read(folder):
 
 
 def test_deepscaler_is_cleaned_and_counted(tokenizer, tmp_path):
-    counts = build_deepscaler(tmp_path / "out", Options(tokenizer, "plain"), SMALL / "deepscaler.jsonl")
+    counts = build_deepscaler(
+        tmp_path / "out", Options(tokenizer, "plain"), SMALL / "deepscaler.jsonl"
+    )
     assert counts == {
         "written": 3,  # 6 rows less 3
         "dropped: no question or no valid answer": 1,
@@ -60,7 +62,10 @@ def test_deepscaler_is_cleaned_and_counted(tokenizer, tmp_path):
     assert rows[0]["prompt"] == build_prompt("math", "Find $6\\cdot 7$.")
     card = (tmp_path / "out" / "README.md").read_text()
     source = hashlib.sha256((SMALL / "deepscaler.jsonl").read_bytes()).hexdigest()
-    assert all(line in card for line in ("- deepscaler: 6 rows of", "repeated question: 1", "written: 3", source))
+    assert all(
+        line in card
+        for line in ("- deepscaler: 6 rows of", "repeated question: 1", "written: 3", source)
+    )
 
 
 def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_path):
@@ -73,7 +78,9 @@ def test_the_chat_style_writes_messages_and_counts_the_template(tokenizer, tmp_p
         "math", "Find $6\\cdot 7$.", form=PromptForm("chat")
     )
     loaded = AutoTokenizer.from_pretrained(tokenizer)
-    expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
+    expected = loaded.apply_chat_template(prompts, add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     assert prompt_lengths(prompts, options) == [len(ids) for ids in expected]
 
 
@@ -169,5 +176,7 @@ def test_every_question_needs_an_answer(tmp_path):
     problems = medmcqa_train_problems(SMALL / "medmcqa_train.jsonl")
     write_answers(tmp_path / "missing", ANSWERS[:2])
     for folder, count in (("missing", 1), ("nowhere", 3)):
-        with pytest.raises(ValueError, match=f"{count} of 3 have none in .* Run `trl-miner data medical` again"):
+        with pytest.raises(
+            ValueError, match=f"{count} of 3 have none in .* Run `trl-miner data medical` again"
+        ):
             answered_right(tmp_path / folder, problems)

@@ -1,4 +1,5 @@
-"""`trl-miner data`: from local files in the real format to a training set, with a model that filters."""
+"""`trl-miner data`: from local files in the real format to a training set, with a model that
+filters."""
 
 import json
 from pathlib import Path
@@ -18,11 +19,22 @@ def offline(monkeypatch):
 
 
 def test_a_rewritten_folder_is_read_anew(base_model_folder, tmp_path, capsys):
-    """`datasets` keeps a copy of what it has read; a card with `configs` would make it give the old one."""
+    """`datasets` keeps a copy of what it has read; a card with `configs` would make it give the old
+    one."""
     for count in (1, 2):
-        rows = [{"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""} for n in range(count)]
+        rows = [
+            {"problem": f"What is {n} + {count}?", "answer": "4", "solution": ""}
+            for n in range(count)
+        ]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        arguments = ["data", "deepscaler", "--tokenizer", str(base_model_folder), "--output", str(tmp_path / "out")]
+        arguments = [
+            "data",
+            "deepscaler",
+            "--tokenizer",
+            str(base_model_folder),
+            "--output",
+            str(tmp_path / "out"),
+        ]
         assert cli.main([*arguments, "--local", f"deepscaler={tmp_path / 'rows.jsonl'}"]) == 0
         assert len(load_dataset(str(tmp_path / "out"), split="train")) == count
         assert f"written: {count}\n" in capsys.readouterr().out
@@ -31,7 +43,8 @@ def test_a_rewritten_folder_is_read_anew(base_model_folder, tmp_path, capsys):
 def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
     base_model_folder, tmp_path, capsys, monkeypatch
 ):
-    """The model knows no letters; its answers are replaced by right ones for the first two questions of MedMCQA."""
+    """The model knows no letters; its answers are replaced by right ones for the first two
+    questions of MedMCQA."""
     from trl_miner.evaluation.backends import Completion, TransformersBackend
 
     asked = []
@@ -42,14 +55,23 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
             if len(asked) == 1:
                 raise KeyboardInterrupt  # in the middle
             asked.append(draw.key[0])
-            yield Completion(draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False)
+            yield Completion(
+                draw, f"The answer is {golds[draw.key[0]]}." if index == 0 else "?", 3, False
+            )
 
     from trl_miner.data.training_set import medmcqa_train_problems
 
     problems = medmcqa_train_problems(FILES / "medmcqa_train.jsonl")
     golds = {problem.id: problem.solution for problem in problems}
     monkeypatch.setattr(TransformersBackend, "sample", answer)
-    arguments = ["data", "medical", "--tokenizer", str(base_model_folder), "--filter-model", str(base_model_folder)]
+    arguments = [
+        "data",
+        "medical",
+        "--tokenizer",
+        str(base_model_folder),
+        "--filter-model",
+        str(base_model_folder),
+    ]
     arguments += ["--output", str(tmp_path / "out"), "--backend", "transformers", "--local"]
     arguments += [f"{name}={FILES / name}.jsonl" for name in ("medqa_train", "medmcqa_train")]
     assert cli.main(arguments) == 130
@@ -59,8 +81,12 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
     assert first + asked[2:] == [problem.id for problem in problems]  # each was asked once
     rows = load_dataset(str(tmp_path / "out"), split="train")
     right = {first[0], asked[2]}  # the first of each run
-    assert not {f"medmcqa_train/{i}" for i in right} & set(rows["id"]) and not right & set(rows["id"])
-    assert len([source for source in rows["source"] if source == "medmcqa_train"]) == len(problems) - 2
+    assert not {f"medmcqa_train/{i}" for i in right} & set(rows["id"]) and not right & set(
+        rows["id"]
+    )
+    assert (
+        len([source for source in rows["source"] if source == "medmcqa_train"]) == len(problems) - 2
+    )
     assert "dropped: answered right by the filtering model: 2" in capsys.readouterr().out
 
 
@@ -71,10 +97,19 @@ def test_medical_drops_what_the_model_answers_and_goes_on_after_a_kill(
         (["deepscaler", "--max-prompt-tokens", "0"], "prompt"),
     ],
 )
-def test_what_is_missing_is_named_with_its_flag(base_model_folder, tmp_path, arguments, message, capsys):
+def test_what_is_missing_is_named_with_its_flag(
+    base_model_folder, tmp_path, arguments, message, capsys
+):
     if "--max-prompt-tokens" in arguments:
         arguments = [*arguments, "--local", f"deepscaler={FILES / 'deepscaler.jsonl'}"]
-    command = ["data", *arguments, "--tokenizer", str(base_model_folder), "--output", str(tmp_path / "out")]
+    command = [
+        "data",
+        *arguments,
+        "--tokenizer",
+        str(base_model_folder),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     assert cli.main(command) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "train.parquet").exists()
@@ -87,8 +122,12 @@ def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
 
     row = {"prompt": "Which?", "solution": "B", "options": ["Ear", "Knee"]}
     (tmp_path / "medical.jsonl").write_text(4 * (json.dumps(row) + "\n"))
-    settings = dict(model_name_or_path=base_model_folder, dataset_name=tmp_path / "medical.jsonl", max_steps=1)
-    settings |= dict(output_dir=tmp_path / "run", per_device_train_batch_size=4, reward_funcs=["choice_reward"])
+    settings = dict(
+        model_name_or_path=base_model_folder, dataset_name=tmp_path / "medical.jsonl", max_steps=1
+    )
+    settings |= dict(
+        output_dir=tmp_path / "run", per_device_train_batch_size=4, reward_funcs=["choice_reward"]
+    )
     path = write_recipe(tmp_path / "recipe.yaml", **settings)
     trainer = train(*make_parser().parse_args_and_config(["--config", path]))
     log = next(log for log in trainer.state.log_history if "reward" in log)

@@ -21,7 +21,8 @@ from trl_miner.trainer.generation_batch import GeneratedRound
 from trl_miner.trainer.round_sampling import join_rounds
 
 NUM_GENERATIONS = 4
-# P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and 6 rows each)
+# P: all right, H: mixed, N: all wrong; 24 rows, so that 2 and 4 processes cut groups in two (12 and
+# 6 rows each)
 KINDS = ["P", "H", "N", "P", "H", "P"]
 
 
@@ -40,14 +41,21 @@ def worker(size: int, folder: Path) -> None:
     assert world.size == size
     rewards, logps, mask = global_batch()
     local = world.local_slice(len(rewards) // size)
-    # TRL pads each process to its own longest completion: cut the columns that this one does not use
+    # TRL pads each process to its own longest completion: cut the columns that this one does not
+    # use
     width = int(mask[local].sum(dim=1).max())
     results = {}
     given = dict(num_generations=NUM_GENERATIONS, world=world)
     found = miner_advantages(rewards, logps[local, :width], mask[local, :width], **given)
     padded = torch.zeros(found.advantages_NT.shape[0], 9)
     padded[:, :width] = found.advantages_NT
-    results["miner"] = (world.gather(padded), found.advantages_N, found.scale, found.tau_ref, found.tau_pos)
+    results["miner"] = (
+        world.gather(padded),
+        found.advantages_N,
+        found.scale,
+        found.tau_ref,
+        found.tau_pos,
+    )
     results |= run_token_losses(world, rewards, logps, mask, local, width)
     results["sum"] = world.sum(torch.tensor(float(world.rank + 1)))
     broken = logps.clone()
@@ -64,10 +72,14 @@ def worker(size: int, folder: Path) -> None:
 def run_token_losses(world, rewards, logps, mask, local, width):
     """As the losses see them: (all rows, advantages that every token gets, metrics)."""
     old = logps - torch.linspace(-1, 1, logps.numel()).view_as(logps)
-    rows = [x[local, :width] for x in (logps, old, rewards.unsqueeze(1).expand_as(logps) - 0.5, mask)]
+    rows = [
+        x[local, :width] for x in (logps, old, rewards.unsqueeze(1).expand_as(logps) - 0.5, mask)
+    ]
     results = {}
     for name, method in {
-        "clip_cov": partial(clip_cov, ratio=0.1, low=0.0, generator=torch.Generator().manual_seed(5)),
+        "clip_cov": partial(
+            clip_cov, ratio=0.1, low=0.0, generator=torch.Generator().manual_seed(5)
+        ),
         "kl_cov": partial(kl_cov, ratio=0.1),
     }.items():
         found = method(*rows, world=world)
@@ -103,7 +115,8 @@ def test_token_losses_do_not_depend_on_the_number_of_processes(results, case):
     """Clip-Cov's random choice included."""
     alone, alone_numbers = results[1][0][case]
     rewards, _, mask = global_batch()
-    assert 0 < (alone != (rewards.unsqueeze(1) - 0.5) * mask).sum() < 12  # a tenth of 108 tokens, less the padding
+    # a tenth of 108 tokens, less the padding
+    assert 0 < (alone != (rewards.unsqueeze(1) - 0.5) * mask).sum() < 12
     for rank in range(4):
         shared, numbers = results[4][rank][case]
         assert torch.allclose(shared, alone, rtol=1e-5, atol=1e-6)
@@ -153,13 +166,15 @@ def trained(policy, tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
-    """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on both."""
+    """12 rollouts in groups of 4: two processes hold 6 each, so that the middle group lies on
+    both."""
     one, two = trained[1][name], trained[2][name]
     assert (one["num_processes"], two["num_processes"]) == (1, 2)
     for step, same_step in zip(one["steps"], two["steps"], strict=True):
         assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
     assert two["weights"] == pytest.approx(one["weights"], rel=1e-5)
-    small = 1e-6 if name.startswith("dosed") else 1e-7  # RL-ZVP's are differences of two entropies of 5 nats
+    # RL-ZVP's are differences of two entropies of 5 nats
+    small = 1e-6 if name.startswith("dosed") else 1e-7
     assert two["logged_advantages"] == pytest.approx(one["logged_advantages"], rel=1e-4, abs=small)
     assert two["logged_completions"] == one["logged_completions"]
     ledgers = [(trained[n]["folder"] / name / FILE).read_bytes() for n in (1, 2)]
@@ -180,11 +195,16 @@ def test_however_the_rows_are_cut_two_processes_learn_the_same(trained, name):
 def test_the_methods_did_something(trained):
     steps = {name: trained[1][name]["steps"] for name in CASES}
     assert trained[1].keys() == {*CASES, "folder"}
-    assert all(any(step["rollouts/recovered"] > 0 for step in steps[name]) for name in ("forward", "sampler"))
+    assert all(
+        any(step["rollouts/recovered"] > 0 for step in steps[name])
+        for name in ("forward", "sampler")
+    )
     assert any(0 < step.get("miner/ph_gradient_share", 0) < 1 for step in steps["measured"])
     assert any(0 < step.get("dose/share", 0) < 1 for step in steps["dosed"])
     assert any(0 < step["groups/unscorable"] < 1 for step in steps["unscored"])
-    assert any(0 < step["groups/gated"] < 1 and step["rollouts/recovered"] > 0 for step in steps["gated"])
+    assert any(
+        0 < step["groups/gated"] < 1 and step["rollouts/recovered"] > 0 for step in steps["gated"]
+    )
     for name in ("clip_cov", "bapo"):
         plain = [step["loss"] for step in steps["grpo"]]
         assert any(key.startswith(f"{name}/") for step in steps[name] for key in step), name
@@ -204,8 +224,12 @@ def test_two_processes_record_what_one_does(trained):
         assert len(found) == len(expected) == 8
         for row, same in zip(expected, found, strict=True):
             for column, value in row.items():
-                close = isinstance(value, float) or (isinstance(value, list) and isinstance(value[0], float))
-                assert same[column] == (pytest.approx(value, rel=1e-4, abs=1e-8) if close else value), column
+                close = isinstance(value, float) or (
+                    isinstance(value, list) and isinstance(value[0], float)
+                )
+                assert same[column] == (
+                    pytest.approx(value, rel=1e-4, abs=1e-8) if close else value
+                ), column
 
 
 @pytest.mark.slow
@@ -214,10 +238,11 @@ def test_every_process_makes_the_same_collectives_whatever_its_data(policy, tmp_
 
 
 def test_every_process_does_as_many_forwards(trained):
-    """ZeRO-3 and FSDP hang when one process does a forward that another does not: as many on each, whatever its rows,
-    though one of them has more all-right rows than the other."""
+    """ZeRO-3 and FSDP hang when one process does a forward that another does not: as many on each,
+    whatever its rows, though one of them has more all-right rows than the other."""
     shared = trained[2]["forward"]
     here, there = shared["ph_rows"]
-    assert any(-(-a // 2) != -(-b // 2) for a, b in zip(here, there, strict=True))  # micro-batches of 2 rows
+    # micro-batches of 2 rows
+    assert any(-(-a // 2) != -(-b // 2) for a, b in zip(here, there, strict=True))
     first, second = shared["forwards"]
     assert first == second and len(first) == len(here)

@@ -1,4 +1,5 @@
-"""`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described machines."""
+"""`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described
+machines."""
 
 from pathlib import Path
 
@@ -35,8 +36,17 @@ def recipe(tmp_path, policy, hub_models, monkeypatch):
 
     def write(gpu=False, **settings):
         common = {"output_dir": str(tmp_path / "out"), "max_steps": 10, "save_steps": 5}
-        on_cpu = {"model_name_or_path": policy, "dataset_name": "trl_miner/arithmetic", "use_cpu": True}
-        on_cpu |= {"bf16": False, "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 16}
+        on_cpu = {
+            "model_name_or_path": policy,
+            "dataset_name": "trl_miner/arithmetic",
+            "use_cpu": True,
+        }
+        on_cpu |= {
+            "bf16": False,
+            "num_generations": 4,
+            "per_device_train_batch_size": 8,
+            "max_completion_length": 16,
+        }
         path = tmp_path / "recipe.yaml"
         path.write_text(yaml.safe_dump({**common, **(GPU_RECIPE if gpu else on_cpu), **settings}))
         return path
@@ -66,7 +76,11 @@ def checked(check, path, where=None):
 def test_the_command_says_what_it_found_what_to_do_and_what_memory_is_for(recipe, capsys):
     assert main(["doctor", str(recipe())]) == 0
     printed = capsys.readouterr().out
-    assert "on this machine" in printed and "first golds are accepted" in printed and "together" in printed
+    assert (
+        "on this machine" in printed
+        and "first golds are accepted" in printed
+        and "together" in printed
+    )
     assert "0 failed, 0 not checked" in printed
     # 8 rollouts in a micro-batch, 12 in a step
     assert main(["doctor", str(recipe(optimizer_batch_size=12))]) == 1
@@ -82,7 +96,9 @@ def test_the_command_says_what_it_found_what_to_do_and_what_memory_is_for(recipe
     "text, number, gib", [("8x80GB", 8, 78.8), ("2 x 24", 2, 22), ("1x48gib", 1, 44), ("0", 0, 0)]
 )
 def test_a_machine_can_be_described(text, number, gib):
-    assert [gpu / GIB for gpu in described_machine(text).gpus] == pytest.approx([gib] * number, abs=0.02)
+    assert [gpu / GIB for gpu in described_machine(text).gpus] == pytest.approx(
+        [gib] * number, abs=0.02
+    )
 
 
 def test_of_a_described_machine_nothing_that_is_here_is_called_ok(recipe):
@@ -109,7 +125,13 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
         (GPU, "2x48GB", checks.check_training_memory, "FAILED", "load_in_4bit, or more GPUs"),
         (GPU, "2x8GB", checks.check_server_memory, "FAILED", "Raise vllm_tensor_parallel_size"),
         # 256 held-out samples of 2,048 tokens at once: 144 KiB a token, 72 GiB beside the weights
-        (GPU | {"held_out": 100}, "3x80GB", checks.check_training_memory, "FAILED", "score_batch_size"),
+        (
+            GPU | {"held_out": 100},
+            "3x80GB",
+            checks.check_training_memory,
+            "FAILED",
+            "score_batch_size",
+        ),
         # 16 rollouts on 2 processes, which transformers samples: 2 GiB
         (GPU | {"use_vllm": False}, "2x80GB", checks.check_training_memory, "ok", "activations"),
         (
@@ -119,18 +141,72 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
             "FAILED",
             "set use_vllm",
         ),
-        (GPU | {"vllm_tensor_parallel_size": 3}, "4x80GB", checks.check_server_memory, "FAILED", "heads: got 3"),
+        (
+            GPU | {"vllm_tensor_parallel_size": 3},
+            "4x80GB",
+            checks.check_server_memory,
+            "FAILED",
+            "heads: got 3",
+        ),
         # 4.02 billion parameters of 16 bits: 7.5 GiB, but vLLM's share is 0.3 * 23.6 = 7.1 GiB
-        (GPU | COLOCATED, "1x24GB", checks.check_server_memory, "FAILED", "Raise vllm_gpu_memory_utilization"),
-        (GPU | LORA | {"load_in_8bit": True}, "2x80GB", checks.check_rules, "FAILED", "got load_in_8bit"),
-        (GPU | LORA | {"load_in_4bit": True}, "2x80GB", checks.check_rules, "FAILED", "got FSDP or ZeRO-3"),
+        (
+            GPU | COLOCATED,
+            "1x24GB",
+            checks.check_server_memory,
+            "FAILED",
+            "Raise vllm_gpu_memory_utilization",
+        ),
+        (
+            GPU | LORA | {"load_in_8bit": True},
+            "2x80GB",
+            checks.check_rules,
+            "FAILED",
+            "got load_in_8bit",
+        ),
+        (
+            GPU | LORA | {"load_in_4bit": True},
+            "2x80GB",
+            checks.check_rules,
+            "FAILED",
+            "got FSDP or ZeRO-3",
+        ),
         # DeepSpeed's ZeRO-3 keeps no gradient whole
-        (GPU | {"log_gradient_share": 10}, "3x80GB", checks.check_rules, "FAILED", "got DEEPSPEED. Launch without"),
-        (GPU | FP16 | {"dose_share": 0.01}, "3x80GB", checks.check_rules, "FAILED", "got fp16=True. Use bf16"),
+        (
+            GPU | {"log_gradient_share": 10},
+            "3x80GB",
+            checks.check_rules,
+            "FAILED",
+            "got DEEPSPEED. Launch without",
+        ),
+        (
+            GPU | FP16 | {"dose_share": 0.01},
+            "3x80GB",
+            checks.check_rules,
+            "FAILED",
+            "got fp16=True. Use bf16",
+        ),
         ({"policy_loss": "kl_cov"}, None, checks.check_settings, "warning", "kl_cov"),
-        (GPU | {"dose_share": 1.0}, "3x80GB", checks.check_settings, "FAILED", "dose_share must be above 0"),
-        ({"reward_funcs": ["no_such.reward"]}, None, checks.check_rewards, "FAILED", "could not be imported"),
-        ({"use_vllm": True, "vllm_mode": "colocate"}, None, checks.check_gpus, "FAILED", "Leave use_vllm out"),
+        (
+            GPU | {"dose_share": 1.0},
+            "3x80GB",
+            checks.check_settings,
+            "FAILED",
+            "dose_share must be above 0",
+        ),
+        (
+            {"reward_funcs": ["no_such.reward"]},
+            None,
+            checks.check_rewards,
+            "FAILED",
+            "could not be imported",
+        ),
+        (
+            {"use_vllm": True, "vllm_mode": "colocate"},
+            None,
+            checks.check_gpus,
+            "FAILED",
+            "Leave use_vllm out",
+        ),
         (GPU | UNKNOWN, "4x80GB", checks.check_model, "not checked", "or run `trl-miner sft`"),
     ],
 )
@@ -145,10 +221,22 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
         (GPU, "1x80GB", "plan", "FAILED", "needs 2 GPUs, 1 of them for the vLLM server"),
         (GPU, "0", "plan", "FAILED", "trl-miner doctor --machine 8x80GB"),
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
-        ({"reward_funcs": ["think_format_reward", "zlib.crc32"]}, None, "rewards", "warning", "Set correct_r"),
+        (
+            {"reward_funcs": ["think_format_reward", "zlib.crc32"]},
+            None,
+            "rewards",
+            "warning",
+            "Set correct_r",
+        ),
         ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),
         ({"model_name_or_path": "trl_miner/forks"}, None, "trainer", "ok", ""),
-        ({"dataset_name": "/nowhere/deepscaler"}, None, "data", "FAILED", "/nowhere/deepscaler could not be loaded"),
+        (
+            {"dataset_name": "/nowhere/deepscaler"},
+            None,
+            "data",
+            "FAILED",
+            "/nowhere/deepscaler could not be loaded",
+        ),
     ],
 )
 def test_what_doctor_finds(recipe, settings, where, about, status, words):
@@ -159,9 +247,14 @@ def test_what_doctor_finds(recipe, settings, where, about, status, words):
 def test_a_run_must_fit_into_memory_and_have_its_packages(recipe, monkeypatch):
     assert found(recipe(), Machine("here", (), GIB // 1000))["memory"][0] == "FAILED"
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    context = Context(make_plan(recipe(gpu=True), num_gpus=3), Machine("here", (80 * GIB,) * 3, GIB))
+    context = Context(
+        make_plan(recipe(gpu=True), num_gpus=3), Machine("here", (80 * GIB,) * 3, GIB)
+    )
     missing = [finding.text for finding in checks.check_packages(context)]
-    assert [text.split()[0] for text in missing] == ["vllm", "deepspeed"] and "'trl_miner[vllm]'" in missing[0]
+    assert [text.split()[0] for text in missing] == [
+        "vllm",
+        "deepspeed",
+    ] and "'trl_miner[vllm]'" in missing[0]
 
 
 def test_output_that_cannot_be_written_or_is_of_an_older_run(recipe, tmp_path):
@@ -185,10 +278,19 @@ def test_columns_and_golds_of_the_data_are_checked(recipe, tmp_path):
         return " ".join(found(recipe(dataset_name=str(tmp_path / "set"), **settings))[about])
 
     text = of([{"prompt": "1 + 1", "answer": "2"}], "trainer")
-    assert "FAILED" in text and "'math_reward' needs the column(s) solution" in text and "prompt, answer" in text
-    text = of([{"prompt": "12 + 3", "solution": solution} for solution in ("16", "\\frac{")], "verifier")
-    assert "warning" in text and "accept every gold as an answer: it rejects 1 of the first 2" in text
-    rows = [{"prompt": "1 + 1", "solution": "2", "options": []}]  # of two tasks, each for its own verifier
+    assert (
+        "FAILED" in text
+        and "'math_reward' needs the column(s) solution" in text
+        and "prompt, answer" in text
+    )
+    text = of(
+        [{"prompt": "12 + 3", "solution": solution} for solution in ("16", "\\frac{")], "verifier"
+    )
+    assert (
+        "warning" in text and "accept every gold as an answer: it rejects 1 of the first 2" in text
+    )
+    # of two tasks, each for its own verifier
+    rows = [{"prompt": "1 + 1", "solution": "2", "options": []}]
     rows += [{"prompt": "Which?", "solution": "B", "options": ["iron", "zinc"]}] * 2
     assert "warning" not in of(rows, "verifier", reward_funcs=["math_reward", "choice_reward"])
 
@@ -200,4 +302,9 @@ def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monk
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
     status, text = checked(checks.check_model, recipe(gpu=True), "3x80GB")
-    assert status == "FAILED" and "Qwen/Qwen3-4B-Base" in text and "gated repo" in text and "hf auth login" in text
+    assert (
+        status == "FAILED"
+        and "Qwen/Qwen3-4B-Base" in text
+        and "gated repo" in text
+        and "hf auth login" in text
+    )

@@ -12,8 +12,14 @@ from trl_miner.launching.local import launcher_arguments
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 ARITHMETIC, PAPER = RECIPES / "arithmetic" / "miner.yaml", RECIPES / "Qwen3-4B-Base" / "miner.yaml"
-# The paper's recipe on this machine: an own model and the embedded problems, without server, GPUs or DeepSpeed.
-HERE = {"dataset_name": "trl_miner/arithmetic", "use_vllm": False, "accelerate_config": None, "use_cpu": True}
+# The paper's recipe on this machine: an own model and the embedded problems, without server, GPUs
+# or DeepSpeed.
+HERE = {
+    "dataset_name": "trl_miner/arithmetic",
+    "use_vllm": False,
+    "accelerate_config": None,
+    "use_cpu": True,
+}
 HERE |= {
     "bf16": False,
     "vllm_max_model_length": None,
@@ -33,13 +39,24 @@ WRONG = {  # by what finds it; the rules of single settings are in test_config*.
     "weights for other rewards": {"reward_weights": [1.0, 2.0]},
     "reward without its column": {"reward_funcs": ["harness.by_thirds"]},
     "rollout function that cannot be imported": {"rollout_func": "no_such_module.rollout"},
-    "dynamic sampling from too few": {"dynamic_sampling": True, "advantage_estimator": "grpo", "dataset_name": "few"},
-    "prompts selected from a stream": {"prompt_selection": "greso", "dataset_name": "few", "dataset_streaming": True},
+    "dynamic sampling from too few": {
+        "dynamic_sampling": True,
+        "advantage_estimator": "grpo",
+        "dataset_name": "few",
+    },
+    "prompts selected from a stream": {
+        "prompt_selection": "greso",
+        "dataset_name": "few",
+        "dataset_streaming": True,
+    },
     "no data set": {"dataset_name": None},
     "unknown split": {"dataset_train_split": "tran"},
     "no model": {"model_name_or_path": None},
     "folder without a model": {"model_name_or_path": "empty"},
-    "LoRA on layers that are not there": {"use_peft": True, "lora_target_modules": ["q_projection"]},
+    "LoRA on layers that are not there": {
+        "use_peft": True,
+        "lora_target_modules": ["q_projection"],
+    },
     "reference without KL": {"sync_ref_model": True, "beta": 0.0},
     "a schedule without its number": {"lr_scheduler_type": "cosine_with_min_lr"},
     # the launch and the folder
@@ -67,7 +84,10 @@ def write(tmp_path, policy, monkeypatch):
     (tmp_path / "few" / "train.jsonl").write_text('{"prompt": "1 + 1", "solution": "2"}\n')
 
     def write(base, changes):
-        settings = yaml.safe_load(base.read_text()) | {"model_name_or_path": policy, "output_dir": "run"}
+        settings = yaml.safe_load(base.read_text()) | {
+            "model_name_or_path": policy,
+            "output_dir": "run",
+        }
         settings |= {"per_device_train_batch_size": 64, "held_out": 0, "report_to": "none"}
         settings |= HERE if base == PAPER else {}
         path = tmp_path / "recipe.yaml"
@@ -87,7 +107,8 @@ def doctor_refuses(path):
 
 
 def train_refuses(path, monkeypatch):
-    """What ends the training of the recipe before its first step, with everything real up to there."""
+    """What ends the training of the recipe before its first step, with everything real up to
+    there."""
 
     def begin(trainer, *rest):
         """What `_run` and the training do first."""
@@ -104,7 +125,9 @@ def train_refuses(path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "base"), [(name, (ARITHMETIC, PAPER)[number % 2]) for number, name in enumerate(WRONG)], ids=WRONG
+    ("name", "base"),
+    [(name, (ARITHMETIC, PAPER)[number % 2]) for number, name in enumerate(WRONG)],
+    ids=WRONG,
 )
 def test_both_refuse(name, base, write, monkeypatch, capsys):
     path = write(base, WRONG[name])
@@ -113,7 +136,9 @@ def test_both_refuse(name, base, write, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "base"), [(name, (PAPER, ARITHMETIC)[number % 2]) for number, name in enumerate(RIGHT)], ids=RIGHT
+    ("name", "base"),
+    [(name, (PAPER, ARITHMETIC)[number % 2]) for number, name in enumerate(RIGHT)],
+    ids=RIGHT,
 )
 def test_both_take(name, base, write, monkeypatch, capsys):
     path = write(base, RIGHT[name])
@@ -129,14 +154,18 @@ def test_both_refuse_a_file_that_is_no_recipe(text, tmp_path, monkeypatch, capsy
     assert doctor_refuses(path)
 
 
-@pytest.mark.parametrize("config", [{"distributed_type": "DEEPSPEED"}, ["distributed_type"]], ids=["GPUs", "a list"])
+@pytest.mark.parametrize(
+    "config", [{"distributed_type": "DEEPSPEED"}, ["distributed_type"]], ids=["GPUs", "a list"]
+)
 def test_a_configuration_of_accelerate_that_does_not_fit_is_refused(config, write, tmp_path):
     (tmp_path / "accelerate.yaml").write_text(yaml.safe_dump(config))
     assert doctor_refuses(write(ARITHMETIC, {"accelerate_config": "accelerate.yaml"}))
 
 
 def test_a_model_of_the_hub_that_cannot_be_asked_is_not_checked(write):
-    findings, _ = examination.examine(write(ARITHMETIC, {"model_name_or_path": "some/model"}), [], this_machine())
+    findings, _ = examination.examine(
+        write(ARITHMETIC, {"model_name_or_path": "some/model"}), [], this_machine()
+    )
     assert [finding.about for finding in findings if finding.status == NOT_CHECKED] == ["model"]
     assert not {"memory", "trainer"} & {finding.about for finding in findings}
     assert not [finding for finding in findings if finding.status == FAILED]

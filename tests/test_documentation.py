@@ -13,7 +13,19 @@ import pytest
 from accelerate.commands.launch import launch_command_parser
 
 from trl_miner import cli
-from trl_miner.commands import compare, data, doctor, evaluate, launch, push, recipes, report, score, sft, train
+from trl_miner.commands import (
+    compare,
+    data,
+    doctor,
+    evaluate,
+    launch,
+    push,
+    recipes,
+    report,
+    score,
+    sft,
+    train,
+)
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.recipe import make_parser
 
@@ -28,7 +40,8 @@ MODULES = sorted(
 
 
 def own_names(module):
-    """Public classes and functions of a module; the types of records, which a function makes, are not among them."""
+    """Public classes and functions of a module; the types of records, which a function makes, are
+    not among them."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -46,7 +59,9 @@ def own_names(module):
 def test_the_site_has_every_public_name_the_readme_and_the_commands(tmp_path):
     """It is built strictly: a link that leads nowhere would be an error."""
     subprocess.run([sys.executable, ROOT / ".ci" / "docs.py", tmp_path], check=True)
-    pages = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/*/index.html"))
+    pages = "".join(
+        path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/*/index.html")
+    )
     names = [
         f"{module}.{name}"
         for module in MODULES
@@ -68,12 +83,19 @@ def test_the_index_of_the_recipes_names_every_folder():
 
 # --- Commands
 
-TEXTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")]
+TEXTS = [
+    ROOT / name
+    for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")
+]
 TEXTS += sorted((ROOT / "trl_miner").glob("*/*.md"))
 
 
 def cells_of(notebook, kind):
-    return ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == kind]
+    return [
+        "".join(cell["source"])
+        for cell in json.loads(notebook.read_text())["cells"]
+        if cell["cell_type"] == kind
+    ]
 
 
 def shown_commands():
@@ -82,16 +104,23 @@ def shown_commands():
     texts += [cell for notebook in NOTEBOOKS for cell in cells_of(notebook, "markdown")]
     for name in MODULES:
         texts.append(importlib.import_module(name).__doc__ or "")
-    blocks = [block for text in texts for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
+    blocks = [
+        block for text in texts for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    ]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     commands = [part.strip() for line in lines for part in re.sub(r"\s+#.*", "", line).split("&&")]
     return sorted({re.sub(r"\s+", " ", command) for command in commands if command})
 
 
 def inline_commands():
-    """Every `trl-miner ...` with an argument in running text and docstrings, and those in the recipes' first lines."""
-    texts = [path.read_text() for path in TEXTS] + [importlib.import_module(name).__doc__ or "" for name in MODULES]
-    found = [command for text in texts for command in re.findall(r"`(trl-miner [a-z]+ [^`]+)`", text)]
+    """Every `trl-miner ...` with an argument in running text and docstrings, and those in the
+    recipes' first lines."""
+    texts = [path.read_text() for path in TEXTS] + [
+        importlib.import_module(name).__doc__ or "" for name in MODULES
+    ]
+    found = [
+        command for text in texts for command in re.findall(r"`(trl-miner [a-z]+ [^`]+)`", text)
+    ]
     for path in (ROOT / "recipes").rglob("*.yaml"):
         header = re.sub(r"\\\n#", "", path.read_text())
         found += re.findall(r"^# +(trl-miner .*)$", header, re.MULTILINE)
@@ -102,7 +131,20 @@ def inline_commands():
 def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
-    for module in (compare, data, doctor, evaluate, inspect_command, launch, push, recipes, report, score, sft, train):
+    for module in (
+        compare,
+        data,
+        doctor,
+        evaluate,
+        inspect_command,
+        launch,
+        push,
+        recipes,
+        report,
+        score,
+        sft,
+        train,
+    ):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
 
     def parse(command):
@@ -112,12 +154,20 @@ def parsed(monkeypatch):
     return parse
 
 
-TRL_MINER = [command for command in {*shown_commands(), *inline_commands()} if command.startswith("trl-miner")]
+TRL_MINER = [
+    command
+    for command in {*shown_commands(), *inline_commands()}
+    if command.startswith("trl-miner")
+]
 
 
 def test_every_option_that_is_shown_is_there(parsed):
     """Those that a command hands on are options of the training or of accelerate's launcher."""
-    known = {option for parser in (make_parser(), launch_command_parser()) for option in parser._option_string_actions}
+    known = {
+        option
+        for parser in (make_parser(), launch_command_parser())
+        for option in parser._option_string_actions
+    }
     known |= {"--config", "--model"}
     for command in TRL_MINER:
         if "--help" not in command and "COMMAND" not in command:
@@ -125,7 +175,9 @@ def test_every_option_that_is_shown_is_there(parsed):
             assert {word for word in rest if word.startswith("--")} <= known, command
 
 
-@pytest.mark.parametrize("command", [one for one in shown_commands() if one.startswith("trl-miner launch")])
+@pytest.mark.parametrize(
+    "command", [one for one in shown_commands() if one.startswith("trl-miner launch")]
+)
 def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -144,5 +196,7 @@ def test_a_notebook_is_small_and_was_run_from_the_top_without_trouble(notebook):
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert len(text) < 300_000 and outputs
     assert not [output for output in outputs if output["output_type"] == "error"]
-    shown = json.dumps([output for output in outputs if "data" not in output or "image/png" not in output["data"]])
+    shown = json.dumps(
+        [output for output in outputs if "data" not in output or "image/png" not in output["data"]]
+    )
     assert not re.search(r"/(home|root|tmp|Users|work)/|Traceback|Warning", shown)

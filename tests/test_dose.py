@@ -18,7 +18,9 @@ RIGHT, MIXED, WRONG = [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]
 
 def rollouts(rewards, mask):
     rewards = tensor(rewards)
-    return Rollouts(rewards, torch.zeros(len(rewards)), mask, group_kinds(rewards, 2), 2, score=None)
+    return Rollouts(
+        rewards, torch.zeros(len(rewards)), mask, group_kinds(rewards, 2), 2, score=None
+    )
 
 
 def given(advantages, state, mask=None):
@@ -26,7 +28,9 @@ def given(advantages, state, mask=None):
     mask = torch.ones(4, 2) if mask is None else mask
     advantages_BT = tensor(advantages).view(4, -1) * mask
     estimate = Estimate(advantages_BT, tensor([1.0, 0.0, 1.0, -1.0]))
-    found, state = give_dose(estimate, rollouts(RIGHT + MIXED, mask), tensor([True, True, False, False]), state)
+    found, state = give_dose(
+        estimate, rollouts(RIGHT + MIXED, mask), tensor([True, True, False, False]), state
+    )
     return found, state
 
 
@@ -34,12 +38,15 @@ def given(advantages, state, mask=None):
 
 
 def test_the_scale_brings_the_masses_to_the_wanted_odds():
-    # masses, without the token that does not count: sqrt(.3^2 + .4^2) = .5 and sqrt(4 * 1) = 2; odds 1/2: .5 * 2 / .5
+    # masses, without the token that does not count: sqrt(.3^2 + .4^2) = .5 and sqrt(4 * 1) = 2;
+    # odds 1/2: .5 * 2 / .5
     advantages, mask = [[0.3, 0.4], [0.0, 9.0], [1.0, 1.0], [-1.0, -1.0]], torch.ones(4, 2)
     mask[1, 1] = 0
     found, state = given(advantages, DoseState(math.log(0.5), scale=7.0), mask)
     assert state.scale == pytest.approx(2.0)
-    assert torch.allclose(found.advantages_BT, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]))
+    assert torch.allclose(
+        found.advantages_BT, tensor([[0.6, 0.8], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]])
+    )
     assert found.advantages_N.tolist() == pytest.approx([2.0, 0.0, 1.0, -1.0])
 
 
@@ -64,7 +71,8 @@ def test_a_rounding_error_does_not_get_a_dose():
 
 
 def test_one_measured_share_gives_the_odds():
-    # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses get 1/6
+    # gradients 3 : 4, masses 1 : 2: 1.5 times the odds; a share of .2 has odds 1/4, so the masses
+    # get 1/6
     first = steer_share(start_dose(0.2), 0.2, (9.0, 16.0), (1.0, 4.0))
     assert math.exp(first.log_odds) == pytest.approx(1 / 6) and first.measurements == 1
     # then 6 times: a mean of 3.75; then 1.5 times: a mean of 3
@@ -80,7 +88,11 @@ def test_one_measured_share_gives_the_odds():
 @pytest.mark.parametrize("squares", [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
 def test_a_part_that_is_zero_or_not_finite_says_nothing(squares):
     state = DoseState(-3.0, measurements=1)
-    assert steer_share(state, 0.2, squares, (1.0, 1.0)) == steer_share(state, 0.2, (1.0, 1.0), squares) == state
+    assert (
+        steer_share(state, 0.2, squares, (1.0, 1.0))
+        == steer_share(state, 0.2, (1.0, 1.0), squares)
+        == state
+    )
 
 
 # --- In the trainer
@@ -91,8 +103,12 @@ def logs_of(trainer):
 
 
 SETTINGS = {
-    "accumulated": dict(per_device_train_batch_size=4, gradient_accumulation_steps=3, dose_share=0.05),
-    "LoRA, both sides": dict(all_right="rl_zvp", all_wrong="rl_zvp", advantage_estimator="grpo", dose_share=0.2),
+    "accumulated": dict(
+        per_device_train_batch_size=4, gradient_accumulation_steps=3, dose_share=0.05
+    ),
+    "LoRA, both sides": dict(
+        all_right="rl_zvp", all_wrong="rl_zvp", advantage_estimator="grpo", dose_share=0.2
+    ),
 }
 
 
@@ -109,9 +125,13 @@ def test_the_share_of_the_gradient_is_the_target(policy, tmp_path, name):
     assert sum(shares[2:]) / len(shares[2:]) == pytest.approx(target, rel=0.2)
     assert {log["dose/target"] for log in logs if "dose/share" in log} == {target}
     if "all_wrong" not in settings:  # then the all-right prompts are all that is credited
-        assert shares == pytest.approx([log["miner/ph_gradient_share"] for log in logs if "dose/share" in log])
+        assert shares == pytest.approx(
+            [log["miner/ph_gradient_share"] for log in logs if "dose/share" in log]
+        )
         capped = [log for log in logs if "miner/l1_share" in log]
-        of_sums = [log["miner/scale"] * log["miner/tau_pos"] / log["miner/tau_ref"] for log in capped]
+        of_sums = [
+            log["miner/scale"] * log["miner/tau_pos"] / log["miner/tau_ref"] for log in capped
+        ]
         assert capped and [log["miner/l1_share"] for log in capped] == pytest.approx(of_sums)
 
 
@@ -134,5 +154,9 @@ def test_what_is_logged_does_not_change_the_dose(policy, tmp_path):
 
 def test_a_share_switches_the_cap_off_and_leaves_the_settings_as_they_were_given(tmp_path):
     args = config(tmp_path, all_wrong="rl_zvp", dose_share="1e-2")  # as YAML reads it
-    assert (args.knobs(MINER)["lambda_max"], args.dose_share, args.miner_lambda_max) == (None, 0.01, 1.5e-3)
+    assert (args.knobs(MINER)["lambda_max"], args.dose_share, args.miner_lambda_max) == (
+        None,
+        0.01,
+        1.5e-3,
+    )
     assert config(tmp_path).knobs(MINER)["lambda_max"] == 1.5e-3

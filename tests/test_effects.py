@@ -1,4 +1,5 @@
-"""Differences between methods: hand-computed tables, planted effects that are found, null effects that are not."""
+"""Differences between methods: hand-computed tables, planted effects that are found, null effects
+that are not."""
 
 import math
 
@@ -16,36 +17,49 @@ def studies(count, *, effect=0.0, seeds=5, problems=100, of_seeds=0.02, of_probl
     random = np.random.default_rng(7)
     found = []
     for _ in range(count):
-        noise = of_seeds * random.standard_normal((seeds, 1)) + of_problems * random.standard_normal((1, problems))
+        noise = of_seeds * random.standard_normal(
+            (seeds, 1)
+        ) + of_problems * random.standard_normal((1, problems))
         difference = effect + noise + rest * random.standard_normal((seeds, problems))
         found.append(crossed_difference(difference, np.zeros_like(difference)))
     return found
 
 
 def test_a_table_by_hand():
-    # d = [[4, 2], [2, 0]]: mean 2; means of seeds 3, 1 and of problems 3, 1, and nothing is left over
-    # MS_S = 2 * (1 + 1) / 1 = 4, MS_P = 4, MS_E = 0 -> variance (4 + 4 - 0) / 4 = 2, degrees 8^2 / (4^2 + 4^2) = 2
-    # t = 2 / sqrt(2); with 2 degrees p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(2) / 2
+    # d = [[4, 2], [2, 0]]: mean 2; means of seeds 3, 1 and of problems 3, 1, and nothing is left
+    # over MS_S = 2 * (1 + 1) / 1 = 4, MS_P = 4, MS_E = 0 -> variance (4 + 4 - 0) / 4 = 2, degrees
+    # 8^2 / (4^2 + 4^2) = 2 t = 2 / sqrt(2); with 2 degrees p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(2)
+    # / 2
     found = crossed_difference([[5, 3], [4, 2]], [[1, 1], [2, 2]])
-    assert (found.difference, found.degrees, found.num_seeds, found.num_problems) == pytest.approx((2, 2, 2, 2))
+    assert (found.difference, found.degrees, found.num_seeds, found.num_problems) == pytest.approx(
+        (2, 2, 2, 2)
+    )
     assert found.p_value == pytest.approx(1 - math.sqrt(2) / 2)
-    assert (found.low, found.high) == pytest.approx((2 - 4.302653 * math.sqrt(2), 2 + 4.302653 * math.sqrt(2)))
+    assert (found.low, found.high) == pytest.approx(
+        (2 - 4.302653 * math.sqrt(2), 2 + 4.302653 * math.sqrt(2))
+    )
 
 
 def test_a_variance_below_0_counts_as_0():
-    # d = [[1, 0, 2], [0, 2, 1]]: means of seeds 1, 1 and of problems .5, 1, 1.5; left over +-[.5, -1, .5]
-    # MS_S = 0, MS_P = 2 * .5 / 2 = .5, MS_E = 3 / 2 = 1.5; 0 + .5 - 1.5 is below 1.5, which counts
-    # degrees 1.5^2 / (0 / 1 + .5^2 / 2 + 1.5^2 / 2) = 2.25 / 1.25
+    # d = [[1, 0, 2], [0, 2, 1]]: means of seeds 1, 1 and of problems .5, 1, 1.5; left over +-[.5,
+    # -1, .5] MS_S = 0, MS_P = 2 * .5 / 2 = .5, MS_E = 3 / 2 = 1.5; 0 + .5 - 1.5 is below 1.5, which
+    # counts degrees 1.5^2 / (0 / 1 + .5^2 / 2 + 1.5^2 / 2) = 2.25 / 1.25
     found = crossed_difference([[1, 0, 2], [0, 2, 1]], np.zeros((2, 3)))
     assert found.degrees == pytest.approx(1.8)
-    assert found.high - found.difference == pytest.approx(stats.t.ppf(0.975, 1.8) * math.sqrt(1.5 / 6))
+    assert found.high - found.difference == pytest.approx(
+        stats.t.ppf(0.975, 1.8) * math.sqrt(1.5 / 6)
+    )
 
 
 def test_one_seed_leaves_the_problems():
     # d = 1, 2, 3: variance of the mean 1 / 3, 2 degrees, t = 2 * sqrt(3), p = 1 - t / sqrt(2 + t^2)
     found = crossed_difference([[1, 2, 3]], [[0, 0, 0]])
-    assert (found.difference, found.degrees) == (2, 2) and found.p_value == pytest.approx(1 - math.sqrt(12 / 14))
-    assert crossed_difference([[1], [2], [3]], np.zeros((3, 1))).p_value == pytest.approx(found.p_value)
+    assert (found.difference, found.degrees) == (2, 2) and found.p_value == pytest.approx(
+        1 - math.sqrt(12 / 14)
+    )
+    assert crossed_difference([[1], [2], [3]], np.zeros((3, 1))).p_value == pytest.approx(
+        found.p_value
+    )
     nothing = crossed_difference([[1]], [[0]])
     assert (nothing.low, nothing.high, nothing.p_value) == (-math.inf, math.inf, 1)
 
@@ -81,7 +95,8 @@ def test_a_null_effect_is_not_found(of_seeds):
 
 
 def test_holm_by_hand():
-    # ascending .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none below the one before it: .02, .03, .06, .06
+    # ascending .005 * 4, .01 * 3, .03 * 2, .04 * 1, and none below the one before it: .02, .03,
+    # .06, .06
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1, 1] and holm([]) == []
     with pytest.raises(ValueError, match="between 0 and 1"):

@@ -1,4 +1,5 @@
-"""What a user's mistake costs: one line with rule, value and next step, and no start of a training."""
+"""What a user's mistake costs: one line with rule, value and next step, and no start of a
+training."""
 
 import datetime
 import json
@@ -39,9 +40,18 @@ def one_line(capfd):
         ("[" * 10_000, "must be YAML: "),
         ("seed: 1\nseed: 2\n", "must be YAML: 'seed' is there twice: line 2"),
         ("lerning_rate: 1\n", "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
-        ("env: {HF_HUB_OFFLINE: '1'}\n", "env comes too late for HF_HUB_OFFLINE: it has been read by then."),
-        ("max_steps: 3.5\n", "max_steps must be a valid integer, got a number with a fractional part: got 3.5."),
-        ("save_strategy: no\n", "save_strategy must be 'no', 'steps', 'epoch' or 'best': got False."),
+        (
+            "env: {HF_HUB_OFFLINE: '1'}\n",
+            "env comes too late for HF_HUB_OFFLINE: it has been read by then.",
+        ),
+        (
+            "max_steps: 3.5\n",
+            "max_steps must be a valid integer, got a number with a fractional part: got 3.5.",
+        ),
+        (
+            "save_strategy: no\n",
+            "save_strategy must be 'no', 'steps', 'epoch' or 'best': got False.",
+        ),
         ("env: 1\n", "env must be a valid dictionary: got 1."),
     ],
 )
@@ -69,12 +79,21 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
     ("words", "told"),
     [
         ("tran", "argument COMMAND: invalid choice: 'tran'"),
-        ("train", "A training needs a recipe, or a data set and a model: got no --model_name_or_path."),
+        (
+            "train",
+            "A training needs a recipe, or a data set and a model: got no --model_name_or_path.",
+        ),
         ("train --config", "--config: expected one argument"),
-        ("train --learning_rte 1", "Unknown option --learning_rte. Did you mean '--learning_rate'?"),
+        (
+            "train --learning_rte 1",
+            "Unknown option --learning_rte. Did you mean '--learning_rate'?",
+        ),
         ("train --learning_rate=abc", "--learning-rate: invalid float value: 'abc'"),
         ("train --max_steps 3 4", "Unexpected argument '4'."),
-        ("train --num_proceses 2", "Unknown option --num_proceses. Did you mean '--num_processes'?"),
+        (
+            "train --num_proceses 2",
+            "Unknown option --num_proceses. Did you mean '--num_processes'?",
+        ),
         ("train --config arithmetic/miner --num_processes 2", "torchrun --nproc_per_node 2"),
         ("report", "trl-miner report: error: the following arguments are required: RUN"),
         ("report a --nope", "Unknown option --nope. See trl-miner report --help."),
@@ -90,18 +109,33 @@ def test_a_wrong_command_line(words, told, capfd):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (dict(reward_funcs=["nowhere.reward"]), "reward_funcs: 'nowhere.reward' could not be imported from"),
+        (
+            dict(reward_funcs=["nowhere.reward"]),
+            "reward_funcs: 'nowhere.reward' could not be imported from",
+        ),
         (dict(reward_funcs=["math_rewards"]), "got 'math_rewards'. Did you mean 'math_reward'"),
-        (dict(dataset_name=None), "dataset_name must be given: a Hub id, a file, a folder, trl_miner/arithmetic"),
+        (
+            dict(dataset_name=None),
+            "dataset_name must be given: a Hub id, a file, a folder, trl_miner/arithmetic",
+        ),
         (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
         (dict(model_name_or_path=None), "model_name_or_path must be given"),
-        (dict(model_name_or_path="/nowhere"), "model_name_or_path must be a model: /nowhere could not be loaded"),
+        (
+            dict(model_name_or_path="/nowhere"),
+            "model_name_or_path must be a model: /nowhere could not be loaded",
+        ),
         (dict(use_cpu=False, bf16=True), "doesn't support bf16/gpu. You need to assign use_cpu"),
     ],
 )
 def test_what_only_the_training_can_find_out(change, told, policy, tmp_path, capfd):
-    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(tmp_path / "run"))
-    recipe |= dict(use_cpu=True, bf16=False, per_device_train_batch_size=4, num_generations=4, report_to="none")
+    recipe = dict(
+        model_name_or_path=policy,
+        dataset_name="trl_miner/arithmetic",
+        output_dir=str(tmp_path / "run"),
+    )
+    recipe |= dict(
+        use_cpu=True, bf16=False, per_device_train_batch_size=4, num_generations=4, report_to="none"
+    )
     (tmp_path / "r.yaml").write_text(json.dumps(recipe | change))
     assert script._command(["--config", str(tmp_path / "r.yaml")]) == 2
     lines = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
@@ -112,7 +146,9 @@ def test_python_gets_the_same_texts(policy, tmp_path):
     settings = dict(use_cpu=True, bf16=False, report_to="none", output_dir=str(tmp_path))
     config = MinerGRPOConfig(per_device_train_batch_size=4, num_generations=4, **settings)
     rows = Dataset.from_list([{"question": "1+1", "solution": "2"}])
-    with pytest.raises(ValueError, match="must have a column prompt: got question, solution. Rename"):
+    with pytest.raises(
+        ValueError, match="must have a column prompt: got question, solution. Rename"
+    ):
         MinerGRPOTrainer(policy, rewards.math_reward, config, rows)
 
 
@@ -120,15 +156,20 @@ def test_a_traceback_is_shown_on_request(monkeypatch, capfd):
     monkeypatch.setenv(errors.TRACEBACK, "")  # so that the end of the test takes it back
     assert cli.main(["doctor", "nowhere.yaml", "--traceback"]) == 2
     said = capfd.readouterr().err.splitlines()
-    assert said[0].startswith("Traceback") and said[-1].startswith("trl-miner doctor: error: A recipe")
+    assert said[0].startswith("Traceback") and said[-1].startswith(
+        "trl-miner doctor: error: A recipe"
+    )
 
 
 def test_an_unexpected_error_names_its_type_and_no_secret():
     assert errors.describe(KeyError("x")) == "KeyError: 'x'. --traceback shows where."
-    assert errors.describe(PermissionError(13, "Permission denied", "a.yaml")) == (
-        "a.yaml cannot be used: Permission denied."
+    assert (
+        errors.describe(PermissionError(13, "Permission denied", "a.yaml"))
+        == "a.yaml cannot be used: Permission denied."
     )
-    assert "hf_planted0123456789" not in errors.describe(ValueError("got\nhub_token=hf_planted0123456789"))
+    assert "hf_planted0123456789" not in errors.describe(
+        ValueError("got\nhub_token=hf_planted0123456789")
+    )
 
 
 def test_a_command_line_is_split_between_the_training_and_the_launcher():
@@ -145,7 +186,11 @@ def test_a_command_line_is_split_between_the_training_and_the_launcher():
     launcher = ["--num_processes", "2", "--main_process_port=1"]
     settings, *split = split_words([*own[:2], *launcher[:2], *own[2:], *launcher[2:]])
     assert split == [own, launcher]
-    assert (settings.learning_rate, settings.reward_funcs, settings.system_prompt) == (1e-6, ["a", "b"], "- so")
+    assert (settings.learning_rate, settings.reward_funcs, settings.system_prompt) == (
+        1e-6,
+        ["a", "b"],
+        "- so",
+    )
     assert settings.gradient_checkpointing is True
     assert split_words(["--no-gradient-checkpointing"])[0].gradient_checkpointing is False
 

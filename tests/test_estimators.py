@@ -29,20 +29,32 @@ def tensors(case, *names):
 
 def reinforce_pp(case, subtracts=False):
     rewards, mask = tensors(case, "rewards", "mask")
-    return reinforce_pp_advantages(rewards, mask.sum(dim=1), case["G"], subtract_group_mean=subtracts)[:, None] * mask
+    return (
+        reinforce_pp_advantages(rewards, mask.sum(dim=1), case["G"], subtract_group_mean=subtracts)[
+            :, None
+        ]
+        * mask
+    )
 
 
 def entropy_adv(case):
     rewards, entropies, mask = tensors(case, "rewards", "entropies", "mask")
     return entropy_advantages(
-        group_relative_advantages(rewards, case["G"], std_eps=1e-6), entropies, mask, **case["hyper"]
+        group_relative_advantages(rewards, case["G"], std_eps=1e-6),
+        entropies,
+        mask,
+        **case["hyper"],
     )
 
 
 def ucas(case):
-    rewards, logits, certainty, mask = tensors(case, "rewards", "token_logits", "self_certainty", "mask")
+    rewards, logits, certainty, mask = tensors(
+        case, "rewards", "token_logits", "self_certainty", "mask"
+    )
     grpo = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
-    return ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"])
+    return ucas_advantages(
+        rewards, grpo, logits, certainty, mask, num_generations=case["G"], **case["hyper"]
+    )
 
 
 def passk(case):
@@ -67,14 +79,20 @@ def test_a_method_agrees_with_the_published_code(name, case):
 
 
 def test_passk_leaves_out_what_could_not_be_scored():
-    # 1, 0 and two unscorable: std of (1, 0) is .7071, so 1 / .7071; one scored rollout alone has no second
-    found = passk_advantages(torch.tensor([1.0, 0.0, NAN, NAN, NAN, NAN, 1.0, NAN, NAN, NAN, NAN, NAN]), G)
+    # 1, 0 and two unscorable: std of (1, 0) is .7071, so 1 / .7071; one scored rollout alone has no
+    # second
+    found = passk_advantages(
+        torch.tensor([1.0, 0.0, NAN, NAN, NAN, NAN, 1.0, NAN, NAN, NAN, NAN, NAN]), G
+    )
     assert found.tolist() == pytest.approx([2**0.5, *[0.0] * 11], rel=1e-5)
 
 
 def test_f_grpo_by_hand():
     # 3 of 4 right: (1 - .75)^.5 = .5; 1 of 3 scored: (2/3)^.5; none scored: as it was
-    advantages, correct = torch.full((12,), 2.0), torch.tensor([1.0, 1, 1, 0, 1, 0, 0, NAN, NAN, NAN, NAN, NAN])
+    advantages, correct = (
+        torch.full((12,), 2.0),
+        torch.tensor([1.0, 1, 1, 0, 1, 0, 0, NAN, NAN, NAN, NAN, NAN]),
+    )
     found = f_grpo_advantages(advantages, correct, G, gamma=0.5).view(-1, G)
     assert found[:, 0].tolist() == pytest.approx([1.0, 2 * (2 / 3) ** 0.5, 2.0])
     assert (found == found[:, :1]).all()
@@ -89,11 +107,14 @@ def test_the_boundary_gate_is_shut_where_a_rollout_was_right_before():
 
 
 def test_certainty_credits_the_surest_rollouts_of_an_all_right_prompt():
-    # NLLs 1 and 3, mean 2: the first is 1 surer. A mixed pair gives +-.707 on 1 token each: 1.414 in all; cap .5 of it
+    # NLLs 1 and 3, mean 2: the first is 1 surer. A mixed pair gives +-.707 on 1 token each: 1.414
+    # in all; cap .5 of it
     rewards, mask = torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.ones(4, 1)
     knobs = dict(num_generations=2, gamma=0.0, lambda_max=0.5, std_eps=0.0)
     logps = torch.tensor([[-1.0], [-3.0], [-1.0], [-1.0]])
-    found = miner_advantages(rewards, logps, mask, intrinsic="certainty", **knobs).advantages_NT.flatten()
+    found = miner_advantages(
+        rewards, logps, mask, intrinsic="certainty", **knobs
+    ).advantages_NT.flatten()
     assert found.tolist() == pytest.approx([2**-0.5, 0.0, 2**-0.5, -(2**-0.5)])
 
 
@@ -101,7 +122,10 @@ def test_certainty_credits_the_surest_rollouts_of_an_all_right_prompt():
 def test_an_unscorable_rollout_is_left_out_of_the_whitening(subtracts):
     rewards, tokens = torch.tensor([1.0, 0.0, NAN, NAN]), torch.tensor([3, 1, 9, 9])
     found = reinforce_pp_advantages(rewards, tokens, 2, subtract_group_mean=subtracts)
-    assert torch.equal(found[:2], reinforce_pp_advantages(rewards[:2], tokens[:2], 2, subtract_group_mean=subtracts))
+    assert torch.equal(
+        found[:2],
+        reinforce_pp_advantages(rewards[:2], tokens[:2], 2, subtract_group_mean=subtracts),
+    )
     assert found[2:].tolist() == [0.0, 0.0]
 
 
@@ -115,9 +139,12 @@ def test_ucas_never_taxes_a_right_answer_below_zero():
 
 
 def batch(seed=0):
-    """Six groups of four with all kinds, one unscorable rollout and one without tokens; scores of every token."""
+    """Six groups of four with all kinds, one unscorable rollout and one without tokens; scores of
+    every token."""
     generator = torch.Generator().manual_seed(seed)
-    rewards = torch.tensor([1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1, NAN, 1, 0, 0, 0]).float()
+    rewards = torch.tensor(
+        [1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1, NAN, 1, 0, 0, 0]
+    ).float()
     lengths = torch.randint(1, 8, (24,), generator=generator)
     lengths[5] = 0
     mask = (torch.arange(7) < lengths.unsqueeze(1)).int()
@@ -147,7 +174,9 @@ def run(name, rewards, mask, scores, asked=None, seed=0, past=None, **changes):
             asked.extend((name, is_row) for name in names)
         return {"mask": mask, **{name: scores[name] for name in names}}
 
-    config = MinerGRPOConfig("unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes)
+    config = MinerGRPOConfig(
+        "unused", advantage_estimator=name, use_cpu=True, bf16=False, **changes
+    )
     correct = (rewards >= 1).float().masked_fill(rewards.isnan(), NAN)
     knows = dict(prompt_keys=lambda: keys_of(scores), seed=seed, correct=lambda: correct)
     knows |= dict(past_correct=lambda: torch.zeros(24) if past is None else past)
@@ -168,7 +197,11 @@ def test_what_padding_and_the_results_of_tools_hold_changes_nothing(name):
     mask[:, 2] = 0  # a tool's
     poisoned = {key: value.masked_fill(mask == 0, 1e4) for key, value in scores.items()}
     clean = run(name, rewards, mask, scores)
-    assert clean.abs().sum() > 0 and (clean[mask == 0] == 0).all() and (clean[rewards.isnan()] == 0).all()
+    assert (
+        clean.abs().sum() > 0
+        and (clean[mask == 0] == 0).all()
+        and (clean[rewards.isnan()] == 0).all()
+    )
     assert torch.equal(run(name, rewards, mask, poisoned), clean)
 
 
@@ -176,7 +209,9 @@ def test_what_padding_and_the_results_of_tools_hold_changes_nothing(name):
 def test_the_order_of_the_prompts_does_not_matter(name):
     rewards, mask, scores = batch()
     order = (torch.tensor([3, 0, 5, 1, 4, 2])[:, None] * G + torch.arange(G)).flatten()
-    permuted = run(name, rewards[order], mask[order], {key: value[order] for key, value in scores.items()})
+    permuted = run(
+        name, rewards[order], mask[order], {key: value[order] for key, value in scores.items()}
+    )
     assert torch.allclose(permuted, run(name, rewards, mask, scores)[order], rtol=1e-5, atol=1e-7)
 
 
@@ -195,13 +230,17 @@ def test_the_order_of_the_prompts_does_not_matter(name):
 )
 def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, neutral):
     rewards, mask, scores = batch()
-    assert torch.equal(run(name, rewards, mask, scores, **neutral), run("grpo", rewards, mask, scores))
+    assert torch.equal(
+        run(name, rewards, mask, scores, **neutral), run("grpo", rewards, mask, scores)
+    )
 
 
 def test_without_its_part_unlikeliness_is_grpo_bit_for_bit():
     rewards, mask, scores = batch()
     expected = group_relative_advantages(rewards, G, std_eps=1e-6)
-    assert torch.equal(unlikeliness_advantages(rewards, scores["old_logps"].mean(dim=1), G, beta=0.0), expected)
+    assert torch.equal(
+        unlikeliness_advantages(rewards, scores["old_logps"].mean(dim=1), G, beta=0.0), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,7 +267,9 @@ def test_a_method_asks_for_no_more_than_it_needs(name, names):
     assert all(torch.equal(is_row, rows[names[what]]) for what, is_row in asked)
 
 
-@pytest.mark.parametrize(("short", "base"), [("miner", "grpo"), ("miner", "miner"), ("ucas+miner", "ucas")])
+@pytest.mark.parametrize(
+    ("short", "base"), [("miner", "grpo"), ("miner", "miner"), ("ucas+miner", "ucas")]
+)
 def test_the_short_form_is_the_long_one_bit_for_bit(short, base):
     rewards, mask, scores = batch()
     expected = run(short, rewards, mask, scores)
@@ -236,13 +277,16 @@ def test_the_short_form_is_the_long_one_bit_for_bit(short, base):
 
 
 @pytest.mark.parametrize("mixed", ["ucas", "entropy_adv", "reinforce_pp"])
-@pytest.mark.parametrize(("right", "wrong"), [("reinforce_pp", "ucas"), ("none", None), ("miner", "rl_zvp")])
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("reinforce_pp", "ucas"), ("none", None), ("miner", "rl_zvp")]
+)
 def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, wrong):
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, G)
     found = run(mixed, rewards, mask, scores, all_right=right, all_wrong=wrong)
     for name, is_kind in zip((right, mixed, wrong or mixed, mixed), kinds, strict=True):
-        if name == "miner":  # its cap binds: all-right tokens get 1.5e-3 of what the other method gives mixed ones
+        # its cap binds: all-right tokens get 1.5e-3 of what the other method gives mixed ones
+        if name == "miner":
             share = found[is_kind].abs().sum() / found[kinds.is_he_N].abs().sum()
             assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
         else:
@@ -251,11 +295,17 @@ def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, wrong):
 
 
 def test_ucas_leaves_out_a_rollout_that_has_no_tokens_or_no_score():
-    """The third of four has no tokens, so no confidence; the last is unscorable, so nothing falls on it."""
-    rewards, certainty = torch.tensor([1.0, 0.0, 1.0, NAN]), torch.tensor([[1.0], [3.0], [50.0], [2.0]])
+    """The third of four has no tokens, so no confidence; the last is unscorable, so nothing falls
+    on it."""
+    rewards, certainty = (
+        torch.tensor([1.0, 0.0, 1.0, NAN]),
+        torch.tensor([[1.0], [3.0], [50.0], [2.0]]),
+    )
     logits, mask = torch.arange(4.0).unsqueeze(1), torch.tensor([[1], [1], [0], [1]])
     grpo = group_relative_advantages(rewards, G)
-    found = ucas_advantages(rewards, grpo, logits, certainty, mask, num_generations=G, token_coef=0.1)
+    found = ucas_advantages(
+        rewards, grpo, logits, certainty, mask, num_generations=G, token_coef=0.1
+    )
     # confidences 1, 3, 2: z-scores -1, 1, 0; logits 0, 1, 3: taxes 0, .1 / 3
     expected = [grpo[0] * math.exp(0.25), grpo[1] * math.exp(0.35) - 0.1 / 3, 0.0, 0.0]
     assert found.flatten().tolist() == pytest.approx([float(x) for x in expected], rel=1e-5)

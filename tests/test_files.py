@@ -1,4 +1,5 @@
-"""Reading and writing the files of run folders: what is broken is named, and nothing is ever half written."""
+"""Reading and writing the files of run folders: what is broken is named, and nothing is ever half
+written."""
 
 import pytest
 

@@ -23,7 +23,8 @@ analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analy
 
 
 def test_an_effect_is_a_mean_over_seeds_with_students_interval():
-    """0.1, 0.2, 0.3: mean .2, error .1/sqrt(3) = .0577, t .975 of 2 degrees 4.303: half width .2484."""
+    """0.1, 0.2, 0.3: mean .2, error .1/sqrt(3) = .0577, t .975 of 2 degrees 4.303: half width
+    .2484."""
     found = analysis["effect"]([0.1, 0.2, 0.3])
     assert (found.seeds, round(found.mean, 4), round(found.half_width, 4)) == (3, 0.2, 0.2484)
     assert round(found.p, 4) == 0.0742  # t = 3.464
@@ -38,17 +39,24 @@ def test_the_tables_of_the_second_protocol_are_those_of_its_raw_results(tmp_path
     monkeypatch.setattr("sys.argv", ["both_sides.py", str(raw), "--page", str(page)])
     runpy.run_path(str(FORKS / "both_sides.py"), run_name="__main__")
     assert page.read_text() == (FORKS / "both_sides.md").read_text()
-    # MINER less GRPO of the same seed, from the counts, as GRPO's share of right samples and its own
+    # MINER less GRPO of the same seed, from the counts, as GRPO's share of right samples and its
+    # own
     runs = {
         (run.method, run.seed): run.held_out.after
         for run in read_runs(raw)
-        if run.settings["dataset_name"] == "trl_miner/forks" and float(run.settings["learning_rate"]) == 2e-4
+        if run.settings["dataset_name"] == "trl_miner/forks"
+        and float(run.settings["learning_rate"]) == 2e-4
     }
     shares = {
-        key: sum(after.num_correct) / (len(after.num_correct) * after.num_samples) for key, after in runs.items()
+        key: sum(after.num_correct) / (len(after.num_correct) * after.num_samples)
+        for key, after in runs.items()
     }
-    differences = [logit(shares["miner", seed]) - logit(shares["grpo", seed]) for seed in range(1, 11)]
-    assert re.search(rf"\| miner, forks, 2e-4 +\| +10 \| \{np.mean(differences):+.2f} \(", page.read_text())
+    differences = [
+        logit(shares["miner", seed]) - logit(shares["grpo", seed]) for seed in range(1, 11)
+    ]
+    assert re.search(
+        rf"\| miner, forks, 2e-4 +\| +10 \| \{np.mean(differences):+.2f} \(", page.read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,15 +78,25 @@ def test_a_verdict_says_direction_and_size(differences, verdict):
 def measured():
     raw = [FORKS / "results" / name for name in ("study.jsonl.gz", "real_model.jsonl.gz")]
     worlds = analysis["by_world"](run for path in raw for run in read_runs(path))
-    return worlds | analysis["by_world"](read_runs(FORKS / "results" / "again.jsonl.gz"), analysis["AGAIN"])
+    return worlds | analysis["by_world"](
+        read_runs(FORKS / "results" / "again.jsonl.gz"), analysis["AGAIN"]
+    )
 
 
 def test_the_tables_are_those_of_the_raw_results(measured):
     (quoted,) = analysis["MARKED"].findall(TABLES)
-    assert quoted == analysis["sections"](measured), "run analysis.py with --page tables.md, and read the pages again"
+    assert quoted == analysis["sections"](measured), (
+        "run analysis.py with --page tables.md, and read the pages again"
+    )
 
 
-PAGES = ("RESULTS.md", "forks/README.md", "forks/both_sides.md", "study/README.md", "methods/README.md")
+PAGES = (
+    "RESULTS.md",
+    "forks/README.md",
+    "forks/both_sides.md",
+    "study/README.md",
+    "methods/README.md",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -86,7 +104,10 @@ def test_every_interval_that_a_page_shows_stands_in_the_tables(page):
     folder = REPOSITORY / ("trl_miner" if page.startswith("methods") else "recipes")
     shown = re.findall(INTERVAL, " ".join((folder / page).read_text().split()))
     (made,) = analysis["MARKED"].findall(SECOND)
-    others = "".join((REPOSITORY / "recipes" / name / "tables.md").read_text() for name in ("two-procedures", "study"))
+    others = "".join(
+        (REPOSITORY / "recipes" / name / "tables.md").read_text()
+        for name in ("two-procedures", "study")
+    )
     assert shown and not {*shown} - {*re.findall(INTERVAL, TABLES + made + others)}
 
 
@@ -94,12 +115,16 @@ def test_padding_changes_no_log_prob():
     """Problems of unlike lengths in one batch, against each rollout alone."""
     torch.manual_seed(0)
     tokenizer = forks.build_tokenizer()
-    settings = BaseModelSettings(world=forks.NAME, hidden_size=16, intermediate_size=16, num_layers=1)
+    settings = BaseModelSettings(
+        world=forks.NAME, hidden_size=16, intermediate_size=16, num_layers=1
+    )
     model = _new_model(settings, tokenizer)
     problems = [forks.Problem((7, 3, 1, 4), "b"), forks.Problem((1, 2, 3, 4), "abcd")]
     batch = gates["Batch"](model.eval(), tokenizer, problems, seed=0)
     prompt, row = tokenizer(problems[0].prompt)["input_ids"], batch.tokens[0]
-    logits = model(torch.tensor([[*prompt, *row]])).logits[0, len(prompt) - 1 : -1].log_softmax(dim=1)
+    logits = (
+        model(torch.tensor([[*prompt, *row]])).logits[0, len(prompt) - 1 : -1].log_softmax(dim=1)
+    )
     expected = logits[range(len(row)), row]
     torch.testing.assert_close(batch.logps_NT[0, : len(row)], expected, atol=1e-5, rtol=1e-5)
     assert int(batch.mask_NT[0].sum()) == len(row)

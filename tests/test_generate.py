@@ -1,4 +1,5 @@
-"""Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real models and servers."""
+"""Sampling into folders: what a sample depends on, what a kill costs, how runs go on; with real
+models and servers."""
 
 import argparse
 import contextlib
@@ -15,7 +16,13 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from trl_miner import cli
 from trl_miner.commands import evaluate as evaluate_command
@@ -36,7 +43,9 @@ def sample(problem, number, text="x"):
 
 @pytest.fixture(scope="module")
 def loaded(base_model_folder):
-    return AutoModelForCausalLM.from_pretrained(base_model_folder), AutoTokenizer.from_pretrained(base_model_folder)
+    return AutoModelForCausalLM.from_pretrained(base_model_folder), AutoTokenizer.from_pretrained(
+        base_model_folder
+    )
 
 
 PROMPTS = [problem["prompt"] for problem in arithmetic.load_dataset("test", 12)]
@@ -45,7 +54,9 @@ PROMPTS = [problem["prompt"] for problem in arithmetic.load_dataset("test", 12)]
 def tokens_of(loaded, prompts, seeds, **kwargs):
     model, tokenizer = loaded
     kwargs = {"max_new_tokens": 30, "temperature": 1.0, **kwargs}
-    found = sample_tokens(model, tokenizer, [tokenizer(p)["input_ids"] for p in prompts], seeds, **kwargs)
+    found = sample_tokens(
+        model, tokenizer, [tokenizer(p)["input_ids"] for p in prompts], seeds, **kwargs
+    )
     return [(tokens, cut) for _, tokens, cut in sorted(found)]
 
 
@@ -54,11 +65,19 @@ NOISE = [0.98966809, 0.22777757, 0.80811851, 1.4632752, 0.49255837, 1.2489154]
 
 
 def test_noise_is_a_hash_of_seed_position_and_token():
-    """splitmix64, computed once with Python's integers. Rows of a large vocabulary are made a few at a time."""
-    seeds, positions, vocabulary = torch.tensor([5, -7, 2**62, 0, 5]), torch.tensor([0, 3, 1, 9, 0]), 50_000
+    """splitmix64, computed once with Python's integers. Rows of a large vocabulary are made a few
+    at a time."""
+    seeds, positions, vocabulary = (
+        torch.tensor([5, -7, 2**62, 0, 5]),
+        torch.tensor([0, 3, 1, 9, 0]),
+        50_000,
+    )
     noise = exponential_noise(seeds, positions, vocabulary)
     assert noise[:3, [0, 49_999]].flatten().tolist() == pytest.approx(NOISE, rel=1e-6)
-    alone = [exponential_noise(seeds[row : row + 1], positions[row : row + 1], vocabulary)[0] for row in range(5)]
+    alone = [
+        exponential_noise(seeds[row : row + 1], positions[row : row + 1], vocabulary)[0]
+        for row in range(5)
+    ]
     assert torch.equal(noise, torch.stack(alone)) and torch.equal(noise[0], noise[4])
 
 
@@ -75,7 +94,8 @@ def test_a_sample_depends_on_its_seed_alone(loaded):
     assert tokens_of(loaded, PROMPTS, seeds) == together
     assert torch.equal(torch.get_rng_state(), before) and loaded[0].training
     assert tokens_of(loaded, PROMPTS, [seed + 1 for seed in seeds]) != together
-    ids = [loaded[1](prompt)["input_ids"] for prompt in PROMPTS]  # of unlike lengths, and sampled by length
+    # of unlike lengths, and sampled by length
+    ids = [loaded[1](prompt)["input_ids"] for prompt in PROMPTS]
     assert sample_all(*loaded, ids, seeds, max_new_tokens=30) == [tokens for tokens, _ in together]
 
 
@@ -83,8 +103,16 @@ def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
     """Whatever the model's own settings say."""
     model, tokenizer = loaded
     known, plain = model.generation_config, tokens_of(loaded, PROMPTS, range(12))
-    own = dict(do_sample=True, top_k=1, repetition_penalty=5.0, temperature=0.1, suppress_tokens=[*range(5, 30)])
-    model.generation_config = GenerationConfig(**own, no_repeat_ngram_size=2, eos_token_id=known.eos_token_id)
+    own = dict(
+        do_sample=True,
+        top_k=1,
+        repetition_penalty=5.0,
+        temperature=0.1,
+        suppress_tokens=[*range(5, 30)],
+    )
+    model.generation_config = GenerationConfig(
+        **own, no_repeat_ngram_size=2, eos_token_id=known.eos_token_id
+    )
     try:
         greedy = tokens_of(loaded, PROMPTS, range(12), temperature=0.0)
         assert tokens_of(loaded, PROMPTS, range(12), top_p=1e-6) == greedy
@@ -98,9 +126,12 @@ def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):
 
 
 def test_no_sample_leaves_the_context(loaded):
-    """GPT-2 has no positions beyond it, also for a row that is sampled together with shorter prompts."""
+    """GPT-2 has no positions beyond it, also for a row that is sampled together with shorter
+    prompts."""
     tokenizer, context = loaded[1], 40
-    sizes = dict(n_positions=context, n_embd=16, n_layer=1, n_head=2, bos_token_id=None, eos_token_id=None)
+    sizes = dict(
+        n_positions=context, n_embd=16, n_layer=1, n_head=2, bos_token_id=None, eos_token_id=None
+    )
     model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes))
     room = [context - len(tokenizer(prompt)["input_ids"]) for prompt in PROMPTS]
     assert len({*room}) > 1
@@ -111,29 +142,51 @@ def test_no_sample_leaves_the_context(loaded):
 
 
 def test_pass_1_agrees_with_transformers_own_sampling(loaded):
-    """The shares of first tokens over 3,000 samples of one prompt, against softmax(logits / T), nucleus and all."""
+    """The shares of first tokens over 3,000 samples of one prompt, against softmax(logits / T),
+    nucleus and all."""
     model, tokenizer = loaded
     with torch.no_grad():
-        p = (model(tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]).logits[0, -1] / 0.7).softmax(0)
+        p = (
+            model(tokenizer(PROMPTS[0], return_tensors="pt")["input_ids"]).logits[0, -1] / 0.7
+        ).softmax(0)
     kept = p.sort(descending=True)
     inside = kept.indices[: int((kept.values.cumsum(0) < 0.95).sum()) + 1]
     expected = torch.zeros_like(p).index_put((inside,), p[inside] / p[inside].sum())
-    found = tokens_of(loaded, PROMPTS[:1] * 3000, range(3000), max_new_tokens=1, temperature=0.7, top_p=0.95)
-    shares = torch.bincount(torch.tensor([tokens[0] for tokens, _ in found]), minlength=len(p)) / 3000
+    found = tokens_of(
+        loaded, PROMPTS[:1] * 3000, range(3000), max_new_tokens=1, temperature=0.7, top_p=0.95
+    )
+    shares = (
+        torch.bincount(torch.tensor([tokens[0] for tokens, _ in found]), minlength=len(p)) / 3000
+    )
     assert (shares - expected).abs().max() < 5 * (0.25 / 3000) ** 0.5
     assert set(shares.nonzero().flatten().tolist()) <= set(inside.tolist())
 
 
 def evaluate(model, output, *options, number=30):
     """`trl-miner eval` of the first problems in this process; its exit status."""
-    arguments = ["eval", "--model", str(model), "--benchmarks", f"arithmetic:{number}", "--output", str(output)]
+    arguments = [
+        "eval",
+        "--model",
+        str(model),
+        "--benchmarks",
+        f"arithmetic:{number}",
+        "--output",
+        str(output),
+    ]
     return cli.main(
-        [*arguments, *([] if "--base-url" in options else ["--backend", "transformers"]), *map(str, options)]
+        [
+            *arguments,
+            *([] if "--base-url" in options else ["--backend", "transformers"]),
+            *map(str, options),
+        ]
     )
 
 
 def lines(output, benchmark="arithmetic"):
-    return [json.loads(line) for line in (Path(output) / benchmark / "samples.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (Path(output) / benchmark / "samples.jsonl").read_text().splitlines()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +202,10 @@ def test_a_sample_is_one_line_in_order(whole):
     assert [(s["problem"], s["sample"]) for s in samples] == [
         (f"arithmetic-{i}", n) for i in range(30) for n in range(3)
     ]
-    assert samples[4]["seed"] == sample_seed(0, "arithmetic-1", 1) and len({s["seed"] for s in samples}) == 90
+    assert (
+        samples[4]["seed"] == sample_seed(0, "arithmetic-1", 1)
+        and len({s["seed"] for s in samples}) == 90
+    )
     assert all(s["tokens"] <= 20 for s in samples) and 0 < sum(s["truncated"] for s in samples) < 90
     settings = json.loads((whole / "settings.json").read_text())
     assert (settings["temperature"], settings["top_p"], settings["style"]) == (0.7, 0.95, "plain")
@@ -162,7 +218,8 @@ def size(path):
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_never_killed(base_model_folder, whole, tmp_path):
-    """SIGKILL eight times at random moments while it samples, each time from when it goes on writing."""
+    """SIGKILL eight times at random moments while it samples, each time from when it goes on
+    writing."""
     output = tmp_path / "out"
     path = output / "arithmetic" / "samples.jsonl"
     rng, held = random.Random(0), []
@@ -186,7 +243,8 @@ def test_killed_again_and_again_it_ends_as_if_never_killed(base_model_folder, wh
 
 
 def test_a_finished_run_draws_nothing(base_model_folder, whole, monkeypatch):
-    """Nor does it lose any when asked for fewer; another version of a package is no other kind of sample."""
+    """Nor does it lose any when asked for fewer; another version of a package is no other kind of
+    sample."""
     monkeypatch.setattr(run, "_load_backend", None)  # would be called
     settings = json.loads((whole / "settings.json").read_text())
     (whole / "settings.json").write_text(json.dumps({**settings, "versions": {"torch": "1.0"}}))
@@ -194,13 +252,19 @@ def test_a_finished_run_draws_nothing(base_model_folder, whole, monkeypatch):
     for samples in (3, 2):
         assert evaluate(base_model_folder, whole, "--samples", samples, "--max-tokens", 20) == 0
         assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
-        assert json.loads((whole / "scores.json").read_text())["benchmarks"]["arithmetic"]["samples"] == 3
+        assert (
+            json.loads((whole / "scores.json").read_text())["benchmarks"]["arithmetic"]["samples"]
+            == 3
+        )
 
 
 def test_more_samples_equal_a_run_that_had_them_from_the_start(base_model_folder, tmp_path):
     few, many = tmp_path / "few", tmp_path / "many"
     for output, samples in ((few, 2), (few, 4), (many, 4)):
-        assert evaluate(base_model_folder, output, "--samples", samples, "--max-tokens", 16, number=10) == 0
+        assert (
+            evaluate(base_model_folder, output, "--samples", samples, "--max-tokens", 16, number=10)
+            == 0
+        )
     assert lines(few) == lines(many)
     assert json.loads((few / "arithmetic" / "benchmark.json").read_text())["samples"] == 4
 
@@ -225,7 +289,9 @@ def test_a_folder_is_not_mixed(base_model_folder, whole, options, message, capsy
     assert (whole / "arithmetic" / "samples.jsonl").read_bytes() == before
 
 
-def test_a_model_that_changes_while_it_is_loaded_is_refused(tmp_path, base_model_folder, capsys, monkeypatch):
+def test_a_model_that_changes_while_it_is_loaded_is_refused(
+    tmp_path, base_model_folder, capsys, monkeypatch
+):
     copy = tmp_path / "model"
     shutil.copytree(base_model_folder, copy)
     load = run._load_tokenizer
@@ -277,7 +343,9 @@ def test_a_file_cut_or_soiled_anywhere_is_repaired_and_reported(place, noise):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.jsonl"
         texts = ["eins", "zwei \n drei", "∑ ☃", ""]
-        whole = b"".join(json.dumps(sample("p", n, text)).encode() + b"\n" for n, text in enumerate(texts))
+        whole = b"".join(
+            json.dumps(sample("p", n, text)).encode() + b"\n" for n, text in enumerate(texts)
+        )
         path.write_bytes(whole[:place] + noise)
         writer = SampleWriter(path)
         for n, text in enumerate(texts):
@@ -290,11 +358,16 @@ def test_a_file_cut_or_soiled_anywhere_is_repaired_and_reported(place, noise):
 
 
 def test_every_benchmark_of_the_table_goes_from_file_to_scores(base_model_folder, tmp_path):
-    """Fixtures in the real formats; the model knows no such text, and half of the prompts are too long for it."""
+    """Fixtures in the real formats; the model knows no such text, and half of the prompts are too
+    long for it."""
     files = Path(__file__).parent / "benchmarks"
     tasks = []
     for benchmark in BENCHMARKS.values():
-        path = next(iter(files.glob(f"{benchmark.name}.*")), files / benchmark.name) if benchmark.hub else None
+        path = (
+            next(iter(files.glob(f"{benchmark.name}.*")), files / benchmark.name)
+            if benchmark.hub
+            else None
+        )
         problems = load(dataclasses.replace(benchmark, problems=None), path)[0][:3]
         tasks.append(ProblemSet(benchmark, problems, 2))
     request = ModelOptions(str(base_model_folder), backend="transformers")
@@ -320,13 +393,24 @@ def test_the_command_line_repeats_the_defaults_and_the_table_rightly(capsys):
 
 
 def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
-    rows = [{"question": "Compute 1 + 1.\n", "gold": 2}, {"question": "Compute 2 + 1.\n", "gold": r"\frac{6}{2}"}]
+    rows = [
+        {"question": "Compute 1 + 1.\n", "gold": 2},
+        {"question": "Compute 2 + 1.\n", "gold": r"\frac{6}{2}"},
+    ]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ["--benchmarks", f"own={tmp_path / 'own.jsonl'}", "--samples", 2, "--max-tokens", 20]
     assert evaluate(base_model_folder, tmp_path / "out", *options) == 0
-    assert [s["problem"] for s in lines(tmp_path / "out", "own")] == ["own-0", "own-0", "own-1", "own-1"]
+    assert [s["problem"] for s in lines(tmp_path / "out", "own")] == [
+        "own-0",
+        "own-0",
+        "own-1",
+        "own-1",
+    ]
     said = capsys.readouterr()
-    assert "\nown: Pass@1" in said.out and "own: questions are in the column question, answers in gold." in said.err
+    assert (
+        "\nown: Pass@1" in said.out
+        and "own: questions are in the column question, answers in gold." in said.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,15 +420,24 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
         (["--benchmarks", "aime"], "got 'aime'. Known: aime24"),
         (["--benchmarks", "arithmetic", "--samples", "0"], "--samples: must be at least 1: got 0"),
         (["--benchmarks", "arithmetic", "--temperature", "-1"], "temperature must be at least 0"),
-        (["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"], "not allowed with"),
+        (
+            ["--benchmarks", "arithmetic", "--backend", "vllm", "--base-url", "http://x"],
+            "not allowed with",
+        ),
         (
             ["--benchmarks", "arithmetic", "--chat-template-kwargs", "[1]"],
             "must be a JSON object: got [1]",
         ),
         (["--benchmarks", "arithmetic", "--chat-template-kwargs", '{"a": 1}'], "got {'a': 1}, and"),
         (["--benchmarks", "arithmetic", "--style", "chat"], "chat_template is not set"),
-        (["--benchmarks", "arithmetic", "--model", "/not/there"], "got /not/there, which is not there"),
-        (["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)], "could not load the tokenizer of"),
+        (
+            ["--benchmarks", "arithmetic", "--model", "/not/there"],
+            "got /not/there, which is not there",
+        ),
+        (
+            ["--benchmarks", "arithmetic", "--model", str(Path(__file__).parent)],
+            "could not load the tokenizer of",
+        ),
         (["--benchmarks", "aime24"], "--benchmarks aime24=PATH"),  # no network
         (["--benchmarks", "aime24=/not/there.jsonl"], "/not/there.jsonl"),
         (["--benchmarks", "own=/not/there.jsonl"], "/not/there.jsonl"),
@@ -352,7 +445,15 @@ def test_an_own_file_is_a_benchmark(tmp_path, base_model_folder, capsys):
 )
 def test_bad_input_is_named(tmp_path, base_model_folder, options, message, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    arguments = ["eval", "--model", str(base_model_folder), "--output", str(tmp_path / "out"), "--max-tokens", "5"]
+    arguments = [
+        "eval",
+        "--model",
+        str(base_model_folder),
+        "--output",
+        str(tmp_path / "out"),
+        "--max-tokens",
+        "5",
+    ]
     assert cli.main([*arguments, *options]) == 2
     assert message in capsys.readouterr().err
 
@@ -370,23 +471,43 @@ def test_a_lora_adapter_is_found_with_its_base(tmp_path, base_model_folder, monk
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(base_model_folder), LoraConfig(r=4, init_lora_weights=False)
+        AutoModelForCausalLM.from_pretrained(base_model_folder),
+        LoraConfig(r=4, init_lora_weights=False),
     )
     model.save_pretrained(tmp_path / "adapter")
-    settings = ["--benchmarks", "arithmetic:3", "--samples", 1, "--max-tokens", 12, "--temperature", 0]
+    settings = [
+        "--benchmarks",
+        "arithmetic:3",
+        "--samples",
+        1,
+        "--max-tokens",
+        12,
+        "--temperature",
+        0,
+    ]
     assert evaluate(tmp_path / "adapter", tmp_path / "alone", *settings) == 0
-    assert evaluate(base_model_folder, tmp_path / "both", "--adapter", tmp_path / "adapter", *settings) == 0
+    assert (
+        evaluate(base_model_folder, tmp_path / "both", "--adapter", tmp_path / "adapter", *settings)
+        == 0
+    )
     assert evaluate(base_model_folder, tmp_path / "base", *settings) == 0
     alone, both, base = (lines(tmp_path / name) for name in ("alone", "both", "base"))
     assert alone == both != base
-    assert (tmp_path / "both" / "scores.md").read_text().startswith(f"# Scores of {tmp_path.name}/adapter\n")
+    assert (
+        (tmp_path / "both" / "scores.md")
+        .read_text()
+        .startswith(f"# Scores of {tmp_path.name}/adapter\n")
+    )
     cached, commit = tmp_path / "hub" / "models--me--adapter", "a" * 40
     (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text(commit)
     shutil.copytree(tmp_path / "adapter", cached / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     assert evaluate("me/adapter", tmp_path / "of_hub", *settings) == 0
-    assert evaluate(base_model_folder, tmp_path / "both_of_hub", "--adapter", "me/adapter", *settings) == 0
+    assert (
+        evaluate(base_model_folder, tmp_path / "both_of_hub", "--adapter", "me/adapter", *settings)
+        == 0
+    )
     assert lines(tmp_path / "of_hub") == lines(tmp_path / "both_of_hub") == both
 
 
@@ -396,7 +517,8 @@ def models(owner):
 
 @pytest.fixture
 def server(loaded, request):
-    """A server of the model that answers greedily, what it was asked, and the statuses of its next answers."""
+    """A server of the model that answers greedily, what it was asked, and the statuses of its next
+    answers."""
     asked, statuses = [], []
 
     def respond(path, sent, headers):
@@ -409,7 +531,10 @@ def server(loaded, request):
         ((_, tokens, is_cut),) = sample_tokens(
             *loaded, [sent["prompt"]], [0], max_new_tokens=sent["max_tokens"], temperature=0.0
         )
-        text, reason = loaded[1].decode(tokens, skip_special_tokens=True), "length" if is_cut else "stop"
+        text, reason = (
+            loaded[1].decode(tokens, skip_special_tokens=True),
+            ("length" if is_cut else "stop"),
+        )
         choice = {"text": text, "finish_reason": reason}
         return 200, json.dumps({"choices": [choice], "usage": {"completion_tokens": len(tokens)}})
 
@@ -418,20 +543,27 @@ def server(loaded, request):
 
 
 @pytest.mark.parametrize("server", ["vllm", "sglang"], indirect=True)
-def test_a_server_and_transformers_give_the_same_greedy_answers(base_model_folder, server, tmp_path):
+def test_a_server_and_transformers_give_the_same_greedy_answers(
+    base_model_folder, server, tmp_path
+):
     url, asked, _ = server
     options = ["--samples", 1, "--max-tokens", 20, "--temperature", 0]
-    assert evaluate(base_model_folder, tmp_path / "server", *options, "--base-url", url, number=10) == 0
+    assert (
+        evaluate(base_model_folder, tmp_path / "server", *options, "--base-url", url, number=10)
+        == 0
+    )
     assert evaluate(base_model_folder, tmp_path / "local", *options, number=10) == 0
     assert lines(tmp_path / "server") == lines(tmp_path / "local")
     assert {True, False} == {sample["truncated"] for sample in lines(tmp_path / "server")}
-    assert {(sent["model"], sent["top_k"], sent["min_p"], sent["temperature"]) for sent in asked} == {
-        ("served", -1, 0, 0)
-    }
+    assert {
+        (sent["model"], sent["top_k"], sent["min_p"], sent["temperature"]) for sent in asked
+    } == {("served", -1, 0, 0)}
     assert len({sent["seed"] for sent in asked}) == 10
 
 
-def test_a_folder_is_not_mixed_with_what_the_server_serves_next(base_model_folder, tmp_path, capsys):
+def test_a_folder_is_not_mixed_with_what_the_server_serves_next(
+    base_model_folder, tmp_path, capsys
+):
     served = ["first", "first", "second"]
 
     def respond(path, sent, headers):
@@ -445,7 +577,10 @@ def test_a_folder_is_not_mixed_with_what_the_server_serves_next(base_model_folde
             for samples in (1, 2, 3)
         ]
     assert codes == [0, 0, 2]
-    assert "has fingerprint {'served_model': 'first'}, got {'served_model': 'second'}" in capsys.readouterr().err
+    assert (
+        "has fingerprint {'served_model': 'first'}, got {'served_model': 'second'}"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("name", [None, "MINE"])
@@ -465,14 +600,19 @@ def test_a_busy_server_is_asked_again_and_a_failing_one_costs_the_samples_in_fli
     options = ["--samples", 1, "--max-tokens", 5]
     assert evaluate(base_model_folder, tmp_path / "out", *options, *served) == 2
     error = capsys.readouterr().err
-    assert "status 500: busy" in error and "the same command goes on where this one stopped" in error
+    assert (
+        "status 500: busy" in error and "the same command goes on where this one stopped" in error
+    )
     assert len(lines(tmp_path / "out")) == 9
     assert evaluate(base_model_folder, tmp_path / "out", *options, *served) == 0
-    assert len(lines(tmp_path / "out")) == 30 and 33 <= len(asked) <= 34  # one may have been in flight
+    # one may have been in flight
+    assert len(lines(tmp_path / "out")) == 30 and 33 <= len(asked) <= 34
     assert {sent["authorization"] for sent in asked} == {name and "Bearer key-of-this-one"}
 
 
-def test_a_server_that_is_not_there_or_wants_a_key_that_is_not_is_named(base_model_folder, tmp_path, capsys):
+def test_a_server_that_is_not_there_or_wants_a_key_that_is_not_is_named(
+    base_model_folder, tmp_path, capsys
+):
     served = ["--base-url", "http://127.0.0.1:9"]
     assert evaluate(base_model_folder, tmp_path / "out", *served) == 2
     error = capsys.readouterr().err
@@ -481,9 +621,13 @@ def test_a_server_that_is_not_there_or_wants_a_key_that_is_not_is_named(base_mod
     assert "NOT_THERE is not set" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("answer", ["<html>", "{}", '{"choices": []}', '{"choices": [{"text": "8"}]}'])
+@pytest.mark.parametrize(
+    "answer", ["<html>", "{}", '{"choices": []}', '{"choices": [{"text": "8"}]}']
+)
 def test_a_server_that_answers_something_else_is_named(answer):
-    with harness.answering(lambda path, sent, _: (200, models("vllm") if sent is None else answer)) as url:
+    with harness.answering(
+        lambda path, sent, _: (200, models("vllm") if sent is None else answer)
+    ) as url:
         backend = ServerBackend(ModelOptions("m", base_url=url))
         named = pytest.raises(ConnectionError, match="must answer in OpenAI's format")
         with contextlib.nullcontext() if "8" in answer else named:

@@ -1,4 +1,5 @@
-"""`log_gradient_share`: the gradient of each kind of prompt in an optimizer step, measured beside it."""
+"""`log_gradient_share`: the gradient of each kind of prompt in an optimizer step, measured beside
+it."""
 
 import math
 
@@ -12,13 +13,15 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.trainer.gradient_share import IS_FIRST, GradientShare
 
 EVERY_STEP = dict(log_gradient_share=1)
-# In the first batch the cap leaves little; here all of it passes, and what is compared is of one size.
+# In the first batch the cap leaves little; here all of it passes, and what is compared is of one
+# size.
 UNCAPPED = dict(EVERY_STEP, miner_lambda_max=None, max_grad_norm=0.0, max_steps=2)
 GRADIENTS = {"ph_gradient_norm", "other_gradient_norm", "ph_gradient_share", "gradient_cosine"}
 
 
 class Watching(Recording):
-    """Keeps, of every measured step, both parts of the gradient beside the one that the optimizer had."""
+    """Keeps, of every measured step, both parts of the gradient beside the one that the optimizer
+    had."""
 
     def __init__(self, *args, **kwargs):
         self.found, self.num_graphs = [], 0
@@ -30,7 +33,9 @@ class Watching(Recording):
         if (parts := self._gradient_share._parts) is not None:
             parameters = self._gradient_share._parameters()
             ph, other = (flat(gradient, parameters) for gradient in parts)
-            self.found.append({"ph": ph, "other": other, "all": flat([p.grad for p in parameters], parameters)})
+            self.found.append(
+                {"ph": ph, "other": other, "all": flat([p.grad for p in parameters], parameters)}
+            )
         return self.log_share(*args, **kwargs)
 
     def trl_forward(self, *args, **kwargs):
@@ -40,13 +45,17 @@ class Watching(Recording):
 
 def flat(gradient, parameters):
     pairs = zip(gradient, parameters, strict=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten().clone() for g, p in pairs])
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten().clone() for g, p in pairs]
+    )
 
 
 def logged(trainer):
     """Of every step, the metrics of this module, without their prefix."""
     logs = [log for log in trainer.state.log_history if "loss" in log]
-    return [{n: log[f"miner/{n}"] for n in sorted(GRADIENTS) if f"miner/{n}" in log} for log in logs]
+    return [
+        {n: log[f"miner/{n}"] for n in sorted(GRADIENTS) if f"miner/{n}" in log} for log in logs
+    ]
 
 
 ACCUMULATED = dict(per_device_train_batch_size=4, gradient_accumulation_steps=3)
@@ -54,12 +63,18 @@ OFF_POLICY = dict(num_iterations=2, learning_rate=3e-3)
 STEPS = {
     "accumulated": ACCUMULATED,
     "two generations for a step": dict(steps_per_generation=1, gradient_accumulation_steps=2),
-    "micro-batches of 40 tokens, twice over": dict(OFF_POLICY, **ACCUMULATED, max_tokens_per_micro_batch=40),
-    "checkpointing as TRL, by rows": dict(gradient_checkpointing=True, loss_type="grpo", **ACCUMULATED, **AS_TRL),
+    "micro-batches of 40 tokens, twice over": dict(
+        OFF_POLICY, **ACCUMULATED, max_tokens_per_micro_batch=40
+    ),
+    "checkpointing as TRL, by rows": dict(
+        gradient_checkpointing=True, loss_type="grpo", **ACCUMULATED, **AS_TRL
+    ),
     "entropy quantile": dict(top_entropy_quantile=0.5),
     "by sequence": dict(OFF_POLICY, importance_sampling_level="sequence"),
     "kl_cov": dict(OFF_POLICY, policy_loss="kl_cov", policy_loss_kwargs=dict(ratio=0.2)),
-    "bapo accumulated": dict(OFF_POLICY, policy_loss="bapo", policy_loss_kwargs=dict(target=2.0), **ACCUMULATED),
+    "bapo accumulated": dict(
+        OFF_POLICY, policy_loss="bapo", policy_loss_kwargs=dict(target=2.0), **ACCUMULATED
+    ),
     "ucas+miner, sapo": dict(advantage_estimator="ucas", all_right="miner", loss_type="sapo"),
 }
 
@@ -94,14 +109,19 @@ def test_the_part_of_all_right_rows_is_the_gradient_without_the_others(policy, t
     alone = trained(policy, tmp_path / "alone", cls=OnlyAllRight, **settings)
     (found,), (expected,) = whole.found, alone.found
     assert expected["all"].norm() > 0 and expected["other"].norm() == 0
-    torch.testing.assert_close(found["ph"], expected["all"], rtol=1e-4, atol=1e-6 * expected["all"].norm().item())
+    torch.testing.assert_close(
+        found["ph"], expected["all"], rtol=1e-4, atol=1e-6 * expected["all"].norm().item()
+    )
     assert logged(alone)[0]["ph_gradient_share"] == 1 and "gradient_cosine" not in logged(alone)[0]
 
 
-@pytest.mark.parametrize(("term", "step"), [(dict(beta=0.5), 1), (dict(entropy_coef=0.1), 0)], ids=["kl", "entropy"])
+@pytest.mark.parametrize(
+    ("term", "step"), [(dict(beta=0.5), 1), (dict(entropy_coef=0.1), 0)], ids=["kl", "entropy"]
+)
 def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
-    """The reference is the untrained model: the penalty has no gradient until the second of two steps on one batch,
-    before which both runs have the same weights. (Adam would make rounding errors large.)"""
+    """The reference is the untrained model: the penalty has no gradient until the second of two
+    steps on one batch, before which both runs have the same weights. (Adam would make rounding
+    errors large.)"""
     settings = dict(UNCAPPED, num_iterations=2, optim="sgd", learning_rate=1.0)
     without, found = (
         trained(policy, tmp_path / name, cls=Watching, **settings, **more).found[step]
@@ -109,7 +129,9 @@ def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
     )
     assert (found["all"] - without["all"]).norm() > 1e-3 * without["all"].norm()
     for part in ("ph", "other"):
-        torch.testing.assert_close(found[part], without[part], rtol=1e-3, atol=1e-5 * without[part].norm().item())
+        torch.testing.assert_close(
+            found[part], without[part], rtol=1e-3, atol=1e-5 * without[part].norm().item()
+        )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +139,10 @@ def test_a_penalty_or_bonus_is_of_neither_part(policy, tmp_path, term, step):
     [
         (dict(bf16=True), True),
         (dict(OFF_POLICY, policy_loss="bapo", **ACCUMULATED), False),
-        (dict(dynamic_sampling=True, advantage_estimator="grpo", gradient_checkpointing=True), True),
+        (
+            dict(dynamic_sampling=True, advantage_estimator="grpo", gradient_checkpointing=True),
+            True,
+        ),
     ],
     ids=["miner", "bapo", "dapo"],
 )
@@ -127,7 +152,9 @@ def test_neither_measuring_nor_recording_changes_what_is_trained(policy, tmp_pat
     for name, more in {"off": {}, "on": dict(EVERY_STEP, log_token_credit=1)}.items():
         torch.manual_seed(0)
         extra = {"peft_config": adapter} if lora else {}
-        runs.append(trained(policy, tmp_path / name, extra=extra, **{"max_steps": 2, **settings, **more}))
+        runs.append(
+            trained(policy, tmp_path / name, extra=extra, **{"max_steps": 2, **settings, **more})
+        )
     off, on = runs
     assert all(torch.equal(weights(off)[name], weight) for name, weight in weights(on).items())
     assert trl_metrics(off) == trl_metrics(on)
@@ -137,14 +164,17 @@ def test_neither_measuring_nor_recording_changes_what_is_trained(policy, tmp_pat
 def test_at_other_steps_nothing_is_measured_and_a_mean_is_of_measured_steps(policy, tmp_path):
     settings = dict(log_gradient_share=2, max_steps=4)
     trainer = trained(policy, tmp_path / "each", cls=Watching, **settings)
-    assert trainer.num_graphs == 4 + 2  # one forward of each step, and one more of each that is measured
+    # one forward of each step, and one more of each that is measured
+    assert trainer.num_graphs == 4 + 2
     assert [bool(values) for values in logged(trainer)] == [False, True] * 2
     (mean,) = logged(trained(policy, tmp_path / "four", logging_steps=4, **settings))
     each = [values["ph_gradient_norm"] for values in logged(trainer) if values]
     assert mean["ph_gradient_norm"] == pytest.approx(sum(each) / 2, rel=1e-6)
 
 
-def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_it(policy, tmp_path):
+def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_it(
+    policy, tmp_path
+):
     halves = dict(per_device_train_batch_size=6, steps_per_generation=2, max_steps=4)
     trained(policy, tmp_path, save_strategy="steps", save_steps=1, **{**halves, "max_steps": 1})
     args = config(tmp_path, **halves, **EVERY_STEP)

@@ -15,17 +15,26 @@ def graded(answer, gold, **kwargs):
 
 def rows_of(name):
     """The rows of a table, without its head; whoever changes a rule adds rows."""
-    return [line.split("\t") for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()[1:]]
+    return [
+        line.split("\t") for line in (GOLDEN / name).read_text(encoding="utf-8").splitlines()[1:]
+    ]
 
 
 def test_verdicts():
-    """Of infinities, tiny numbers, false statements, words, dates, units, blanks, several unknowns."""
+    """Of infinities, tiny numbers, false statements, words, dates, units, blanks, several
+    unknowns."""
     rows = rows_of("verdicts.tsv")
     verdicts = grade("math", [text for _, text, _ in rows], [gold for gold, *_ in rows])
-    assert not [row for row, verdict in zip(rows, verdicts, strict=True) if verdict.is_correct != (row[2] == "1")]
+    assert not [
+        row
+        for row, verdict in zip(rows, verdicts, strict=True)
+        if verdict.is_correct != (row[2] == "1")
+    ]
 
 
-@pytest.mark.parametrize("gold", ["17", "-3", r"\frac{1}{2}", "(1, 2)", r"\{1, 2\}", r"\text{blue}", "x^2 + 1", "@#"])
+@pytest.mark.parametrize(
+    "gold", ["17", "-3", r"\frac{1}{2}", "(1, 2)", r"\{1, 2\}", r"\text{blue}", "x^2 + 1", "@#"]
+)
 def test_a_gold_is_its_own_right_answer(gold):
     assert graded(rf"The answer is \boxed{{{gold}}}.", gold).is_correct is True
     assert math_answers.is_correct((gold,), "", gold)  # not only as text: math-verify agrees
@@ -63,27 +72,37 @@ def test_what_is_no_finite_number_equals_no_finite_gold(gold):
 
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_verdicts_agree_with_the_table(step):
-    """The table holds a fair reader's verdict and ours, which accepts nothing that the reader rejects."""
+    """The table holds a fair reader's verdict and ours, which accepts nothing that the reader
+    rejects."""
     rows = rows_of("answers.tsv")
     assert len(rows) > 1500 and not [row for row in rows if (row[3], row[5]) == ("0", "1")]
     rows = rows[::step]
-    verdicts = grade("math", [rf"So it is \boxed{{{row[2]}}}." for row in rows], [row[1] for row in rows])
-    assert not [row for row, v in zip(rows, verdicts, strict=True) if v.is_correct != (row[5] == "1")]
+    verdicts = grade(
+        "math", [rf"So it is \boxed{{{row[2]}}}." for row in rows], [row[1] for row in rows]
+    )
+    assert not [
+        row for row, v in zip(rows, verdicts, strict=True) if v.is_correct != (row[5] == "1")
+    ]
 
 
-@pytest.mark.parametrize("answer", [r"\boxed{17} or \boxed{18}", r"\boxed{18} or \boxed{17}", r"\boxed{1} \boxed{x}"])
+@pytest.mark.parametrize(
+    "answer", [r"\boxed{17} or \boxed{18}", r"\boxed{18} or \boxed{17}", r"\boxed{1} \boxed{x}"]
+)
 def test_boxes_that_disagree_are_wrong_even_if_one_is_right(answer):
     assert graded(answer, "17").is_correct is False
     assert graded(answer, "17", votes=True).answer is None  # nor do they vote
 
 
-@pytest.mark.parametrize("gold", ["", "  ", None, r"\frac{1}{", "1}", r"\boxed{}", r"\boxed{1", "7" * 10_001])
+@pytest.mark.parametrize(
+    "gold", ["", "  ", None, r"\frac{1}{", "1}", r"\boxed{}", r"\boxed{1", "7" * 10_001]
+)
 def test_an_unparsable_gold_is_not_graded(gold):
     assert (graded(r"\boxed{1}", gold).is_correct, graded("", gold).reason) == (None, "gold")
 
 
 def test_an_answer_longer_than_any_gold_is_wrong_at_once(monkeypatch):
-    monkeypatch.setattr("trl_miner.grading.shared_pool", None)  # also where votes are wanted, no process sees it
+    # also where votes are wanted, no process sees it
+    monkeypatch.setattr("trl_miner.grading.shared_pool", None)
     several = "".join(rf"\boxed{{{number}}}" for number in range(3_000))
     for answer in (r"\boxed{" + "1+" * 5_001 + "1}", several):
         verdict = graded(answer, "5002", votes=True)
@@ -100,7 +119,8 @@ def test_boxes_come_last_first_without_repeats_and_balanced():
 
 
 @pytest.mark.parametrize(
-    "box", ["10^{5000}", "-10^{5000}", r"\infty", "1 + i", r"\frac{1}{0}", "x^{1000000}", r"\emptyset"]
+    "box",
+    ["10^{5000}", "-10^{5000}", r"\infty", "1 + i", r"\frac{1}{0}", "x^{1000000}", r"\emptyset"],
 )
 def test_any_wrong_answer_has_a_form(box):
     (verdict,) = grade("math", [rf"\boxed{{{box}}}"], ["7"], votes=True)
@@ -108,12 +128,25 @@ def test_any_wrong_answer_has_a_form(box):
 
 
 def test_equal_answers_vote_alike():
-    answers = [r"\boxed{0.25}", r"\boxed{\frac14}", r"\boxed{x+1}", r"\boxed{1+x}", r"\boxed{12}", r"\boxed{12.0}"]
+    answers = [
+        r"\boxed{0.25}",
+        r"\boxed{\frac14}",
+        r"\boxed{x+1}",
+        r"\boxed{1+x}",
+        r"\boxed{12}",
+        r"\boxed{12.0}",
+    ]
     votes = [v.answer for v in grade("math", answers, ["7"] * 6, votes=True)]
     assert votes[0] == votes[1] != votes[2] == votes[3] and votes[4] == votes[5] == "12"
-    right = [v.answer for v in grade("math", [r"\boxed{0.5}", r"\boxed{\frac24}"], ["1/2"] * 2, votes=True)]
+    right = [
+        v.answer
+        for v in grade("math", [r"\boxed{0.5}", r"\boxed{\frac24}"], ["1/2"] * 2, votes=True)
+    ]
     assert right == ["1/2", "1/2"]
-    assert [v.answer for v in grade("math", ["no box", r"\boxed{7}"], ["7", "7"], votes=True)] == [None, "7"]
+    assert [v.answer for v in grade("math", ["no box", r"\boxed{7}"], ["7", "7"], votes=True)] == [
+        None,
+        "7",
+    ]
 
 
 numbers = st.integers(-(10**9) + 1, 10**9 - 1) | st.integers(-20, 20)
@@ -122,8 +155,12 @@ numbers = st.integers(-(10**9) + 1, 10**9 - 1) | st.integers(-20, 20)
 @settings(max_examples=150, deadline=None)
 @given(gold=numbers, others=st.lists(numbers, max_size=2), repeat=st.booleans())
 def test_what_is_graded_as_text_agrees_with_math_verify(gold, others, repeat):
-    boxes = math_answers.boxes("".join(rf"\boxed{{{number}}}" for number in others + [gold] * repeat))
-    assert math_answers.is_correct_as_text(boxes, str(gold)) == math_answers.is_correct(boxes, "", str(gold))
+    boxes = math_answers.boxes(
+        "".join(rf"\boxed{{{number}}}" for number in others + [gold] * repeat)
+    )
+    assert math_answers.is_correct_as_text(boxes, str(gold)) == math_answers.is_correct(
+        boxes, "", str(gold)
+    )
 
 
 def test_math_verify_failing_makes_the_answer_wrong_and_the_gold_unscorable(monkeypatch):
@@ -156,7 +193,9 @@ def test_choices():
 
 def test_a_choice_is_right_by_letter_or_text_of_the_gold():
     for gold in ("B", "b", "ibuprofen", " Ibuprofen. "):
-        verdicts = grade("choice", ["The answer is B.", "The answer is A."], [gold] * 2, options=[DRUGS] * 2)
+        verdicts = grade(
+            "choice", ["The answer is B.", "The answer is A."], [gold] * 2, options=[DRUGS] * 2
+        )
         assert [v.is_correct for v in verdicts] == [1.0, 0.0]
         assert [v.answer for v in verdicts] == ["B", "A"]
 
@@ -164,7 +203,10 @@ def test_a_choice_is_right_by_letter_or_text_of_the_gold():
 def test_a_gold_that_is_no_option_is_not_graded():
     assert grade("choice", ["The answer is A."], ["F"], options=[DRUGS])[0].reason == "gold"
     assert option_index("x", ("x", "X")) is None  # two options alike
-    assert chosen("The answer is x.", ("x", "X")) is None and chosen("The answer is A.", ("x", "X")) == 0
+    assert (
+        chosen("The answer is x.", ("x", "X")) is None
+        and chosen("The answer is A.", ("x", "X")) == 0
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,7 +230,12 @@ def test_an_endless_exponent_is_no_unit():
         ("math", [], None, "one gold per answer: got 0 for 1 answers"),
         ("choice", ["A"], None, "options must hold the options of every question: got none"),
         ("choice", ["A"], [], "got 0 for 1 answers"),
-        ("choice", ["A"], [list("abcdefghijklmnopqrstuvwxyz!")], "at most 26 options, one letter each: got 27"),
+        (
+            "choice",
+            ["A"],
+            [list("abcdefghijklmnopqrstuvwxyz!")],
+            "at most 26 options, one letter each: got 27",
+        ),
     ],
 )
 def test_bad_calls_are_named(grader, golds, options, message):

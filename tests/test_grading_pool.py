@@ -1,4 +1,5 @@
-"""Hostile answers and killed processes: every answer gets its verdict, and nothing is left behind."""
+"""Hostile answers and killed processes: every answer gets its verdict, and nothing is left
+behind."""
 
 import os
 import random
@@ -36,7 +37,8 @@ def scores(results):
 
 @pytest.fixture(scope="module")
 def pool():
-    """One for all tests: it outlives whatever they do to its workers, each of which takes 0.7 s of CPU to start."""
+    """One for all tests: it outlives whatever they do to its workers, each of which takes 0.7 s of
+    CPU to start."""
     pool = Pool(workers=2, seconds=0.5)
     yield pool
     pool.close()
@@ -52,11 +54,17 @@ def hostile_answers(count, seed=0):
         lambda: r"\boxed{" + r"\sqrt{" * rng.randint(1, 30) + "x" + "}" * 30 + "}",
         lambda: "".join(chr(rng.randint(0, 0x2FF)) for _ in range(300)),  # control characters
         lambda: (
-            r"\boxed{" + "".join(chr(rng.randint(1, 127)) for _ in range(20)).replace("{", "").replace("}", "") + "}"
+            r"\boxed{"
+            + "".join(chr(rng.randint(1, 127)) for _ in range(20)).replace("{", "").replace("}", "")
+            + "}"
         ),
         lambda: rf"\boxed{{{rng.randint(0, 10**40)}}} \boxed{{{rng.randint(0, 10**40)}}}",
         lambda: rf"\boxed{{\begin{{pmatrix}}{rng.random()}&\infty\end{{pmatrix}}}}",
-        lambda: r"\boxed{" + rng.choice(["!", "^", "_", "\\frac", "\\left(", "&", "%", "#"]) * rng.randint(1, 9) + "}",
+        lambda: (
+            r"\boxed{"
+            + rng.choice(["!", "^", "_", "\\frac", "\\left(", "&", "%", "#"]) * rng.randint(1, 9)
+            + "}"
+        ),
         lambda: rf"\boxed{{{rng.choice('≤∞π√')}{rng.randint(1, 99)}\text{{ cm}}^2}}",
     ]
     answers = [kinds[rng.randrange(len(kinds))]() for _ in range(count)]
@@ -70,15 +78,19 @@ def hostile_answers(count, seed=0):
 
 @pytest.mark.slow
 def test_hostile_answers_are_all_answered(monkeypatch):
-    """From a thread, with bombs of every kind; each has 2 s of CPU, enough for all other answers."""
-    monkeypatch.setattr("trl_miner.grading.pool.WALL_FACTOR", 40)  # also where other processes take the cores
+    """From a thread, with bombs of every kind; each has 2 s of CPU, enough for all other
+    answers."""
+    # also where other processes take the cores
+    monkeypatch.setattr("trl_miner.grading.pool.WALL_FACTOR", 40)
     count, verdicts = 500, []
     answers = hostile_answers(count)
     grading.configure(workers=2, seconds=2.0)
     workers = grading.shared_pool().workers
     try:
         run = threading.Thread(
-            target=lambda: verdicts.extend(grading.grade("math", answers, ["17"] * count, votes=True))
+            target=lambda: verdicts.extend(
+                grading.grade("math", answers, ["17"] * count, votes=True)
+            )
         )
         run.start()
         run.join(400)
@@ -86,7 +98,9 @@ def test_hostile_answers_are_all_answered(monkeypatch):
         assert verdicts[-2].is_correct  # the one right answer, behind 1 MB of text
         assert all(verdict.is_correct in (False, None) for verdict in verdicts[:-2] + verdicts[-1:])
         over = [verdict for verdict in verdicts if verdict.is_correct is None]
-        assert {verdict.reason for verdict in over} <= {"limit", "died"} and count / 125 <= len(over) <= count / 40
+        assert {verdict.reason for verdict in over} <= {"limit", "died"} and count / 125 <= len(
+            over
+        ) <= count / 40
         assert grading.grade("math", [r"\boxed{0.5}"], ["1/2"])[0].is_correct  # the pool is alive
         assert 1 <= len(pids := grading.shared_pool().pids()) <= 2 == len(workers)
     finally:
@@ -96,7 +110,9 @@ def test_hostile_answers_are_all_answered(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("when", "expected"), [("grading", "died"), ("idle", True), ("starting", True)], ids=lambda value: str(value)
+    ("when", "expected"),
+    [("grading", "died"), ("idle", True), ("starting", True)],
+    ids=lambda value: str(value),
 )
 def test_a_killed_worker_costs_its_answer_only(when, expected):
     """Killed in the middle of a bomb, before it gets a job, or while it starts."""
@@ -106,7 +122,7 @@ def test_a_killed_worker_costs_its_answer_only(when, expected):
         while not pool.pids():
             time.sleep(0.001)
         time.sleep(0.3 * (when == "grading"))
-        (pid, *_) = pool.pids()
+        pid, *_ = pool.pids()
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: gone([pid]))
 
@@ -132,7 +148,8 @@ def test_a_stopped_worker_is_replaced():
 
 
 def test_memory_is_bounded(pool):
-    # 10^(10^9) as an exact integer would need 400 MB, and its decimal text minutes; whichever limit it meets, it ends
+    # 10^(10^9) as an exact integer would need 400 MB, and its decimal text minutes; whichever limit
+    # it meets, it ends
     before = psutil.virtual_memory().available
     assert scores(pool.run([job("10^{10^{11}}")])) in (["limit"], ["died"], [0.0])
     assert psutil.virtual_memory().available > before - 3 * 2**30
@@ -302,7 +319,9 @@ def test_ctrl_c_reaches_the_whole_group_and_only_the_parent_speaks():
 
 def test_a_worker_that_cannot_start_is_an_error_not_a_hang(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="must start within 120 seconds: this one ended with status 1"):
+    with pytest.raises(
+        RuntimeError, match="must start within 120 seconds: this one ended with status 1"
+    ):
         Pool(workers=1).run([job("x")])
 
 

@@ -11,7 +11,10 @@ def kinds_of(rewards, num_generations=2, **kwargs):
     kinds = group_kinds(torch.tensor(rewards), num_generations, **kwargs)
     assert torch.equal(sum(kind.int() for kind in kinds), torch.ones(len(rewards), dtype=torch.int))
     first = slice(None, None, num_generations)
-    return "".join("PHNU"[kind] for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist())
+    return "".join(
+        "PHNU"[kind]
+        for kind in torch.stack([k[first] for k in kinds]).float().argmax(dim=0).tolist()
+    )
 
 
 NAN = float("nan")
@@ -19,11 +22,23 @@ KINDS = {
     "correctness decides": ("PHN", [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], {}),
     # the published code asks "std 0 and mean not 0", which takes -1, -1 for a success
     "-1 is wrong": ("NPH", [-1.0, -1.0, 1.0, 1.0, -1.0, 1.0], {}),
-    "a second reward that differs": ("HP", [1.1, 1.0, 1.1, 1.1], dict(verifier_rewards_N=[1.0] * 4)),
-    "a constant second reward": ("NP", [1.0, 1.0, 2.0, 2.0], dict(verifier_rewards_N=[0.0, 0.0, 1.0, 1.0])),
+    "a second reward that differs": (
+        "HP",
+        [1.1, 1.0, 1.1, 1.1],
+        dict(verifier_rewards_N=[1.0] * 4),
+    ),
+    "a constant second reward": (
+        "NP",
+        [1.0, 1.0, 2.0, 2.0],
+        dict(verifier_rewards_N=[0.0, 0.0, 1.0, 1.0]),
+    ),
     "advantages that differ": ("HP", [1.0] * 4, dict(advantages_N=[0.5, -0.5, 0.0, 0.0])),
     "unscorable": ("UUU", [1.0, NAN, 0.0, NAN, NAN, NAN], {}),
-    "a format reward says not what the verifier did not": ("U", [1.0, 1.0], dict(verifier_rewards_N=[NAN, NAN])),
+    "a format reward says not what the verifier did not": (
+        "U",
+        [1.0, 1.0],
+        dict(verifier_rewards_N=[NAN, NAN]),
+    ),
     "mixed, whatever the third is": ("H", [1.0, NAN, 0.0], dict(num_generations=3)),
 }
 
@@ -31,7 +46,10 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_of_groups(name):
     letters, rewards, given = KINDS[name]
-    given = {key: torch.tensor(value) if isinstance(value, list) else value for key, value in given.items()}
+    given = {
+        key: torch.tensor(value) if isinstance(value, list) else value
+        for key, value in given.items()
+    }
     assert kinds_of(rewards, **given) == letters
 
 
@@ -47,14 +65,17 @@ def test_behind_the_gate_only_correctness_tells_rollouts_apart():
     totals = torch.tensor([1.25, 1.75, 0.0, 0.5, 1.5, 0.5, 1.0, 0.5, 0.3, 0.3, 0.5, NAN])
     advantages = torch.tensor([-0.7, 0.7, -0.7, 0.7, 0.7, -0.7, 0.7, -0.7, 1e-4, 1e-4, 0.0, 0.0])
     gated, cut, is_gated = gate_on_correctness(totals, advantages, 2, verifier_rewards_N=verifier)
-    # all right: (1.25 + 1.75) / 2; all wrong: (0 + .5) / 2; mixed stays; unscorable: (1 + .5) / 2; equal ones stay
+    # all right: (1.25 + 1.75) / 2; all wrong: (0 + .5) / 2; mixed stays; unscorable: (1 + .5) / 2;
+    # equal ones stay
     expected = torch.tensor([1.5, 1.5, 0.25, 0.25, 1.5, 0.5, 0.75, 0.75, 0.3, 0.3, 0.5, NAN])
     assert torch.equal(gated.nan_to_num(-1), expected.nan_to_num(-1))
     assert is_gated.tolist() == [True] * 4 + [False] * 2 + [True] * 2 + [False] * 4
     assert torch.equal(cut, advantages.masked_fill(is_gated, 0.0))
     assert kinds_of(gated.tolist(), verifier_rewards_N=verifier, advantages_N=cut) == "PNHUPH"
     # advantages that differ where total rewards do not
-    gated, cut, _ = gate_on_correctness(torch.ones(2), torch.tensor([0.5, -0.5]), 2, verifier_rewards_N=torch.ones(2))
+    gated, cut, _ = gate_on_correctness(
+        torch.ones(2), torch.tensor([0.5, -0.5]), 2, verifier_rewards_N=torch.ones(2)
+    )
     assert cut.tolist() == [0.0, 0.0] and gated.tolist() == [1.0, 1.0]
 
 

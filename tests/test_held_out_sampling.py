@@ -1,4 +1,5 @@
-"""Held-out problems are sampled and graded as in training: the same prompts, the same parsing, the same rollouts."""
+"""Held-out problems are sampled and graded as in training: the same prompts, the same parsing, the
+same rollouts."""
 
 import pytest
 from datasets import Dataset
@@ -17,12 +18,22 @@ def any_reward(completions, **kwargs):
     return [float(place % 2) for place in range(len(completions))]
 
 
-def trainer_for(policy, folder, prompts=CHATS, template=IN_CHAT, reward=any_reward, rollout_func=None, **settings):
+def trainer_for(
+    policy,
+    folder,
+    prompts=CHATS,
+    template=IN_CHAT,
+    reward=any_reward,
+    rollout_func=None,
+    **settings,
+):
     tokenizer = AutoTokenizer.from_pretrained(policy)
     tokenizer.chat_template = template
     rows = Dataset.from_dict({"prompt": prompts * 3})
     args = config(folder, max_steps=1, **settings)
-    return MinerGRPOTrainer(policy, reward, args, rows, processing_class=tokenizer, rollout_func=rollout_func)
+    return MinerGRPOTrainer(
+        policy, reward, args, rows, processing_class=tokenizer, rollout_func=rollout_func
+    )
 
 
 @pytest.fixture
@@ -52,11 +63,15 @@ def prompts_seen(monkeypatch):
     ],
     ids=["plain template", "settings of the template", "begin of sequence in the template"],
 )
-def test_held_out_prompts_are_rendered_as_in_training(policy, tmp_path, prompts_seen, template, kwargs):
+def test_held_out_prompts_are_rendered_as_in_training(
+    policy, tmp_path, prompts_seen, template, kwargs
+):
     trainer = trainer_for(policy, tmp_path, template=template, chat_template_kwargs=kwargs)
     tokenizer = trainer.processing_class
     tokenizer.bos_token = "="
-    EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=1).record("before")
+    EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=1).record(
+        "before"
+    )
     held_out = {*prompts_seen}
     prompts_seen.clear()
     trainer.train()
@@ -77,7 +92,11 @@ def test_held_out_answers_are_parsed_as_in_training(policy, tmp_path, monkeypatc
     tokenizer = trainer.processing_class
     fields = {"reasoning_content": {"open": "<", "close": ">", "content": "text"}}
     fields["content"] = {"close_pattern": tokenizer.eos_token, "content": "text"}
-    tokenizer.response_template = {"defaults": {"role": "assistant"}, "start_anchor": "A:", "fields": fields}
+    tokenizer.response_template = {
+        "defaults": {"role": "assistant"},
+        "start_anchor": "A:",
+        "fields": fields,
+    }
     answer = tokenizer("<7>8", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=2)
     monkeypatch.setattr(callback, "_sample", lambda seeds, prompts: [answer for _ in prompts])
@@ -92,8 +111,16 @@ def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):
 
     def rollout(prompts, trainer):
         ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
-        answers = {"completion_ids": [eight] * len(prompts), "logprobs": [[0.0] * len(eight)] * len(prompts)}
-        return {"prompt_ids": ids, **answers, "is_even": [prompt == SUMS[3] for prompt in prompts], "kind": "sum"}
+        answers = {
+            "completion_ids": [eight] * len(prompts),
+            "logprobs": [[0.0] * len(eight)] * len(prompts),
+        }
+        return {
+            "prompt_ids": ids,
+            **answers,
+            "is_even": [prompt == SUMS[3] for prompt in prompts],
+            "kind": "sum",
+        }
 
     def reward(completions, is_even, kind, **kwargs):
         return [
@@ -102,13 +129,16 @@ def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):
         ]
 
     trainer = trainer_for(policy, tmp_path, SUMS, reward=reward, rollout_func=rollout)
-    callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, batch_size=6)
+    callback = EvaluationCallback(
+        trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2, batch_size=6
+    )
     assert callback.count_correct(2)[0].tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
 
 
 def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, capsys):
-    """Of 8 problems with 2 answers, 4 have no verdict, 2 one that is right, 2 one right and one wrong: Pass@1 is
-    (1 + 1 + 1/2 + 1/2) / 4 = 0.75, and Pass@2, over the 2 problems with two verdicts, 1."""
+    """Of 8 problems with 2 answers, 4 have no verdict, 2 one that is right, 2 one right and one
+    wrong: Pass@1 is (1 + 1 + 1/2 + 1/2) / 4 = 0.75, and Pass@2, over the 2 problems with two
+    verdicts, 1."""
     verdicts = {0: [None, None], 1: [1.0, None], 2: [1.0, 0.0], 3: [None, None]}
 
     def reward(prompts, completions, **kwargs):
@@ -123,7 +153,9 @@ def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, 
 
 
 def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, capsys):
-    trainer = trainer_for(policy, tmp_path, SUMS, reward=lambda completions, **_: [None] * len(completions))
+    trainer = trainer_for(
+        policy, tmp_path, SUMS, reward=lambda completions, **_: [None] * len(completions)
+    )
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2)
     trainer.add_callback(callback)
     callback.record("before")

@@ -1,4 +1,5 @@
-"""Whatever method of TRL's trainer a user overrides, in whatever way, has its whole effect or is refused by name."""
+"""Whatever method of TRL's trainer a user overrides, in whatever way, has its whole effect or is
+refused by name."""
 
 from functools import partial
 
@@ -20,7 +21,8 @@ FOUR_PARTS = dict(per_device_train_batch_size=3, gradient_accumulation_steps=4, 
 FORWARD = "_get_per_token_logps_and_entropies"
 
 
-# What a user may write around a method of TRL's: each gets the method and the arguments of the call.
+# What a user may write around a method of TRL's: each gets the method and the arguments of the
+# call.
 
 
 def double(method, *args, **kwargs):
@@ -51,7 +53,8 @@ def pay_length(method, inputs, prompts, completions, ids):
 
 def square_by_row(method, *args, **kwargs):
     logps, *others = method(*args, **kwargs)
-    return logps * (1 + logps.detach().mean()), *others  # depends on what else is in the micro-batch
+    # depends on what else is in the micro-batch
+    return logps * (1 + logps.detach().mean()), *others
 
 
 def cut(method, *args, **kwargs):
@@ -98,7 +101,8 @@ def override(base, name, effect):
 
 
 def build(how, name, effect, base, *args):
-    """Return a trainer of class `base` whose method is overridden in a subclass, a mixin or on the instance."""
+    """Return a trainer of class `base` whose method is overridden in a subclass, a mixin or on the
+    instance."""
     if how == "instance":
         trainer = base(*args)
         given = (trainer,) if effect is shrink_gradients else ()
@@ -127,11 +131,15 @@ def test_an_override_does_what_it_does_in_trls_trainer(name, effect, how, policy
     assert moved[1].abs().max() > 0
     assert torch.allclose(*moved, rtol=1e-4, atol=1e-4 * moved[1].abs().max())
     for found, expected in zip(*map(trl_metrics, trained), strict=True):
-        assert all(found[key] == pytest.approx(value, rel=1e-3, abs=1e-6) for key, value in expected.items())
+        assert all(
+            found[key] == pytest.approx(value, rel=1e-3, abs=1e-6)
+            for key, value in expected.items()
+        )
 
 
 @pytest.mark.parametrize(
-    ("settings", "how"), [(dict(dose_share=0.01), "subclass"), (dict(log_gradient_share=1), "instance")]
+    ("settings", "how"),
+    [(dict(dose_share=0.01), "subclass"), (dict(log_gradient_share=1), "instance")],
 )
 def test_what_measures_trls_loss_is_refused_beside_another_loss(policy, tmp_path, settings, how):
     arguments = policy, mixed_reward, config(tmp_path, **settings), problems()
@@ -149,19 +157,32 @@ def test_rewards_that_are_changed_decide_what_is_right(policy, tmp_path):
         return [1 - reward for reward in mixed_reward(prompts, completions)]
 
     args = [config(tmp_path / name, max_steps=2) for name in ("found", "expected")]
-    found = build("mixin", "_calculate_rewards", flip, MinerGRPOTrainer, policy, mixed_reward, args[0], problems())
+    found = build(
+        "mixin",
+        "_calculate_rewards",
+        flip,
+        MinerGRPOTrainer,
+        policy,
+        mixed_reward,
+        args[0],
+        problems(),
+    )
     found.train()
     expected = MinerGRPOTrainer(policy, flipped, args[1], problems())
     expected.train()
     ledgers = [read_ledger(one.args.output_dir).batches for one in (found, expected)]
     assert ledgers[0] == ledgers[1] and ledgers[0]
-    assert all(torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items())
+    assert all(
+        torch.equal(weights(found)[name], weight) for name, weight in weights(expected).items()
+    )
 
 
 def test_a_dataloader_of_ones_own_is_refused_where_the_trainer_draws_prompts(policy, tmp_path):
     class Mine(MinerGRPOTrainer):
         def get_train_dataloader(self):
-            return torch.utils.data.DataLoader(super().get_train_dataloader().dataset, batch_size=12, collate_fn=list)
+            return torch.utils.data.DataLoader(
+                super().get_train_dataloader().dataset, batch_size=12, collate_fn=list
+            )
 
     args = config(tmp_path, dynamic_sampling=True, advantage_estimator="grpo")
     with pytest.raises(ValueError, match="get_train_dataloader"):
@@ -176,7 +197,9 @@ def test_rollouts_that_are_changed_are_changed_once_with_dynamic_sampling(policy
 
     lengths = {}
     for cls in (Mine, MinerGRPOTrainer):
-        settings = dict(max_steps=1, dynamic_sampling=True, advantage_estimator="grpo", learning_rate=0.0)
+        settings = dict(
+            max_steps=1, dynamic_sampling=True, advantage_estimator="grpo", learning_rate=0.0
+        )
         trainer = cls(policy, mixed_reward, config(tmp_path / cls.__name__, **settings), problems())
         trainer.train()
         lengths[cls] = [int(b["completion_mask"].sum()) for b in trainer._buffered_inputs]

@@ -33,19 +33,28 @@ TESTS = Path(__file__).parent
 TOKEN = "hf_planted0123456789planted"
 KEY = "planted-wandb-key-0123456789"
 PLANTED = "planted-elsewhere-9876543210"
-RECIPE = dict(reward_funcs=["harness.mixed_reward"], save_strategy="steps", save_steps=1, push_to_hub=True)
+RECIPE = dict(
+    reward_funcs=["harness.mixed_reward"], save_strategy="steps", save_steps=1, push_to_hub=True
+)
 KNOWN = {
     "base_model": {"name": "org/base-model", "hub": True},
     "dataset": {"name": "org/problems", "hub": True},
     "held_out": {"name": "org/problems", "hub": True},
     "methods": ["miner"],
-    "settings": {"advantage_estimator": "miner", "miner_gamma": "2.0", "max_completion_length": "8.0", "seed": "1.0"},
+    "settings": {
+        "advantage_estimator": "miner",
+        "miner_gamma": "2.0",
+        "max_completion_length": "8.0",
+        "seed": "1.0",
+    },
     "versions": {"trl_miner": "9.9", "trl": "1.16.0", "torch": "2.13.0", "vllm": "0.31.0"},
     "git": "0123456789ab + changes",
 }
 BENCHMARK = {
     **{"title": "AIME2024", "k": 8, "problems": 30, "samples": 8},
-    "intervals": {name: {"mean": mean} for name, mean in (("pass@1", 0.25), ("pass@k", 0.5), ("maj@k", 0.3))},
+    "intervals": {
+        name: {"mean": mean} for name, mean in (("pass@1", 0.25), ("pass@k", 0.5), ("maj@k", 0.3))
+    },
     "source": {"hub": "Maxwell-Jia/AIME_2024"},
 }
 
@@ -81,7 +90,9 @@ def train_aloud(words):
 def finished(policy, tmp_path_factory):
     """A run of two steps whose Hub took the repository and then answered 500 to all that came."""
     output = tmp_path_factory.mktemp("runs") / "tiny"
-    more = dict(held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard")
+    more = dict(
+        held_out=4, score_samples=2, score_steps=1, logging_steps=1, report_to="tensorboard"
+    )
     more |= dict(hub_model_id="me/tiny", hub_private_repo=True)
     more |= dict(env={"MY_SERVICE_KEY": PLANTED}, model_init_kwargs={"token": PLANTED})
     more |= dict(model_name_or_path=policy, output_dir=output)
@@ -106,7 +117,8 @@ def run(finished, tmp_path):
 
 
 def push_here(*arguments):
-    """`trl-miner push` in this process, which `online` has told where the Hub is: it starts at once."""
+    """`trl-miner push` in this process, which `online` has told where the Hub is: it starts at
+    once."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main(["push", *map(str, arguments)])
@@ -120,7 +132,11 @@ def push_well(*arguments):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_run_that_cannot_push_ends_well(finished):
@@ -165,7 +181,10 @@ def test_a_file_with_a_secret_is_not_pushed_and_leaves_no_dry_run(run, online, t
     (run / "generation_config.json").write_text(json.dumps(config | {"note": KEY}))
     for options in ([], ["--dry-run", tmp_path / "dry"]):
         done = push_here(run, "--repo-id", "me/tiny", *options)
-        assert done.returncode == 2 and "generation_config.json has the value of WANDB_API_KEY" in done.stderr
+        assert (
+            done.returncode == 2
+            and "generation_config.json has the value of WANDB_API_KEY" in done.stderr
+        )
         assert KEY not in done.stderr + done.stdout
     assert online.repos == {} and {path.name for path in tmp_path.iterdir()} == {"tiny"}
 
@@ -184,7 +203,9 @@ def test_the_golden_card(tmp_path):
 
 def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys):
     assert read_form(str(run)).style == "plain"  # the arithmetic world's prompts are texts
-    (run / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    (run / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    )
     write_form(run, PromptForm("chat"))
     (tmp_path / "pushed").mkdir()
     folder = assemble(models.find_model(run), tmp_path / "pushed", name="pushed")
@@ -212,7 +233,9 @@ def test_a_checkpoint_is_pushed_to_a_branch_with_the_scores_up_to_it(run, online
 
 
 def test_the_scores_of_the_best_model_are_not_those_of_the_last_checkpoint(run, online):
-    (run / "held_out.json").write_text(json.dumps(counts_of({"before": {"pass@1": 0.5}, "after": {"pass@1": 1.0}}, 2)))
+    (run / "held_out.json").write_text(
+        json.dumps(counts_of({"before": {"pass@1": 0.5}, "after": {"pass@1": 1.0}}, 2))
+    )
     for chose_best, table in (("False", "| Before | Step 2 |"), ("True", "| Before |\n")):
         record = json.loads((run / RECORD).read_text())
         record["settings"]["load_best_model_at_end"] = chose_best
@@ -226,7 +249,10 @@ def test_nothing_of_an_earlier_push_passes_for_the_new_model_s(run, online):
     for name in ("prompt_form.json", "held_out.json", "training.png"):
         (run / name).unlink()
     push_well(run, "--repo-id", "me/tiny")
-    assert online.files("me/tiny").keys() & {"prompt_form.json", "held_out.json", "training.png"} == set()
+    assert (
+        online.files("me/tiny").keys() & {"prompt_form.json", "held_out.json", "training.png"}
+        == set()
+    )
 
 
 def test_scores_of_a_model_with_other_files_are_told(run, tmp_path):
@@ -234,9 +260,23 @@ def test_scores_of_a_model_with_other_files_are_told(run, tmp_path):
         (tmp_path / name).write_text('{"benchmarks": {}}')
     for model, is_other in ((run, False), (run / "checkpoint-1", True)):
         fingerprint = {"model": identity(str(model), None)}
-        known = {"model": str(model), "temperature": 1.0, "max_tokens": 8, "fingerprint": fingerprint, "versions": {}}
+        known = {
+            "model": str(model),
+            "temperature": 1.0,
+            "max_tokens": 8,
+            "fingerprint": fingerprint,
+            "versions": {},
+        }
         (tmp_path / "settings.json").write_text(json.dumps(known))
-        done = push_well(run, "--repo-id", "me/t", "--evaluation", tmp_path, "--dry-run", tmp_path / f"dry{is_other}")
+        done = push_well(
+            run,
+            "--repo-id",
+            "me/t",
+            "--evaluation",
+            tmp_path,
+            "--dry-run",
+            tmp_path / f"dry{is_other}",
+        )
         assert ("are of the model that you push" in done.stdout) == is_other
 
 
@@ -256,7 +296,10 @@ def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
 
 
 def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="RUN must be the folder of a run: got .*nowhere, which is not there"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="RUN must be the folder of a run: got .*nowhere, which is not there",
+    ):
         models.find_model(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
@@ -284,15 +327,30 @@ def test_an_index_names_the_weights(run):
 
 def test_of_a_lora_run_the_adapter_alone_is_pushed(run, online):
     shutil.move(run / "model.safetensors", run / "adapter_model.safetensors")
-    (run / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/data/models/base"}))
-    online.repos["me/tiny"] = {"main": {"model.safetensors": b"of an earlier push", "notes.md": b"the user's"}}
+    (run / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "/data/models/base"})
+    )
+    online.repos["me/tiny"] = {
+        "main": {"model.safetensors": b"of an earlier push", "notes.md": b"the user's"}
+    }
     done = push_well(run, "--repo-id", "me/tiny")
-    assert "Warning: the adapter's base model is a folder of this machine, /data/models/base" in done.stdout
+    assert (
+        "Warning: the adapter's base model is a folder of this machine, /data/models/base"
+        in done.stdout
+    )
     files = online.files("me/tiny")
     assert files["adapter_model.safetensors"] == (run / "adapter_model.safetensors").read_bytes()
-    assert "config.json" not in files and "model.safetensors" not in files and files["notes.md"] == b"the user's"
+    assert (
+        "config.json" not in files
+        and "model.safetensors" not in files
+        and files["notes.md"] == b"the user's"
+    )
     data = ModelCard(files["README.md"].decode()).data
-    assert (data.library_name, data.base_model, data.base_model_relation) == ("peft", "org/base-model", "adapter")
+    assert (data.library_name, data.base_model, data.base_model_relation) == (
+        "peft",
+        "org/base-model",
+        "adapter",
+    )
 
 
 # Errors.
@@ -307,7 +365,9 @@ def test_what_passes_is_tried_again(run, online, what, status):
 
 
 def test_a_signed_address_is_not_printed():
-    said = upload.explain(OSError("PUT https://host/lfs/1?X-Signature=abc&X-Id=2 failed"), "me/tiny")
+    said = upload.explain(
+        OSError("PUT https://host/lfs/1?X-Signature=abc&X-Id=2 failed"), "me/tiny"
+    )
     assert "PUT https://host/lfs/1 failed" in said and "abc" not in said
 
 
@@ -318,7 +378,11 @@ def test_a_signed_address_is_not_printed():
         (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Check the token .`hf auth login`"),
         (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"),
         (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
-        (["--repo-id", "me/tiny", "--evaluation", "/dev"], {}, "scores.json is missing. Run: trl-miner score /dev"),
+        (
+            ["--repo-id", "me/tiny", "--evaluation", "/dev"],
+            {},
+            "scores.json is missing. Run: trl-miner score /dev",
+        ),
         (["--repo-id", "me/tiny", "--dry-run", str(TESTS)], {}, "--dry-run must name a new folder"),
     ],
 )
@@ -340,9 +404,13 @@ class FakeTrainer(SimpleNamespace):
     """What the functions for a training look at, around a run folder."""
 
     def __init__(self, folder, **settings):
-        args = dict(output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None)
+        args = dict(
+            output_dir=str(folder), hub_model_id="me/tiny", hub_token=None, hub_private_repo=None
+        )
         super().__init__(
-            args=SimpleNamespace(**args | dict(hub_revision=None, hub_strategy="every_save") | settings),
+            args=SimpleNamespace(
+                **args | dict(hub_revision=None, hub_strategy="every_save") | settings
+            ),
             state=None,
             control=None,
         )
@@ -362,7 +430,10 @@ class FakeTrainer(SimpleNamespace):
 def test_the_end_of_a_training_is_pushed_with_its_settings(run, online, capsys):
     trainer = FakeTrainer(run, hub_revision="trial", hub_private_repo=True)
     assert training.push_trained(trainer, dataset_name="org/problems") and trainer.saved == 1
-    assert online.files("me/tiny", "trial")["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    assert (
+        online.files("me/tiny", "trial")["model.safetensors"]
+        == (run / "model.safetensors").read_bytes()
+    )
     assert online.private == {"me/tiny"} and "Pushed to me/tiny." in capsys.readouterr().out
 
 
@@ -375,7 +446,9 @@ def test_a_push_that_fails_is_printed_and_shows_no_token(run, online, capsys):
     assert "hf_of_the_recipe" not in printed and online.repos == {}
 
 
-def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(run, online, capsys):
+def test_a_hub_that_refuses_is_told_before_the_training_and_one_in_trouble_is_not_waited_for(
+    run, online, capsys
+):
     trainer = FakeTrainer(run, hub_model_id="others/tiny")
     create = lambda: HfApi().create_repo(trainer.args.hub_model_id)  # noqa: E731
     with pytest.raises(ValueError, match="Push to others/tiny failed: .*403.*right to write there"):
@@ -398,10 +471,17 @@ def test_a_lora_run_is_pushed_at_its_end(policy, online, tmp_path, capfd, proces
     online.fail("commit", times=2)
     call_on_ranks(processes, train, ["--config", recipe])
     said, files = capfd.readouterr(), online.files("me/lora")
-    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(files)
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md", "training.png"} <= set(
+        files
+    )
     assert not any(name.endswith(("training_args.bin", "/model.safetensors")) for name in files)
-    assert files["adapter_model.safetensors"] == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
-    assert TOKEN not in said.out + said.err and not any(TOKEN.encode() in content for content in files.values())
+    assert (
+        files["adapter_model.safetensors"]
+        == (tmp_path / "lora" / "adapter_model.safetensors").read_bytes()
+    )
+    assert TOKEN not in said.out + said.err and not any(
+        TOKEN.encode() in content for content in files.values()
+    )
 
 
 # What training.json says of a run, and so the card.

@@ -1,4 +1,5 @@
-"""What a setting names by its import path: from an installed package, else from the current folder."""
+"""What a setting names by its import path: from an installed package, else from the current
+folder."""
 
 import json
 import subprocess
@@ -21,13 +22,17 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_file_of_the_current_folder_is_found_and_shadows_no_package(here):
-    (here / "rewards_of_here.py").write_text("def mine(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    (here / "rewards_of_here.py").write_text(
+        "def mine(completions, **kwargs):\n    return [1.0] * len(completions)\n"
+    )
     assert import_object("reward_funcs", "rewards_of_here.mine")([0, 0]) == [1.0, 1.0]
     assert import_object("reward_funcs", "json.dumps") is json.dumps and sys.path[-1] == str(here)
     with pytest.raises(ValueError, match=r"'json' \(.*json/__init__.py\) has no attribute 'mine'"):
         import_object("reward_funcs", "json.mine")
     (here / "broken_rewards.py").write_text("import math\nmath.no_such_function\n")
-    with pytest.raises(ValueError, match="'broken_rewards.mine' could not be imported from .*no_such_function"):
+    with pytest.raises(
+        ValueError, match="'broken_rewards.mine' could not be imported from .*no_such_function"
+    ):
         import_object("reward_funcs", "broken_rewards.mine")
 
 
@@ -35,4 +40,8 @@ def test_a_file_of_the_current_folder_is_found_and_shadows_no_package(here):
 @pytest.mark.parametrize("start", [STARTER, (sys.executable, "-m", "trl_miner.train")])
 def test_a_training_that_starts_here_uses_the_installed_packages(start, here):
     done = subprocess.run([*start, "--lerning_rate", "1"], capture_output=True, text=True)
-    assert done.returncode == 2 and "trl-miner train: error: " in done.stderr and "shadowed" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "trl-miner train: error: " in done.stderr
+        and "shadowed" not in done.stderr
+    )

@@ -32,7 +32,8 @@ def run(tmp_path):
 
 @contextlib.contextmanager
 def page_of(run, **options):
-    """The page of a run, once it has drawn its first prompt; it must stay without errors and requests."""
+    """The page of a run, once it has drawn its first prompt; it must stay without errors and
+    requests."""
     with open_page(write_inspect_page(read_credit(run), run / "inspect.html"), **options) as page:
         page.evaluate("() => ready")
         yield page
@@ -67,12 +68,19 @@ def list_of(page):
 def test_credit_is_summed_over_all_files(tmp_path):
     # weights (1 - .5)^2 = .25 and 0; times 2: "So" .5 and 0 in each of two steps, "7" .5 in each
     for step in (1, 2):
-        rows = [rollout("PH", ["So", "7", "So"], [math.log(0.5), math.log(0.5), 0.0], mined=2.0, step=step)]
+        rows = [
+            rollout(
+                "PH", ["So", "7", "So"], [math.log(0.5), math.log(0.5), 0.0], mined=2.0, step=step
+            )
+        ]
         rows += [rollout("HE", ["So"], [-1.0], grpo=-3.0, step=step, group=1)]
         write_credit(tmp_path, rows, step=step, num_generations=1)
     credit = read_credit(tmp_path)
     found = credited_tokens(credit).set_index("token").T.to_dict("list")
-    assert found == {"So": pytest.approx([4, 1.0, 0.5, 0.25]), "7": pytest.approx([2, 1.0, 0.5, 0.5])}
+    assert found == {
+        "So": pytest.approx([4, 1.0, 0.5, 0.25]),
+        "7": pytest.approx([2, 1.0, 0.5, 0.5]),
+    }
     assert credited_tokens(credit, "HE")["credit"].tolist() == [6.0]  # |-3| twice
     assert credited_tokens(credit, "NH").empty
     with pytest.raises(ValueError, match="kind must be one of PH, HE, NH, unscorable: got 'ph'"):
@@ -86,7 +94,9 @@ def test_a_damaged_file_is_named(run):
     flipped = bytes([whole[place] ^ 1])  # a bit of the numbers
     for damaged in (whole[:-100], b"PAR1", whole[:place] + flipped + whole[place + 1 :]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="credit_00020.parquet must be a whole token record: .*Move it"):
+        with pytest.raises(
+            ValueError, match="credit_00020.parquet must be a whole token record: .*Move it"
+        ):
             read_credit(run)
 
 
@@ -101,12 +111,16 @@ def test_a_page_takes_whole_prompts_up_to_its_limit(monkeypatch):
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     assert len(choose_prompts(table)) == 48
     assert {*table.take(choose_prompts(table, [2, 1]))["step"].to_pylist()} == {1, 2}
-    with pytest.raises(ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3"):
+    with pytest.raises(
+        ValueError, match="--steps must name recorded steps: got 9, and there are 0, 1, 2, 3"
+    ):
         choose_prompts(table, [9, 1])
     assert not len(choose_prompts(table.slice(0, 0)))
     for limit, count in ((34, 6), (120, 24), (1, 1)):  # one prompt at least
         monkeypatch.setattr("trl_miner.viewing.inspect.MOST_TOKENS", limit)
-        places = [(row["step"], row["group"]) for row in table.take(choose_prompts(table)).to_pylist()]
+        places = [
+            (row["step"], row["group"]) for row in table.take(choose_prompts(table)).to_pylist()
+        ]
         assert len(places) == 2 * count and places[::2] == places[1::2] == sorted({*places})
         assert len({step for step, _ in places}) == 4 or count < 24
 
@@ -123,7 +137,9 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
     out = capsys.readouterr().out
     assert str(path) in out and f"trl-miner report '{run}'" in out
     assert cli.main(["inspect", str(run), "--steps", "20"]) == 0
-    assert notes_of(path)[0].startswith("6 of 12 recorded rollouts are shown: at most 1,500,000 tokens")
+    assert notes_of(path)[0].startswith(
+        "6 of 12 recorded rollouts are shown: at most 1,500,000 tokens"
+    )
     for words, error in (
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
         ([str(run / "nowhere")], "trained with log_token_credit: 10"),
@@ -140,7 +156,8 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
     with page_of(run, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         assert page.inner_text("h1") == "a run"
         assert "· 2 steps, 10 to 20 · 12 rollouts of 6 prompts" in page.inner_text("#facts")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width  # nothing but the rollouts scrolls
+        # nothing but the rollouts scrolls
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.hover(".t >> nth=3")
         page.screenshot_as(f"inspect_{scheme}.png", tmp_path)
 
@@ -148,14 +165,18 @@ def test_the_page_opens_without_an_error_or_a_request(run, tmp_path, scheme, wid
 @needs_browser
 def test_the_numbers_of_a_token_show_by_pointer_and_by_keyboard(run):
     row = read_credit(run).table.to_pylist()[0]
-    logp, *rest = (row[name][2] for name in ("old_logps", "weights", "advantages_before", "advantages"))
+    logp, *rest = (
+        row[name][2] for name in ("old_logps", "weights", "advantages_before", "advantages")
+    )
     expected = ["␣check", "3 of 7", *(f"{number:.4g}" for number in (logp, math.exp(logp), *rest))]
     with page_of(run) as page:
         tip = page.locator("#tip")
 
         def shown():
             return [
-                line.split("\t")[-1].replace("\N{MINUS SIGN}", "-") for line in tip.inner_text().splitlines() if line
+                line.split("\t")[-1].replace("\N{MINUS SIGN}", "-")
+                for line in tip.inner_text().splitlines()
+                if line
             ]
 
         page.hover(".t >> nth=2")
@@ -195,7 +216,10 @@ def test_filters_and_search_narrow_the_list(run):
 
 
 TURNS = [
-    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe question?<|im_end|>\n<|im_start|>assistant\n",
+    (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nThe"
+        " question?<|im_end|>\n<|im_start|>assistant\n"
+    ),
     "<|start_header_id|>user<|end_header_id|>\n\nThe question?<|eot_id|>",
     "User: The question?\n\nAssistant:",
     "The question?",
@@ -205,14 +229,18 @@ TURNS = [
 @needs_browser
 def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path):
     rows = [
-        rollout("HE", ["a"], [-1], group=group, index=at, grpo=advantage, prompt=prompt, reward=reward)
+        rollout(
+            "HE", ["a"], [-1], group=group, index=at, grpo=advantage, prompt=prompt, reward=reward
+        )
         for group, prompt in enumerate(TURNS)
         for at, (reward, advantage) in enumerate([(0.0, -1.0), (None, 0.0), (1.0, 0.5), (1.0, 2.0)])
     ]
     write_credit(tmp_path, rows)
     with page_of(tmp_path) as page:
         assert page.locator(".item .words").all_inner_texts() == ["The question?"] * 4
-        assert page.locator(".card h3").all_inner_texts() == [f"Rollout {at}" for at in (3, 2, 0, 1)]
+        assert page.locator(".card h3").all_inner_texts() == [
+            f"Rollout {at}" for at in (3, 2, 0, 1)
+        ]
 
 
 @needs_browser
@@ -220,7 +248,12 @@ def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     folder = tmp_path / "run <img src=x onerror=hacked=3>"
     hidden = "a\x00b\x1b[31m\u202eevil\u200b\u2066\x9b\x7f\r\n"
     row = rollout(
-        "PH", [EVIL, hidden, "", "&lt;b&gt;"], [-1] * 4, mined=1.0, prompt=EVIL + hidden, completion="other" + EVIL
+        "PH",
+        [EVIL, hidden, "", "&lt;b&gt;"],
+        [-1] * 4,
+        mined=1.0,
+        prompt=EVIL + hidden,
+        completion="other" + EVIL,
     )
     write_credit(folder, [row], num_generations=1)
     (folder / "training.json").write_text(json.dumps({"methods": [EVIL]}))
@@ -248,8 +281,15 @@ def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
         {"old_logps": odd, "advantages": odd, "advantages_before": weird, "weights": weird},
         {"weights": odd, "advantages": weird, "advantages_before": odd},
     ]
-    rows = [rollout("PH", tokens, [-1] * 9, index=index, **own, **at) for index, own in enumerate(numbers_of)]
-    rows += [rollout("unscorable", ["x"], [-1], group=1, reward=None, nll=math.nan, old_logps=[None], **at)]
+    rows = [
+        rollout("PH", tokens, [-1] * 9, index=index, **own, **at)
+        for index, own in enumerate(numbers_of)
+    ]
+    rows += [
+        rollout(
+            "unscorable", ["x"], [-1], group=1, reward=None, nll=math.nan, old_logps=[None], **at
+        )
+    ]
     write_credit(run, rows, step=30)
     with page_of(run) as page:
         assert "Unscorable 1" in page.inner_text("#kinds")
@@ -257,7 +297,9 @@ def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
             found = page.evaluate(ROLLOUT, [row["step"], row["group"], row["rollout"]])
             assert found["tokens"] == row["tokens"]
             for name in ("old_logps", "weights", "advantages_before", "advantages"):
-                assert_exact(found[name], [None] * len(row["tokens"]) if row[name] is None else row[name])
+                assert_exact(
+                    found[name], [None] * len(row["tokens"]) if row[name] is None else row[name]
+                )
 
 
 @needs_browser
@@ -265,9 +307,16 @@ def test_numbers_in_the_page_are_those_of_the_file(run, tmp_path):
 def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
     """Distance of the background from the page's own, token by token."""
     advantages = [0.0, 0.1, 0.4, 1.6, -0.05, -0.2, -1.6]
-    write_credit(tmp_path, [rollout("HE", list("abcdefg"), [-1] * 7, advantages=advantages)], num_generations=1)
+    write_credit(
+        tmp_path,
+        [rollout("HE", list("abcdefg"), [-1] * 7, advantages=advantages)],
+        num_generations=1,
+    )
     with page_of(tmp_path, color_scheme=scheme) as page:
-        style = "spans => spans.map(s => getComputedStyle(s)).map(s => [s.backgroundColor, s.textDecorationLine])"
+        style = (
+            "spans => spans.map(s => getComputedStyle(s)).map(s => [s.backgroundColor,"
+            " s.textDecorationLine])"
+        )
         styles = page.eval_on_selector_all(".t", style)
         own = {"light": (255, 255, 255), "dark": (21, 24, 27)}[scheme]
         colors = [[*map(float, color[color.index("(") + 1 : -1].split(","))] for color, _ in styles]
@@ -280,7 +329,10 @@ def test_a_deeper_color_is_a_larger_advantage(tmp_path, scheme):
 @pytest.mark.parametrize("is_empty", [True, False])
 def test_unusual_records_make_a_page(tmp_path, is_empty):
     """No tokens; a long text, huge and NaN; and a rollout of several blocks."""
-    rows = [rollout("NH", [], [], nll=None), rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38, group=1)]
+    rows = [
+        rollout("NH", [], [], nll=None),
+        rollout("PH", ["x" * 10_000, ""], [-1, math.nan], mined=3e38, group=1),
+    ]
     rows += [rollout("HE", ["one", " line\n"] * 1600, [-1.0] * 3200, grpo=1.0, group=2)]
     rows = [] if is_empty else rows
     write_credit(tmp_path, rows, num_generations=1)
@@ -297,4 +349,6 @@ def test_unusual_records_make_a_page(tmp_path, is_empty):
             assert blocks.count() > 1
             blocks.nth(0).locator(".t").last.focus()
             page.keyboard.press("ArrowRight")
-            assert page.inner_text("#tip").replace("\t", " ").count(f"token {size + 1} of 3200") == 1
+            assert (
+                page.inner_text("#tip").replace("\t", " ").count(f"token {size + 1} of 3200") == 1
+            )

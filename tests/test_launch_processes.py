@@ -1,7 +1,9 @@
-"""`trl-miner launch` with real processes: whatever ends or hangs, nothing stays behind, and launch says what it was.
+"""`trl-miner launch` with real processes: whatever ends or hangs, nothing stays behind, and launch
+says what it was.
 
-The vLLM server is played by a small HTTP server that answers /health, the training by a few lines of Python. Both are
-handed to the supervisor as a plan; the commands of a real plan are tested in test_launch.py.
+The vLLM server is played by a small HTTP server that answers /health, the training by a few lines
+of Python. Both are handed to the supervisor as a plan; the commands of a real plan are tested in
+test_launch.py.
 """
 
 import argparse
@@ -40,7 +42,8 @@ class Health(http.server.BaseHTTPRequestHandler):
 print("the server's first line", flush=True)
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Health).serve_forever()
 """
-# A training that has a child in a session of its own, as torchrun's workers are, which ignores SIGTERM
+# A training that has a child in a session of its own, as torchrun's workers are, which ignores
+# SIGTERM
 TRAINING = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); "
@@ -68,10 +71,16 @@ sys.exit(supervise(plan, Path("logs"), grace=0.5))
 class Launched:
     """A launch in a process of its own."""
 
-    def __init__(self, folder, training="time.sleep(300)", health=200, server_seconds=60.0, server=True):
+    def __init__(
+        self, folder, training="time.sleep(300)", health=200, server_seconds=60.0, server=True
+    ):
         self.folder, self.port = folder, free_port()
         plan = {
-            "server": [sys.executable, "-c", SERVER, str(self.port), "server.pid", str(health)] if server else None,
+            "server": (
+                [sys.executable, "-c", SERVER, str(self.port), "server.pid", str(health)]
+                if server
+                else None
+            ),
             "server_url": f"http://127.0.0.1:{self.port}" if server else None,
             "server_listens": ["127.0.0.1", self.port],
             "train": [sys.executable, "-c", TRAINING, "training.pids", training],
@@ -84,14 +93,21 @@ class Launched:
 
     def pids(self, *names):
         files = [self.folder / name for name in names or ("server.pid", "training.pids")]
-        wait_until(lambda: self.process.poll() is not None or all(f.is_file() and f.read_text() for f in files))
+        wait_until(
+            lambda: (
+                self.process.poll() is not None or all(f.is_file() and f.read_text() for f in files)
+            )
+        )
         return [int(pid) for file in files for pid in file.read_text().split()]
 
     def end(self):
-        """Exit code, standard output and error, and the logs; nothing that it has started is left."""
+        """Exit code, standard output and error, and the logs; nothing that it has started is
+        left."""
         out, err = (text.decode() for text in self.process.communicate(timeout=90))
         files = [self.folder / name for name in ("server.pid", "training.pids")]
-        assert gone([int(pid) for file in files if file.is_file() for pid in file.read_text().split()])
+        assert gone(
+            [int(pid) for file in files if file.is_file() for pid in file.read_text().split()]
+        )
         logs = "".join(path.read_text() for path in (self.folder / "logs").glob("*"))
         for secret in PLANTED.values():
             assert secret not in out + err + logs
@@ -119,9 +135,15 @@ def test_both_run_and_end(launched, tmp_path):
     assert code == 0 and out == "step 1\rstep 2\ntrained\n"
     assert "is healthy after" in err and "last lines" not in err
     log = (tmp_path / "logs" / "train.log").read_bytes().decode()
-    assert log.startswith("an earlier run\n==== 20") and "step 1\rstep 2" in log and "trained" in log
+    assert (
+        log.startswith("an earlier run\n==== 20") and "step 1\rstep 2" in log and "trained" in log
+    )
     server_log = (tmp_path / "logs" / "server.log").read_text()
-    assert "VLLM_SERVER_DEV_MODE=1" in server_log and "first line" in server_log and "first line" not in out + err
+    assert (
+        "VLLM_SERVER_DEV_MODE=1" in server_log
+        and "first line" in server_log
+        and "first line" not in out + err
+    )
 
 
 def test_a_training_that_fails_ends_the_server_and_shows_its_last_lines(launched):
@@ -137,7 +159,10 @@ def test_a_training_that_is_killed_is_said_to_be(launched):
     run = launched(server=False)
     psutil.Process(run.pids("training.pids")[0]).kill()
     code, _, err = run.end()
-    assert code == 128 + 9 and "the training ended by SIGKILL, which the system sends when memory runs out." in err
+    assert (
+        code == 128 + 9
+        and "the training ended by SIGKILL, which the system sends when memory runs out." in err
+    )
     assert err.rstrip().split("\n")[-1] == "step 2"  # of a progress bar the last state
 
 
@@ -152,7 +177,10 @@ def test_a_server_that_dies_ends_the_training(launched):
 def test_a_server_that_never_gets_healthy_is_given_up(launched, tmp_path):
     code, _, err = launched(health=503, server_seconds=3.0).end()
     assert code == SERVER_NOT_READY == 10
-    assert "did not become healthy within 3 s (vllm_server_timeout)" in err and "the server's first line" in err
+    assert (
+        "did not become healthy within 3 s (vllm_server_timeout)" in err
+        and "the server's first line" in err
+    )
     assert not (tmp_path / "logs" / "train.log").exists()
 
 
@@ -186,13 +214,19 @@ def test_launch_that_is_killed_leaves_nothing(launched):
 @pytest.fixture
 def tiny(policy, tmp_path):
     """A recipe of one step on the 2-layer policy."""
-    return write_recipe(tmp_path / "r.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", max_steps=1)
+    return write_recipe(
+        tmp_path / "r.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", max_steps=1
+    )
 
 
 def test_a_real_run_leaves_its_model_and_no_secret(tiny, tmp_path):
     command = [sys.executable, "-m", "trl_miner.cli", "launch", tiny]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=180, env=os.environ | PLANTED | {"OMP_NUM_THREADS": "1"}
+        command,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ | PLANTED | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "run" / "model.safetensors").is_file()
@@ -200,15 +234,20 @@ def test_a_real_run_leaves_its_model_and_no_secret(tiny, tmp_path):
     texts = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert any(b"-m trl_miner.launching.local --config" in text for text in texts)
     for secret in PLANTED.values():
-        assert not any(secret.encode() in text for text in [done.stdout.encode(), done.stderr.encode(), *texts])
+        assert not any(
+            secret.encode() in text for text in [done.stdout.encode(), done.stderr.encode(), *texts]
+        )
 
 
 def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
     (tmp_path / "slow_rewards.py").write_text(
-        "import os, time\nfrom pathlib import Path\nPath('pid').write_text(str(os.getpid()))\ntime.sleep(300)\n"
+        "import os, time\nfrom pathlib import"
+        " Path\nPath('pid').write_text(str(os.getpid()))\ntime.sleep(300)\n"
     )
     command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", tiny]
-    run = subprocess.Popen([*command, "--reward_funcs", "slow_rewards.reward"], cwd=tmp_path, stderr=subprocess.PIPE)
+    run = subprocess.Popen(
+        [*command, "--reward_funcs", "slow_rewards.reward"], cwd=tmp_path, stderr=subprocess.PIPE
+    )
     wait_until(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text(), run)
     worker = int((tmp_path / "pid").read_text())
     run.terminate()
@@ -216,8 +255,9 @@ def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
     assert run.returncode == 128 + signal.SIGTERM and gone([worker])
 
 
-# Slurm itself cannot be had here. What stands for it keeps what the script relies on: `scontrol show hostnames`, tasks
-# with SLURM_PROCID, a step that fails when a task does, signals that are passed on.
+# Slurm itself cannot be had here. What stands for it keeps what the script relies on: `scontrol
+# show hostnames`, tasks with SLURM_PROCID, a step that fails when a task does, signals that are
+# passed on.
 SCONTROL = "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n"
 SRUN = """#!{python}
 import os, signal, subprocess, sys
@@ -230,7 +270,8 @@ tasks = [subprocess.Popen(words, env=os.environ | dict(SLURM_PROCID=str(rank), S
 signal.signal(15, lambda *args: [task.terminate() for task in tasks])
 sys.exit(max(abs(task.wait()) for task in tasks))
 """
-# In the place of trl-miner: notes how it was called. The server's task waits, the others end with a code.
+# In the place of trl-miner: notes how it was called. The server's task waits, the others end with a
+# code.
 TASK = """#!{python}
 import json, os, sys, time
 from pathlib import Path
@@ -243,7 +284,9 @@ sys.exit(int(os.environ["CODE"]))
 
 
 @pytest.mark.parametrize("code", [0, 5])
-def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(code, tmp_path, monkeypatch):
+def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(
+    code, tmp_path, monkeypatch
+):
     """On three nodes. The real commands make of the arguments what is meant."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -253,12 +296,27 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(c
     for name in ("SLURM_PROCID", "SLURM_GPUS_ON_NODE"):
         monkeypatch.delenv(name, raising=False)
     path = f"{programs}:{os.environ['PATH']}"
-    environment = os.environ | dict(PATH=path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]", CODE=str(code))
+    environment = os.environ | dict(
+        PATH=path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]", CODE=str(code)
+    )
     config = ROOT / "recipes" / "accelerate" / "multi_node.yaml"
-    settings = {"use_vllm": True, "vllm_mode": "server", "accelerate_config": str(config), "model_name_or_path": "m"}
+    settings = {
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "accelerate_config": str(config),
+        "model_name_or_path": "m",
+    }
     (tmp_path / "it's a recipe.yaml").write_text(json.dumps(settings))
-    command = ["bash", ROOT / "recipes" / "slurm" / "train.slurm", "it's a recipe.yaml", "--learning_rate", "1e-6"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    command = [
+        "bash",
+        ROOT / "recipes" / "slurm" / "train.slurm",
+        "it's a recipe.yaml",
+        "--learning_rate",
+        "1e-6",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == code, done.stderr
     assert f"The training ended with exit code {code}; ending the vLLM server." in done.stderr
     tasks = {node: json.loads((tmp_path / node).read_text()) for node in ("n1", "n2", "n3")}

@@ -1,4 +1,5 @@
-"""The lock of a folder: whose it is, when a dead process's is taken over, and what a training does with it."""
+"""The lock of a folder: whose it is, when a dead process's is taken over, and what a training does
+with it."""
 
 import os
 import signal
@@ -31,11 +32,14 @@ def quick(monkeypatch):
 
 
 def hold_elsewhere(folder):
-    """Hold a folder as if from another machine, whose processes are not seen here; return the lock and its file."""
+    """Hold a folder as if from another machine, whose processes are not seen here; return the lock
+    and its file."""
     lock = FolderLock(folder, TRAINING_LOCK)
     lock.acquire()
     name = socket.gethostname()
-    lock.path.write_text(lock.path.read_text().replace(f"host={name}", "host=node7").replace("pid=", "pid=9"))
+    lock.path.write_text(
+        lock.path.read_text().replace(f"host={name}", "host=node7").replace("pid=", "pid=9")
+    )
     return lock
 
 
@@ -75,7 +79,10 @@ def test_a_holder_on_another_machine_counts_while_it_lives(tmp_path, is_alive, c
 def test_the_lock_of_a_killed_process_is_taken_over_by_one(tmp_path, caplog):
     killed = subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path)])
     assert killed.returncode == -signal.SIGKILL and (tmp_path / TRAINING_LOCK).exists()
-    with lock_folder(tmp_path, TRAINING_LOCK), pytest.raises(ValueError, match=f"is in use by {ME}"):
+    with (
+        lock_folder(tmp_path, TRAINING_LOCK),
+        pytest.raises(ValueError, match=f"is in use by {ME}"),
+    ):
         FolderLock(tmp_path, TRAINING_LOCK).acquire()
     assert "which has ended. It is taken over" in caplog.text
 

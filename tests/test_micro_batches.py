@@ -1,4 +1,5 @@
-"""Which rows share a micro_batch, what is cut off them, and that nothing is lost or counted twice."""
+"""Which rows share a micro_batch, what is cut off them, and that nothing is lost or counted
+twice."""
 
 import itertools
 
@@ -28,13 +29,16 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1,
 
 
 def batch_of(lengths, *, num_prompt=None, num_completion=None, advantages=None, first_id=1):
-    """As TRL makes it: prompts padded on the left, completions on the right; every token its own id."""
+    """As TRL makes it: prompts padded on the left, completions on the right; every token its own
+    id."""
     num_prompt = num_prompt or max(p for p, _ in lengths)
     num_completion = num_completion or max(1, *(c for _, c in lengths))
     places_P, places_T = torch.arange(num_prompt), torch.arange(num_completion)
     prompt_mask = torch.stack([(places_P >= num_prompt - p).long() for p, _ in lengths])
     completion_mask = torch.stack([(places_T < c).long() for _, c in lengths])
-    ids = first_id + torch.arange(len(lengths) * (num_prompt + num_completion)).view(len(lengths), -1)
+    ids = first_id + torch.arange(len(lengths) * (num_prompt + num_completion)).view(
+        len(lengths), -1
+    )
     return {
         "prompt_ids": ids[:, :num_prompt] * prompt_mask,
         "prompt_mask": prompt_mask,
@@ -57,12 +61,16 @@ def test_trimming_takes_padding_alone():
     # at least 2 of a completion: one column has a meaning of its own in TRL
     assert row_lengths(batch).tolist() == [[2, 5], [4, 2], [1, 3]]
     one = torch.ones(1, 1, dtype=torch.long)
-    assert row_lengths({"prompt_mask": one, "completion_mask": one}).tolist() == [[1, 1]]  # there is no second
+    # there is no second
+    assert row_lengths({"prompt_mask": one, "completion_mask": one}).tolist() == [[1, 1]]
     short = shorten(batch, 4, 5)
     assert short["prompt_ids"].shape == (3, 4) and short["completion_ids"].shape == (3, 5)
     for name in ("prompt_ids", "completion_ids", "prompt_mask", "completion_mask"):
         assert short[name].sum() == batch[name].sum()
-    assert short["importance_sampling_ratio"].shape == (3, 1) and short["advantages"] is batch["advantages"]
+    assert (
+        short["importance_sampling_ratio"].shape == (3, 1)
+        and short["advantages"] is batch["advantages"]
+    )
 
 
 def padded_tokens(lengths, parts):
@@ -83,7 +91,9 @@ def test_no_cut_in_order_of_length_has_less_padding(lengths, count, max_rows):
     order = sorted(range(num_rows), key=lambda row: -lengths[row].sum())
     cuts = itertools.combinations(range(1, num_rows), min(count, num_rows) - 1)
     every = ([order[a:b] for a, b in itertools.pairwise([0, *cut, num_rows])] for cut in cuts)
-    best = min(padded_tokens(lengths, cut) for cut in every if all(len(rows) <= max_rows for rows in cut))
+    best = min(
+        padded_tokens(lengths, cut) for cut in every if all(len(rows) <= max_rows for rows in cut)
+    )
     assert padded_tokens(lengths, parts) == best
 
 
@@ -92,7 +102,9 @@ def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, budget):
     lengths = np.array(lengths)
     fewest = fewest_micro_batches(lengths, budget)
     parts = partition(lengths, fewest, max_tokens=budget)
-    assert all(parts) and all(len(rows) == 1 or padded_tokens(lengths, [rows]) <= budget for rows in parts)
+    assert all(parts) and all(
+        len(rows) == 1 or padded_tokens(lengths, [rows]) <= budget for rows in parts
+    )
     assert sorted(itertools.chain(*parts)) == list(range(len(lengths)))
     if fewest > 1:
         with pytest.raises(ValueError, match="do not fit"):
@@ -100,18 +112,26 @@ def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, budget):
 
 
 def test_on_a_gpu_micro_batches_are_few_and_hold_no_more_tokens_than_trls():
-    """One row of 4 + 32 tokens, seven of 2 + 4: TRL has 4 micro-batches of 2 x 36. Two do: 36, and 7 x 6."""
+    """One row of 4 + 32 tokens, seven of 2 + 4: TRL has 4 micro-batches of 2 x 36. Two do: 36, and
+    7 x 6."""
     lengths = [(4, 32)] + 7 * [(2, 4)]
-    batches = [batch_of(lengths[n : n + 2], num_prompt=4, num_completion=32) for n in range(0, 8, 2)]
+    batches = [
+        batch_of(lengths[n : n + 2], num_prompt=4, num_completion=32) for n in range(0, 8, 2)
+    ]
     assert len(plan_of(batches).parts) == 4
     most_rows, budget = micro_batch_limits(2, 36, None, torch.device("cuda"))
-    assert most_rows is None and [len(rows) for rows in plan_of(batches, max_tokens=budget).parts] == [1, 7]
+    assert most_rows is None and [
+        len(rows) for rows in plan_of(batches, max_tokens=budget).parts
+    ] == [1, 7]
 
 
 def test_rows_have_effect_by_their_advantage_at_tokens_of_the_loss():
-    batch = batch_of([(1, 2), (1, 2), (1, 2), (1, 0)], num_completion=4, advantages=[0.5, 0.0, -1.0, 1.0])
+    batch = batch_of(
+        [(1, 2), (1, 2), (1, 2), (1, 0)], num_completion=4, advantages=[0.5, 0.0, -1.0, 1.0]
+    )
     assert rows_with_effect(batch, has_kl=False).tolist() == [True, False, True, False]
-    assert rows_with_effect(batch, has_kl=True).tolist() == [True, True, True, False]  # the last has no token
+    # the last has no token
+    assert rows_with_effect(batch, has_kl=True).tolist() == [True, True, True, False]
     batch["tool_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 1, 1]])
     assert rows_with_effect(batch, has_kl=False).tolist() == [True, False, False, False]
     batch["advantages"] = torch.tensor([[0.0, 0, 9, 9], [0, 1, 9, 9], [1, 1, 9, 9], [1, 1, 9, 9]])
@@ -137,7 +157,10 @@ def trl_batches(draw):
 
 def toy_loss(batch, loss_type):
     """Of each kind of average that TRL has, over a number that each token's id decides."""
-    mask, advantages = loss_mask(batch), batch["advantages"].double().view(len(batch["advantages"]), -1)
+    mask, advantages = (
+        loss_mask(batch),
+        batch["advantages"].double().view(len(batch["advantages"]), -1),
+    )
     per_token = torch.sin(batch["completion_ids"].double()) * advantages * mask
     if loss_type == "dapo":
         return per_token.sum() / batch["num_items_in_batch"]
@@ -161,7 +184,9 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
     if not any(rows.any() for rows in used):
         used = [np.ones_like(rows) for rows in used]
     expected = [
-        batch["completion_ids"][row] for batch, rows in zip(batches, used, strict=True) for row in rows.nonzero()[0]
+        batch["completion_ids"][row]
+        for batch, rows in zip(batches, used, strict=True)
+        for row in rows.nonzero()[0]
     ]
     expected = sorted(ids[ids > 0].tolist() for ids in expected)
     found = []
@@ -174,16 +199,24 @@ def test_no_row_is_lost_or_counted_twice(batches, max_tokens, has_kl):
     assert sorted(found) == expected
     steps = [plan.of_micro_step(step) for step in range(len(batches))]
     assert list(itertools.chain(*steps)) == list(range(len(plan.parts))) and steps[-1]
-    assert (plan.is_used_n.sum(), len(plan.is_used_n)) == (len(expected), sum(len(rows) for rows in used))
+    assert (plan.is_used_n.sum(), len(plan.is_used_n)) == (
+        len(expected),
+        sum(len(rows) for rows in used),
+    )
 
 
 def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
     """TRL's micro-batches have 4 x (2 + 100) = 408 tokens; the parts 102 and 7 x 12 = 84."""
     shape = dict(num_prompt=2, num_completion=100)
-    plan = plan_of([batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)])
+    plan = plan_of(
+        [batch_of([(2, 10), (2, 100), (2, 10), (2, 10)], **shape), batch_of([(2, 10)] * 4, **shape)]
+    )
     assert [len(rows) for rows in plan.parts] == [1, 7]
-    long = plan_of([batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)])
-    assert [len(rows) for rows in long.parts] == [4, 4]  # 7 and 1 would have 62 + 714 tokens, fewer than 816
+    long = plan_of(
+        [batch_of([(2, 100)] * 4, **shape), batch_of([(2, 100)] * 3 + [(2, 60)], **shape)]
+    )
+    # 7 and 1 would have 62 + 714 tokens, fewer than 816
+    assert [len(rows) for rows in long.parts] == [4, 4]
 
 
 def test_of_two_cuts_without_padding_the_even_one_is_made():
@@ -193,8 +226,12 @@ def test_of_two_cuts_without_padding_the_even_one_is_made():
 
 # What padding and other rows change
 
-SIZE = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=50)
-SIZE |= dict(num_key_value_heads=2, head_dim=8, num_experts=4, num_local_experts=4, num_experts_per_tok=2)
+SIZE = dict(
+    hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=50
+)
+SIZE |= dict(
+    num_key_value_heads=2, head_dim=8, num_experts=4, num_local_experts=4, num_experts_per_tok=2
+)
 SIZE |= dict(moe_intermediate_size=16, pad_token_id=0)
 OTHERS = ["gpt2", "opt", "recurrent_gemma", "rwkv"]  # absolute positions, recurrent states
 
@@ -207,16 +244,26 @@ def tiny(kind):
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings))
     with torch.no_grad():
         for weight in model.parameters():
-            weight.mul_(4.0 if weight.dim() == 2 and weight.std() < 0.1 else 1.0)  # so that context matters
+            # so that context matters
+            weight.mul_(4.0 if weight.dim() == 2 and weight.std() < 0.1 else 1.0)
     return model.eval()
 
 
 @torch.no_grad()
 def logps(model, batch):
-    ids, mask = (torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+    ids, mask = (
+        torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask")
+    )
     size = batch["completion_ids"].shape[1]
-    found = model(input_ids=ids % 50, attention_mask=mask).logits[:, -size - 1 : -1].float().log_softmax(-1)
-    return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)[batch["completion_mask"].bool()]
+    found = (
+        model(input_ids=ids % 50, attention_mask=mask)
+        .logits[:, -size - 1 : -1]
+        .float()
+        .log_softmax(-1)
+    )
+    return found.gather(2, (batch["completion_ids"] % 50).unsqueeze(2)).squeeze(2)[
+        batch["completion_mask"].bool()
+    ]
 
 
 FAST = {"qwen3", "qwen3_moe", "gemma3_text"}

@@ -39,7 +39,8 @@ def test_agrees_with_the_authors_code(case):
     if case["scale_value"] is not None:
         assert found.scale == pytest.approx(case["scale_value"], rel=1e-5)
     if check := case.get("paper_check"):
-        assert found.tau_ref == pytest.approx(check["tau_ref"], rel=1e-5)  # the check has no eps in its std
+        # the check has no eps in its std
+        assert found.tau_ref == pytest.approx(check["tau_ref"], rel=1e-5)
         assert found.tau_pos == pytest.approx(check["tau_pos"], rel=1e-6)
 
 
@@ -80,7 +81,9 @@ def oracle(rewards, logps, mask, num_generations, gamma, lambda_max, threshold=1
             nll = {}
             for i in rows:
                 if sum(mask[i]):
-                    nll[i] = -sum(logps[i][j] for j in range(num_tokens) if mask[i][j]) / sum(mask[i])
+                    nll[i] = -sum(logps[i][j] for j in range(num_tokens) if mask[i][j]) / sum(
+                        mask[i]
+                    )
             for i in nll:
                 gain = max(0.0, nll[i] - sum(nll.values()) / len(nll))
                 for j in range(num_tokens):
@@ -96,7 +99,8 @@ def oracle(rewards, logps, mask, num_generations, gamma, lambda_max, threshold=1
 
 @st.composite
 def batches(draw, max_groups=5):
-    """Rewards (N,), log-probs (N, T), mask (N, T) and G: every kind of group, ragged and empty rows."""
+    """Rewards (N,), log-probs (N, T), mask (N, T) and G: every kind of group, ragged and empty
+    rows."""
     num_generations = draw(st.integers(2, 5))
     num_groups = draw(st.integers(1, max_groups))
     num_tokens = draw(st.integers(1, 6))
@@ -104,8 +108,12 @@ def batches(draw, max_groups=5):
     rewards = []
     for _ in range(num_groups):
         kind = draw(st.sampled_from("PNH"))
-        mixed = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=num_generations, max_size=num_generations)
-        rewards += {"P": [1.0] * num_generations, "N": [0.0] * num_generations}.get(kind) or draw(mixed)
+        mixed = st.lists(
+            st.sampled_from([0.0, 0.5, 1.0]), min_size=num_generations, max_size=num_generations
+        )
+        rewards += {"P": [1.0] * num_generations, "N": [0.0] * num_generations}.get(kind) or draw(
+            mixed
+        )
     lengths = draw(st.lists(st.integers(0, num_tokens), min_size=num_rows, max_size=num_rows))
     mask = [[int(j < length) for j in range(num_tokens)] for length in lengths]
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
@@ -114,7 +122,9 @@ def batches(draw, max_groups=5):
 
 
 @settings(max_examples=200, deadline=None)
-@given(batches(), st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1e-3, 0.1, 10.0]))
+@given(
+    batches(), st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1e-3, 0.1, 10.0])
+)
 def test_agrees_with_the_paper_scalar_by_scalar_and_elsewhere_with_grpo(batch, gamma, lambda_max):
     rewards, logps, mask, num_generations = batch
     knobs = dict(num_generations=num_generations, gamma=gamma, lambda_max=lambda_max)
@@ -123,27 +133,44 @@ def test_agrees_with_the_paper_scalar_by_scalar_and_elsewhere_with_grpo(batch, g
         rewards.tolist(), logps.double().tolist(), mask.tolist(), num_generations, gamma, lambda_max
     )
     assert found.tau_ref == pytest.approx(tau_ref, rel=1e-5)
-    assert found.tau_pos == pytest.approx(tau_pos, rel=1e-5, abs=1e-7)  # a mean minus itself leaves 1e-8 of rounding
-    assert torch.allclose(found.advantages_NT.double(), torch.tensor(expected).double(), rtol=1e-4, atol=2e-6)
+    # a mean minus itself leaves 1e-8 of rounding
+    assert found.tau_pos == pytest.approx(tau_pos, rel=1e-5, abs=1e-7)
+    assert torch.allclose(
+        found.advantages_NT.double(), torch.tensor(expected).double(), rtol=1e-4, atol=2e-6
+    )
     if tau_pos > 1e-6:
         assert found.scale == pytest.approx(scale, rel=1e-4)
     plain_NT = group_relative_advantages(rewards, num_generations).unsqueeze(1) * mask
     assert torch.equal(found.advantages_NT[~found.kinds.is_ph_N], plain_NT[~found.kinds.is_ph_N])
-    assert (found.advantages_NT[found.kinds.is_ph_N] >= 0).all()  # right answers are never pushed down
-    means, has_tokens = found.advantages_NT.sum(dim=1) / mask.sum(dim=1).clamp(min=1), mask.sum(dim=1) > 0
+    # right answers are never pushed down
+    assert (found.advantages_NT[found.kinds.is_ph_N] >= 0).all()
+    means, has_tokens = (
+        found.advantages_NT.sum(dim=1) / mask.sum(dim=1).clamp(min=1),
+        mask.sum(dim=1) > 0,
+    )
     assert torch.allclose(found.advantages_N[has_tokens], means[has_tokens], rtol=1e-5, atol=1e-7)
 
 
 @settings(max_examples=60, deadline=None)
-@given(batches(), st.sampled_from([2.0, 0.0]), st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")]))
-def test_what_is_poisoned_at_padding_or_outside_of_all_right_prompts_changes_nothing(batch, gamma, poison):
+@given(
+    batches(),
+    st.sampled_from([2.0, 0.0]),
+    st.sampled_from([1e4, -1e4, NAN, float("inf"), -float("inf")]),
+)
+def test_what_is_poisoned_at_padding_or_outside_of_all_right_prompts_changes_nothing(
+    batch, gamma, poison
+):
     rewards, logps, mask, num_generations = batch
     knobs = dict(num_generations=num_generations, gamma=gamma)
     clean = miner_advantages(rewards, logps, mask, **knobs)
     is_read = (mask != 0) & clean.kinds.is_ph_N.unsqueeze(1)
     poisoned = miner_advantages(rewards, logps.masked_fill(~is_read, poison), mask, **knobs)
     assert torch.equal(clean.advantages_NT, poisoned.advantages_NT)
-    assert (clean.scale, clean.tau_ref, clean.tau_pos) == (poisoned.scale, poisoned.tau_ref, poisoned.tau_pos)
+    assert (clean.scale, clean.tau_ref, clean.tau_pos) == (
+        poisoned.scale,
+        poisoned.tau_ref,
+        poisoned.tau_pos,
+    )
 
 
 def random_batch(rewards, num_tokens=5, seed=0):
@@ -153,7 +180,8 @@ def random_batch(rewards, num_tokens=5, seed=0):
 
 
 def test_rounding_on_a_ph_group_counts_as_nothing():
-    # six rewards of 1.3 have the float32 mean 1.3 + 1e-7, so GRPO gives each -1e-3: as much as MINER's own signal
+    # six rewards of 1.3 have the float32 mean 1.3 + 1e-7, so GRPO gives each -1e-3: as much as
+    # MINER's own signal
     rewards, logps, mask = random_batch([1.3] * 6 + [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     assert (group_relative_advantages(rewards, 6)[:6] < -1e-4).all()
     found = miner_advantages(rewards, logps, mask, num_generations=6)
@@ -164,14 +192,17 @@ def test_rounding_on_a_ph_group_counts_as_nothing():
 
 def test_focal_weight_of_a_sure_token_keeps_its_digits():
     # p = 1 - 1e-8 is 1 in float32, so 1 - exp(lp) would be 0; the true weight is 1e-8
-    found = focal_weights(torch.tensor([[-1e-8, 1e4]]), torch.ones(1, 2), 1.0)  # rounding may leave a positive one
+    # rounding may leave a positive one
+    found = focal_weights(torch.tensor([[-1e-8, 1e4]]), torch.ones(1, 2), 1.0)
     assert found[0].tolist() == [pytest.approx(1e-8), 0.0]
 
 
 def test_constant_reward_pays_every_rollout_of_a_ph_group_alike():
     # the paper's w/o IR: 0.05 at every token, no calibration
     rewards, _, mask = random_batch([1.0, 1.0, 1.0, 0.0])
-    found = miner_advantages(rewards, None, mask, num_generations=2, intrinsic="constant", gamma=0.0, lambda_max=None)
+    found = miner_advantages(
+        rewards, None, mask, num_generations=2, intrinsic="constant", gamma=0.0, lambda_max=None
+    )
     assert torch.equal(found.advantages_NT[:2], torch.full((2, 5), 0.05))
 
 
@@ -235,5 +266,7 @@ def test_without_a_signal_miner_is_grpo_and_asks_for_no_log_probs(rewards, knobs
 def test_rewards_may_be_bools_and_log_probs_part_of_a_graph():
     rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0])
     expected = miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT
-    found = miner_advantages(rewards.bool(), logps.requires_grad_(), mask.bool(), num_generations=2).advantages_NT
+    found = miner_advantages(
+        rewards.bool(), logps.requires_grad_(), mask.bool(), num_generations=2
+    ).advantages_NT
     assert torch.equal(found, expected) and not found.requires_grad

@@ -1,4 +1,5 @@
-"""A small model runs on one thread, and bf16 on a CPU that is slow in it is warned of before hours are lost."""
+"""A small model runs on one thread, and bf16 on a CPU that is slow in it is warned of before hours
+are lost."""
 
 import pytest
 import torch
@@ -29,9 +30,13 @@ def test_a_small_model_runs_on_one_thread(size, expected):
 
 
 @pytest.mark.parametrize(("bf16", "seconds"), [(True, 1.8), (True, 0.6), (False, 1.8)])
-def test_bf16_is_warned_of_where_the_cpu_is_slow_in_it(policy, tmp_path, caplog, monkeypatch, bf16, seconds):
+def test_bf16_is_warned_of_where_the_cpu_is_slow_in_it(
+    policy, tmp_path, caplog, monkeypatch, bf16, seconds
+):
     assert product_seconds(torch.float32) > 0
-    monkeypatch.setattr(on_cpu, "product_seconds", {torch.bfloat16: seconds, torch.float32: 1.0}.get)
+    monkeypatch.setattr(
+        on_cpu, "product_seconds", {torch.bfloat16: seconds, torch.float32: 1.0}.get
+    )
     MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, bf16=bf16), problems())
     warning = "bf16 takes 1.8 times as long as float32 on this CPU. Set bf16: false."
     assert (warning in caplog.text) == (bf16 and seconds > 1)

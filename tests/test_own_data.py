@@ -19,10 +19,20 @@ from trl_miner.train import main
 from trl_miner.training_data import check_golds, held_out_problems, load_data
 
 GSM8K = [
-    {"question": "Ann has 3 apples and buys 2. How many has she?", "answer": "3 + 2 = <<3+2=5>>5.\n#### 5"},
-    {"question": "One costs 1,200 yen. What do two cost?", "answer": "2 * 1200 = 2400.\n#### 2,400"},
+    {
+        "question": "Ann has 3 apples and buys 2. How many has she?",
+        "answer": "3 + 2 = <<3+2=5>>5.\n#### 5",
+    },
+    {
+        "question": "One costs 1,200 yen. What do two cost?",
+        "answer": "2 * 1200 = 2400.\n#### 2,400",
+    },
 ]
-KEYS = {"dataset_prompt_column": "question", "dataset_solution_column": "answer", "answer_pattern": "#### (.+)"}
+KEYS = {
+    "dataset_prompt_column": "question",
+    "dataset_solution_column": "answer",
+    "answer_pattern": "#### (.+)",
+}
 
 
 def write_rows(path, rows):
@@ -32,7 +42,9 @@ def write_rows(path, rows):
 
 def load(name, model="", mixture=None, **keys):
     args = MinerScriptArguments(dataset_name=name, **keys)
-    return load_data(args, mixture or DatasetMixtureConfig(), ModelConfig(model_name_or_path=model or None))
+    return load_data(
+        args, mixture or DatasetMixtureConfig(), ModelConfig(model_name_or_path=model or None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +52,11 @@ def load(name, model="", mixture=None, **keys):
     [
         ("a.jsonl", None, ["5", "2,400"]),
         ("a.parquet", None, ["5", "2,400"]),
-        ("a.csv", 'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n', ["4", "0.5"]),
+        (
+            "a.csv",
+            'question,answer\n"What is 2 + 2, exactly?",4\nWhat is half of 1?,0.5\n',
+            ["4", "0.5"],
+        ),
         ("a.csv", "question;answer\nWhat is half of 5?;2,5\n", ["2,5"]),
         ("a.csv", "\ufeffquestion\tanswer\nWhat is half of 5?\t2,5\n", ["2,5"]),
         ("a.tsv", "question\tanswer\tsource, page\nWhat is half of 5?\t2.5\ta\n", ["2.5"]),
@@ -53,27 +69,45 @@ def test_a_file_needs_the_names_of_its_columns(tmp_path, name, content, golds):
     if content:
         path.write_text(content, encoding="utf-8")
     else:
-        Dataset.from_list(GSM8K).to_parquet(path) if path.suffix == ".parquet" else write_rows(path, GSM8K)
+        (
+            Dataset.from_list(GSM8K).to_parquet(path)
+            if path.suffix == ".parquet"
+            else write_rows(path, GSM8K)
+        )
     rows = load(str(path), **KEYS if content is None else {**KEYS, "answer_pattern": None})["train"]
-    assert rows["solution"][:] == golds and not check_first_golds("math_reward", rows, ["math_reward"])
+    assert rows["solution"][:] == golds and not check_first_golds(
+        "math_reward", rows, ["math_reward"]
+    )
     first = read_file(path)[0]
-    assert rows[0]["prompt"] == build_prompt("math", first["question"]) and {"question", "answer"} <= first.keys()
+    assert (
+        rows[0]["prompt"] == build_prompt("math", first["question"])
+        and {"question", "answer"} <= first.keys()
+    )
 
 
 def test_rows_may_lack_columns_and_mix_types(tmp_path):
     rows = [{"q": "1 + 1?", "a": 2}, {"q": "a or b?", "a": "b", "level": 1}]
-    assert load(write_rows(tmp_path / "a.jsonl", rows))["train"].to_list() == [{**rows[0], "level": None}, rows[1]]
+    assert load(write_rows(tmp_path / "a.jsonl", rows))["train"].to_list() == [
+        {**rows[0], "level": None},
+        rows[1],
+    ]
 
 
 def test_a_whole_number_beside_a_half_stays_one(tmp_path):
     rows = [{"q": "1 + 1?", "a": 2}, {"q": "Half of 1?", "a": 0.5}]
     keys = dict(dataset_prompt_column="q", dataset_solution_column="a")
-    assert load(write_rows(tmp_path / "a.jsonl", rows), **keys)["train"]["solution"][:] == ["2", "0.5"]
+    assert load(write_rows(tmp_path / "a.jsonl", rows), **keys)["train"]["solution"][:] == [
+        "2",
+        "0.5",
+    ]
 
 
 def test_a_share_is_held_out_once_and_its_rows_may_mix_types(tmp_path):
     """Half of the half that was split off was scored: 2 of 4."""
-    path = write_rows(tmp_path / "a.jsonl", [{"prompt": f"{n}?", "solution": [n, f"{n}/2"][n % 2]} for n in range(8)])
+    path = write_rows(
+        tmp_path / "a.jsonl",
+        [{"prompt": f"{n}?", "solution": [n, f"{n}/2"][n % 2]} for n in range(8)],
+    )
     args = MinerScriptArguments(dataset_name=path, held_out=0.5)
     data = load_data(args, DatasetMixtureConfig(), ModelConfig(model_name_or_path=None))
     problems, _ = held_out_problems(args, data, None)
@@ -87,30 +121,48 @@ def test_a_benchmark_that_is_trained_on_is_named(tmp_path, monkeypatch):
     problems = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}]}])
     monkeypatch.setattr("trl_miner.training_data._benchmark", lambda *_: (problems, None))
     with pytest.warns(UserWarning, match="1 of 1 held-out problems are in the training data too"):
-        held_out_problems(MinerScriptArguments(dataset_name=path, held_out="gsm8k"), load(path), None)
+        held_out_problems(
+            MinerScriptArguments(dataset_name=path, held_out="gsm8k"), load(path), None
+        )
 
 
 @pytest.mark.parametrize("prompt", [None, " ", [], ["1 + 1?"]])
 def test_a_row_without_a_prompt_is_named(tmp_path, prompt):
     """It would end the run where it is drawn, perhaps hours later."""
     path = write_rows(
-        tmp_path / "a.jsonl", [{"prompt": "1 + 1?", "solution": "2"}, {"prompt": prompt, "solution": "2"}]
+        tmp_path / "a.jsonl",
+        [{"prompt": "1 + 1?", "solution": "2"}, {"prompt": prompt, "solution": "2"}],
     )
-    with pytest.raises(ValueError, match="column prompt must hold text or messages.*1 of 2 have none, such as row 1"):
+    with pytest.raises(
+        ValueError,
+        match="column prompt must hold text or messages.*1 of 2 have none, such as row 1",
+    ):
         check_golds(MinerScriptArguments(dataset_name=path), load(path))
 
 
 UNREADABLE = {
     "head.csv": ("question,answer\n", "head.csv has no rows"),
     "nothing.jsonl": ("", "nothing.jsonl has no rows"),
-    "latin.csv": ("question,answer\nWie groß?,3\n".encode("latin-1"), "latin.csv cannot be read: .utf-8. codec"),
-    "commas.csv": ("question,answer\n1 + 1?,2\n1,000 + 1?,1001\n", "Row 1 of .* has more cells than .*: quote"),
+    "latin.csv": (
+        "question,answer\nWie groß?,3\n".encode("latin-1"),
+        "latin.csv cannot be read: .utf-8. codec",
+    ),
+    "commas.csv": (
+        "question,answer\n1 + 1?,2\n1,000 + 1?,1001\n",
+        "Row 1 of .* has more cells than .*: quote",
+    ),
     "open.csv": (
         'question,answer\n1?,1\n2?,"2\n3?,3\n4?,4\n',
         "open.csv cannot be read: below line .* unexpected end",
     ),
-    "twice.csv": ("question,answer,answer\n1?,1,2\n", "several columns have one name in question, answer, answer"),
-    "long.jsonl": ('{"a": 1%s}\n' % ("0" * 30), "long.jsonl cannot be read: .*Write large numbers as text"),
+    "twice.csv": (
+        "question,answer,answer\n1?,1,2\n",
+        "several columns have one name in question, answer, answer",
+    ),
+    "long.jsonl": (
+        '{"a": 1%s}\n' % ("0" * 30),
+        "long.jsonl cannot be read: .*Write large numbers as text",
+    ),
     "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
     "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
     "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
@@ -130,7 +182,9 @@ def test_without_keys_a_data_set_stays_and_questions_for_ones_own_reward_are_ask
     data = Dataset.from_list([{"q": "Say yes.", "prompt": "Compute 1 + 1.", "solution": "2"}])
     assert arrange(data, Layout(form=PromptForm("chat")), ["math_reward"]) is data
     assert arrange(data, Layout(prompt="q"), ["my_lib.mine"])["prompt"][:] == ["Say yes."]
-    (messages,) = arrange(data, Layout(prompt="q", form=PromptForm("chat")), ["my_lib.mine"])["prompt"][:]
+    (messages,) = arrange(data, Layout(prompt="q", form=PromptForm("chat")), ["my_lib.mine"])[
+        "prompt"
+    ][:]
     assert messages == [{"role": "user", "content": "Say yes."}]
 
 
@@ -138,20 +192,34 @@ def test_questions_with_options_become_prompts_of_choice():
     data = Dataset.from_list([{"q": "Which is even?", "choices": ["1", "2"], "solution": "B"}])
     (row,) = arrange(data, Layout(prompt="q", options="choices"), ["choice_reward"])
     assert row["prompt"] == build_prompt("choice", "Which is even?", ["1", "2"])
-    assert row["options"] == ["1", "2"] and not check_first_golds("choice_reward", [row], ["choice_reward"])
+    assert row["options"] == ["1", "2"] and not check_first_golds(
+        "choice_reward", [row], ["choice_reward"]
+    )
 
 
 @pytest.mark.parametrize(
     ("gold", "letter"),
     # a number is an index from 0; a text is a letter, else the text of an option, else an index
-    [(2, "C"), (2.0, "C"), ("2", "B"), ("0", "A"), ("d", "D"), ("3", "C"), (4, None), (1.5, None), ("x", None)],
+    [
+        (2, "C"),
+        (2.0, "C"),
+        ("2", "B"),
+        ("0", "A"),
+        ("d", "D"),
+        ("3", "C"),
+        (4, None),
+        (1.5, None),
+        ("x", None),
+    ],
 )
 def test_training_and_evaluation_read_a_gold_of_choice_alike(tmp_path, gold, letter):
     row = {"question": "How many?", "options": ["1", "2", "3", "4"], "answer": gold}
     (arranged,) = arrange(Dataset.from_list([row]), Layout("question", "answer"), ["choice_reward"])
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(row))
-    trained = grade("choice", [f"The answer is {letter}."], [arranged["solution"]], options=[row["options"]])[0]
+    trained = grade(
+        "choice", [f"The answer is {letter}."], [arranged["solution"]], options=[row["options"]]
+    )[0]
     by_column = grade("choice", [f"The answer is {letter}."], [gold], options=[row["options"]])[0]
     if letter is None:
         assert trained.reason == by_column.reason == "gold"
@@ -163,28 +231,42 @@ def test_training_and_evaluation_read_a_gold_of_choice_alike(tmp_path, gold, let
 
 
 def test_numbers_are_golds_of_mathematics():
-    assert check_first_golds("math_reward", [{"solution": 5}, {"solution": 0.5}], ["math_reward"]) == ""
+    assert (
+        check_first_golds("math_reward", [{"solution": 5}, {"solution": 0.5}], ["math_reward"])
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
     ("form", "prompt"),
     [
-        (PromptForm("plain", template="Question: {question}\nAnswer:"), "Question: 1 + 1?\nAnswer:"),
+        (
+            PromptForm("plain", template="Question: {question}\nAnswer:"),
+            "Question: 1 + 1?\nAnswer:",
+        ),
         (PromptForm("plain", "Be brief.", "{question} ="), "Be brief.\n\n1 + 1? ="),
         (PromptForm("plain", "Be brief."), "Be brief.\n\nUser: 1 + 1?\n\nAssistant:"),
         (PromptForm("plain"), f"{MATH_INSTRUCTION}\n\nUser: 1 + 1?\n\nAssistant:"),
         (PromptForm("chat", "Be brief."), [("system", "Be brief."), ("user", "1 + 1?")]),
-        (PromptForm("chat", template=r"{question} Use \boxed{}."), [("user", r"1 + 1? Use \boxed{}.")]),
+        (
+            PromptForm("chat", template=r"{question} Use \boxed{}."),
+            [("user", r"1 + 1? Use \boxed{}.")],
+        ),
     ],
 )
 def test_the_form_of_a_prompt(form, prompt):
     built = build_prompt("math", "1 + 1?", form=form)
-    assert (built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]) == prompt
+    assert (
+        built if isinstance(built, str) else [(m["role"], m["content"]) for m in built]
+    ) == prompt
 
 
 def test_a_stream_is_read_as_well(tmp_path):
     path = write_rows(tmp_path / "train.jsonl", GSM8K)
-    assert [row["solution"] for row in load(path, dataset_streaming=True, **KEYS)["train"]] == ["5", "2,400"]
+    assert [row["solution"] for row in load(path, dataset_streaming=True, **KEYS)["train"]] == [
+        "5",
+        "2,400",
+    ]
 
 
 def test_a_mixture_is_trls_own_with_shares(tmp_path):
@@ -200,9 +282,18 @@ def test_a_mixture_is_trls_own_with_shares(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({**KEYS, "dataset_prompt_column": "problem"}, "dataset_prompt_column must name a column: got 'problem', and"),
-        ({**KEYS, "dataset_solution_column": "gold"}, "dataset_solution_column must name a column: got 'gold'"),
-        ({**KEYS, "dataset_options_column": "choices"}, "dataset_options_column must name a column: got 'choices'"),
+        (
+            {**KEYS, "dataset_prompt_column": "problem"},
+            "dataset_prompt_column must name a column: got 'problem', and",
+        ),
+        (
+            {**KEYS, "dataset_solution_column": "gold"},
+            "dataset_solution_column must name a column: got 'gold'",
+        ),
+        (
+            {**KEYS, "dataset_options_column": "choices"},
+            "dataset_options_column must name a column: got 'choices'",
+        ),
         (
             {**KEYS, "answer_pattern": "The answer: (.+)"},
             "finds none in row 0 of the column answer, which ends with .*#### 5",
@@ -223,7 +314,9 @@ def test_words_for_a_world_that_has_its_own_are_refused():
 
 def test_messages_are_no_questions():
     data = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}], "solution": "2"}])
-    with pytest.raises(ValueError, match="must hold a question as text.*messages are prompts already"):
+    with pytest.raises(
+        ValueError, match="must hold a question as text.*messages are prompts already"
+    ):
         arrange(data, Layout(form=PromptForm(system="Be brief.")), ["math_reward"])
 
 
@@ -233,7 +326,9 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
     rows = [{"solution": "no\n#### 5"}] * bad + [{"solution": "5"}] * (4 - bad)
     with pytest.raises(ValueError) if is_bad else nullcontext() as error:
         said = check_first_golds("math_reward", rows, ["math_reward"])
-    assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in (str(error.value) if is_bad else said)
+    assert f"rejects {bad} of the first 4 (row 0: 'no\\n#### 5'" in (
+        str(error.value) if is_bad else said
+    )
 
 
 @pytest.mark.parametrize("empty", ["", '"  "', "NaN"])
@@ -241,10 +336,14 @@ def test_golds_that_the_verifier_rejects_are_named(bad, is_bad):
 def test_a_row_without_an_answer_is_named(tmp_path, empty, place):
     """A row below the first 20, which are graded, trained as one that no rollout gets right."""
     golds = [empty if row == place else str(row + 1) for row in range(40)]
-    (tmp_path / "train.csv").write_text("q,a\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds)))
+    (tmp_path / "train.csv").write_text(
+        "q,a\n" + "".join(f"{row} + 1?,{gold}\n" for row, gold in enumerate(golds))
+    )
     keys = dict(dataset_prompt_column="q", dataset_solution_column="a")
     data = load(str(tmp_path / "train.csv"), **keys)
-    with pytest.raises(ValueError, match=rf"column a must hold an answer.*1 of 40 have none.* row {place} "):
+    with pytest.raises(
+        ValueError, match=rf"column a must hold an answer.*1 of 40 have none.* row {place} "
+    ):
         check_golds(MinerScriptArguments(dataset_name=str(tmp_path / "train.csv"), **keys), data)
 
 
@@ -256,18 +355,21 @@ def test_a_run_stops_before_the_model_where_golds_are_bad(tmp_path, answer, monk
     options = ["--dataset_prompt_column", "question", "--dataset_solution_column", answer]
     options += ["--prompt_style", "plain", "--model_name_or_path", "trl_miner/arithmetic"]
     options += ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match="rejects 2 of the first 2 .*answer_pattern|2 of 2 have none"):
+    with pytest.raises(
+        ValueError, match="rejects 2 of the first 2 .*answer_pattern|2 of 2 have none"
+    ):
         main(["--dataset_name", path, *options])
 
 
 def test_a_run_trains_on_gsm8ks_rows_and_keeps_their_form(policy, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
-        f"model_name_or_path: {policy}\ndataset_name: {write_rows(tmp_path / 'train.jsonl', GSM8K)}\n"
-        'dataset_prompt_column: question\ndataset_solution_column: answer\nanswer_pattern: "#### (.+)"\n'
-        'prompt_template: "Question: {question}\\nAnswer:"\nnum_generations: 4\nper_device_train_batch_size: 8\n'
-        f"max_completion_length: 4\nmax_steps: 1\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path / 'out'}\n"
-        "save_strategy: 'no'\n"
+        f"model_name_or_path: {policy}\ndataset_name:"
+        f" {write_rows(tmp_path / 'train.jsonl', GSM8K)}\ndataset_prompt_column:"
+        ' question\ndataset_solution_column: answer\nanswer_pattern: "####'
+        ' (.+)"\nprompt_template: "Question: {question}\\nAnswer:"\nnum_generations:'
+        " 4\nper_device_train_batch_size: 8\nmax_completion_length: 4\nmax_steps: 1\nuse_cpu:"
+        f" true\nbf16: false\noutput_dir: {tmp_path / 'out'}\nsave_strategy: 'no'\n"
     )
     main(["--config", str(recipe)])
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())

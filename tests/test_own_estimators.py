@@ -1,4 +1,5 @@
-"""Advantage estimators of a user's own, by import path. (On two processes: tests/test_distributed.py.)"""
+"""Advantage estimators of a user's own, by import path. (On two processes:
+tests/test_distributed.py.)"""
 
 import sys
 from pathlib import Path
@@ -45,16 +46,31 @@ def test_a_bad_result_is_refused(name, words):
 @pytest.mark.parametrize(
     ("path", "kwargs", "words"),
     [
-        ("own_estimator.by_length", None, "'own_estimator.by_length' could not be imported from .*Check the path"),
-        ("own_estimators.by_lenght", None, "has no attribute 'by_lenght'. Did you mean 'by_length'?"),
+        (
+            "own_estimator.by_length",
+            None,
+            "'own_estimator.by_length' could not be imported from .*Check the path",
+        ),
+        (
+            "own_estimators.by_lenght",
+            None,
+            "has no attribute 'by_lenght'. Did you mean 'by_length'?",
+        ),
         ("own_estimators.NUMBER", None, "must name a function: .* is a int"),
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
         ("own_estimators.required", None, "must set weight, which has no default"),
-        (BY_LENGTH, {"bonuss": 1}, "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side"),
+        (
+            BY_LENGTH,
+            {"bonuss": 1},
+            "unknown knob 'bonuss'. Did you mean 'bonus'. There are: bonus, cap, side",
+        ),
         (
             BY_LENGTH,
             {"bonus": "much"},
-            "advantage_estimator_kwargs.bonus must be a valid number, unable to parse string as a number: got 'much'",
+            (
+                "advantage_estimator_kwargs.bonus must be a valid number, unable to parse string as"
+                " a number: got 'much'"
+            ),
         ),
         (BY_LENGTH, {"cap": "x"}, "cap must be a valid number, .* or None: got 'x'"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
@@ -84,8 +100,8 @@ def test_a_type_that_only_a_type_checker_imports_is_no_obstacle(tmp_path):
 def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
     recipe = tmp_path / "own.yaml"
     recipe.write_text(
-        f"advantage_estimator: {BY_LENGTH}\nadvantage_estimator_kwargs:\n  bonus: 1e-3\n  side: long\n"
-        f"output_dir: {tmp_path}\nuse_cpu: true\nbf16: false\n"
+        f"advantage_estimator: {BY_LENGTH}\nadvantage_estimator_kwargs:\n  bonus: 1e-3\n  side:"
+        f" long\noutput_dir: {tmp_path}\nuse_cpu: true\nbf16: false\n"
     )
     args = make_parser().parse_args_and_config(["--config", str(recipe)])[1]
     assert args.knobs(*args.estimators) == {"bonus": 1e-3, "side": "long"}
@@ -95,14 +111,18 @@ def test_knobs_come_from_a_recipe_or_the_command_line(tmp_path):
 
 
 def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp_path):
-    settings = dict(advantage_estimator="own_estimators.by_token", advantage_estimator_kwargs={"bonus": 0.5})
+    settings = dict(
+        advantage_estimator="own_estimators.by_token", advantage_estimator_kwargs={"bonus": 0.5}
+    )
     trainer = trained(policy, tmp_path, max_steps=1, **settings)
     log = next(log for log in trainer.state.log_history if "reward" in log)
     assert log["by_token/largest"] > 0 and log["by_token/seconds"] >= 0
     texts = list(trainer._logs["completion"])
     assert own_estimators.by_token.texts == texts
     mask = trainer.batches[0]["completion_mask"].cpu()
-    grpo = group_relative_advantages(torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts)), 4)
+    grpo = group_relative_advantages(
+        torch.tensor(mixed_reward(list(trainer._logs["prompt"]), texts)), 4
+    )
     expected = (grpo.unsqueeze(1) + 0.5 * (torch.arange(mask.shape[1]) > 0)) * mask
     assert torch.allclose(next(trainer.token_advantages), expected, atol=1e-6)
     record = read_run_record(tmp_path)
@@ -112,11 +132,15 @@ def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp
     trainer.create_model_card(model_name="m", tags=["mine"], dataset_name="org/problems")
     trainer.create_model_card(model_name="m")  # as at each checkpoint
     card = (tmp_path / "README.md").read_text()
-    assert "own_estimators.by_token" in card and "\n- mine\n" in card and "\n- org/problems\n" in card
+    assert (
+        "own_estimators.by_token" in card and "\n- mine\n" in card and "\n- org/problems\n" in card
+    )
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):
-    guide = (Path(__file__).parent.parent / "trl_miner" / "methods" / "README.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parent.parent / "trl_miner" / "methods" / "README.md").read_text(
+        encoding="utf-8"
+    )
     section = guide.split("## Your own estimator\n")[1].split("\n## ")[0]
     (tmp_path / "my_lib.py").write_text(section.split("```python\n")[1].split("```")[0])
     settings = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])

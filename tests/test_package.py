@@ -19,13 +19,20 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_what_is_light_imports_nothing_heavy():
-    """In one fresh interpreter, the lightest first: commands; a grading worker; what reads and draws; mathematics."""
+    """In one fresh interpreter, the lightest first: commands; a grading worker; what reads and
+    draws; mathematics."""
     of_models = {"trl", "transformers"}
     stages = [
-        ({"cli", "compare"}, of_models | {"torch", "datasets", "accelerate", "numpy", "matplotlib"}),
+        (
+            {"cli", "compare"},
+            of_models | {"torch", "datasets", "accelerate", "numpy", "matplotlib"},
+        ),
         ({"rewards", "grading.worker", "data.prompts"}, of_models | {"torch", "datasets"}),
         (in_folders("viewing", "runs"), of_models | {"torch"}),
-        (in_folders("methods", "distributed") | {"evaluation.metrics"}, of_models | {"datasets", "accelerate"}),
+        (
+            in_folders("methods", "distributed") | {"evaluation.metrics"},
+            of_models | {"datasets", "accelerate"},
+        ),
     ]
     code = f"""if True:
         import importlib, sys
@@ -43,10 +50,14 @@ def in_folders(*folders):
 
 
 def test_the_wheel_has_every_package():
-    folders = {path.parent.relative_to(ROOT) for path in PACKAGE.rglob("*.py")} | {Path("trl_miner", "recipes")}
+    folders = {path.parent.relative_to(ROOT) for path in PACKAGE.rglob("*.py")} | {
+        Path("trl_miner", "recipes")
+    }
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
-    assert settings["options"]["packages"].split() == sorted(".".join(folder.parts) for folder in folders)
+    assert settings["options"]["packages"].split() == sorted(
+        ".".join(folder.parts) for folder in folders
+    )
 
 
 def test_public_names_are_there():
@@ -57,12 +68,14 @@ def test_public_names_are_there():
         trl_miner.MinerTrainer  # noqa: B018
 
 
-LONGEST_BODY = 60
+LARGEST_BODY = 640
 
 # --- The direction of imports, as CONTRIBUTING.md draws it
 
 MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix("."): path
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    .removesuffix("__init__")
+    .removesuffix("."): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
@@ -77,11 +90,16 @@ def rows_of_the_map() -> list[set[str]]:
 
 
 def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
 def imports_of(name: str, *, types: bool) -> Iterator[str]:
-    """Yield the modules of ours that a module imports, anywhere in it; with `types`, also for annotations."""
+    """Yield the modules of ours that a module imports, anywhere in it; with `types`, also for
+    annotations."""
     package = name.split(".") if MODULES[name].name == "__init__.py" else name.split(".")[:-1]
     package = [part for part in package if part]
     nodes: list[ast.AST] = [TREES[name]]
@@ -113,7 +131,8 @@ def test_the_map_names_what_there_is():
 
 
 def test_imports_run_down_the_map():
-    """Between folders; imports inside functions count, those for annotations do not. Anyone may read the version."""
+    """Between folders; imports inside functions count, those for annotations do not. Anyone may
+    read the version."""
     depth = {name: number for number, row in enumerate(rows_of_the_map()) for name in row}
     up = set()
     for name in MODULES:
@@ -141,12 +160,12 @@ def test_no_modules_import_each_other():
 
 
 def test_functions_stay_short():
-    """Bodies, docstrings left out: none over 60 lines, half of them at most 9."""
-    lines = {}
-    for name, tree in TREES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                start = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
-                lines[f"{name}.{node.name}:{node.lineno}"] = node.body[-1].end_lineno - start.lineno + 1
-    assert not {name: count for name, count in lines.items() if count > LONGEST_BODY}
-    assert statistics.median(lines.values()) <= 9
+    """In syntax nodes, which a bar cannot make denser: about 640 are 60 lines, and 70 nine."""
+    nodes = {
+        f"{name}.{node.name}:{node.lineno}": sum(1 for part in node.body for _ in ast.walk(part))
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert not {name: count for name, count in nodes.items() if count > LARGEST_BODY}
+    assert statistics.median(nodes.values()) <= 70

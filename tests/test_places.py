@@ -37,7 +37,11 @@ def push(run, target, *options):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def as_link(name, to):
@@ -65,11 +69,20 @@ def as_index(run):
 
 HOSTILE = {
     "a shard outside": (as_index, "weights.safetensors .* leads out of .*run"),
-    "weights outside": (as_link("model.safetensors", "{victim}/weights.safetensors"), "leads out of .*weights"),
-    "a vocabulary outside": (as_link("vocab.txt", "/etc/passwd"), "vocab.txt .* leads out of .*run, to /etc/passwd"),
+    "weights outside": (
+        as_link("model.safetensors", "{victim}/weights.safetensors"),
+        "leads out of .*weights",
+    ),
+    "a vocabulary outside": (
+        as_link("vocab.txt", "/etc/passwd"),
+        "vocab.txt .* leads out of .*run, to /etc/passwd",
+    ),
     "a link to nothing": (as_link("vocab.json", "{run}/nothing"), "a link to none"),
     "a pipe": (as_pipe("vocab.json"), "it is no ordinary file"),
-    "a record outside": (as_link("training.json", "{victim}/state.json"), "training.json .* leads out of"),
+    "a record outside": (
+        as_link("training.json", "{victim}/state.json"),
+        "training.json .* leads out of",
+    ),
 }
 
 

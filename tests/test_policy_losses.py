@@ -1,4 +1,5 @@
-"""Clip-Cov, KL-Cov and BAPO: what TRL's own loss makes of them, against the numbers of their published code."""
+"""Clip-Cov, KL-Cov and BAPO: what TRL's own loss makes of them, against the numbers of their
+published code."""
 
 import pytest
 import torch
@@ -13,29 +14,38 @@ PAPER_BAPO = dict(policy_loss_kwargs={"target": 0.5}, delta=3.0)
 SETTINGS = {
     "loss_vanilla": lambda h: dict(delta=h["c"], epsilon=h["low"], epsilon_high=h["high"]),
     "loss_gspo": lambda h: dict(
-        importance_sampling_level="sequence", loss_type="grpo", epsilon=h["low"], epsilon_high=h["high"]
+        importance_sampling_level="sequence",
+        loss_type="grpo",
+        epsilon=h["low"],
+        epsilon_high=h["high"],
     ),
     "loss_clip_cov": lambda h: dict(
         policy_loss="clip_cov",
         epsilon=h["low"],
         epsilon_high=h["high"],
-        policy_loss_kwargs=dict(ratio=h["clip_cov_ratio"], low=h["clip_cov_lb"], high=h["clip_cov_ub"]),
+        policy_loss_kwargs=dict(
+            ratio=h["clip_cov_ratio"], low=h["clip_cov_lb"], high=h["clip_cov_ub"]
+        ),
     ),
     "loss_kl_cov": lambda h: dict(
-        policy_loss="kl_cov", policy_loss_kwargs=dict(ratio=h["kl_cov_ratio"], coef=h["ppo_kl_coef"])
+        policy_loss="kl_cov",
+        policy_loss_kwargs=dict(ratio=h["kl_cov_ratio"], coef=h["ppo_kl_coef"]),
     ),
     "loss_bapo": lambda h: dict(
         policy_loss="bapo",
         delta=h["clip_ratio_c"],
         policy_loss_kwargs=dict(
-            target=h["adv_ratio_target"], low_max=h["ratio_lower_max"], high_max=h["ratio_upper_max"]
+            target=h["adv_ratio_target"],
+            low_max=h["ratio_lower_max"],
+            high_max=h["ratio_upper_max"],
         ),
     ),
 }
 
 
 def trainer_for(policy, tmp_path, **settings):
-    settings = {"loss_type": "bnpo", "num_iterations": 2, **settings}  # bnpo: the token mean of the golden numbers
+    # bnpo: the token mean of the golden numbers
+    settings = {"loss_type": "bnpo", "num_iterations": 2, **settings}
     trainer = MinerGRPOTrainer(
         policy, mixed_reward, config(tmp_path, advantage_estimator="grpo", **settings), problems()
     )
@@ -45,9 +55,13 @@ def trainer_for(policy, tmp_path, **settings):
 
 
 def loss_of(trainer, case, monkeypatch, generator=None, tool_mask=None):
-    """TRL's loss on the golden log-probs (no model gives exactly these: the forward's result is put in its place)."""
+    """TRL's loss on the golden log-probs (no model gives exactly these: the forward's result is put
+    in its place)."""
     logps = torch.tensor(case["log_prob"], requires_grad=True)
-    forward = lambda self, model, ids, *args, **kwargs: (logps, torch.zeros_like(logps), None)  # noqa: E731
+
+    def forward(self, model, ids, *args, **kwargs):
+        return logps, torch.zeros_like(logps), None
+
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", forward)
     if generator is not None:
         context = {**trainer._policy_loss.context(), "generator": generator}
@@ -58,10 +72,15 @@ def loss_of(trainer, case, monkeypatch, generator=None, tool_mask=None):
         "prompt_mask": torch.ones(len(mask), 1, dtype=torch.long),
         "completion_ids": torch.zeros_like(mask),
         "completion_mask": mask,
-        "advantages": torch.tensor(case["advantages"]) if "advantages" in case else torch.zeros(len(mask)),
+        "advantages": (
+            torch.tensor(case["advantages"]) if "advantages" in case else torch.zeros(len(mask))
+        ),
         "num_items_in_batch": mask.sum(),
     }
-    for key, name in (("old_log_prob", "old_per_token_logps"), ("ref_log_prob", "ref_per_token_logps")):
+    for key, name in (
+        ("old_log_prob", "old_per_token_logps"),
+        ("ref_log_prob", "ref_per_token_logps"),
+    ):
         if key in case:
             batch[name] = torch.tensor(case[key])
     if tool_mask is not None:
@@ -69,13 +88,19 @@ def loss_of(trainer, case, monkeypatch, generator=None, tool_mask=None):
     before = {name: value.clone() for name, value in batch.items()}
     loss = trainer._compute_loss(trainer.model, batch)
     loss.backward()
-    assert batch.keys() == before.keys() and all(torch.equal(batch[name], value) for name, value in before.items())
+    assert batch.keys() == before.keys() and all(
+        torch.equal(batch[name], value) for name, value in before.items()
+    )
     return loss.item(), logps.grad
 
 
 @pytest.mark.parametrize(
     ("name", "case"),
-    [pytest.param(name, *c.values, id=f"{name}-{c.id}") for name in SETTINGS for c in golden_cases(name)],
+    [
+        pytest.param(name, *c.values, id=f"{name}-{c.id}")
+        for name in SETTINGS
+        for c in golden_cases(name)
+    ],
 )
 def test_loss_and_gradient_agree_with_the_published_code(policy, tmp_path, monkeypatch, name, case):
     trainer = trainer_for(policy, tmp_path, **SETTINGS[name](case["hyper"]))
@@ -99,8 +124,12 @@ def test_loss_and_gradient_agree_with_the_published_code(policy, tmp_path, monke
 # Each policy loss at a setting that changes nothing, and the settings of the loss that it is then.
 NEUTRAL = {
     "clip_cov": (dict(policy_loss_kwargs={"ratio": 0.0}, epsilon=0.5), dict(epsilon=0.5)),
-    "bapo": (dict(policy_loss_kwargs={"low_max": 0.5, "high_max": 1.5}, epsilon=0.5), dict(epsilon=0.5)),
-    "kl_cov": (dict(policy_loss_kwargs={"ratio": 0.0}), dict(epsilon=1.0, epsilon_high=1e9)),  # without clipping
+    "bapo": (
+        dict(policy_loss_kwargs={"low_max": 0.5, "high_max": 1.5}, epsilon=0.5),
+        dict(epsilon=0.5),
+    ),
+    # without clipping
+    "kl_cov": (dict(policy_loss_kwargs={"ratio": 0.0}), dict(epsilon=1.0, epsilon_high=1e9)),
     "kl_cov, on-policy": (dict(policy_loss_kwargs={"ratio": 0.2}), {}),
 }
 
@@ -111,7 +140,9 @@ def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(policy, tmp_path, m
     if "on-policy" in name:
         case["old_log_prob"] = case["log_prob"]
     plain = loss_of(trainer_for(policy, tmp_path, **settings), case, monkeypatch)
-    found = loss_of(trainer_for(policy, tmp_path, policy_loss=name.split(",")[0], **own), case, monkeypatch)
+    found = loss_of(
+        trainer_for(policy, tmp_path, policy_loss=name.split(",")[0], **own), case, monkeypatch
+    )
     assert found[0] == plain[0] and torch.equal(found[1], plain[1])
 
 
@@ -145,21 +176,30 @@ def test_what_padding_holds_changes_nothing(name):
     poisoned = [x.masked_fill(mask == 0, 1e4) for x in (logps, old, advantages)]
     clean, found = METHODS[name](logps, old, advantages, mask), METHODS[name](*poisoned, mask)
     assert torch.equal(found.advantages_BT[mask == 1], clean.advantages_BT[mask == 1])
-    assert (found.clip_low, found.clip_high, found.metrics) == (clean.clip_low, clean.clip_high, clean.metrics)
+    assert (found.clip_low, found.clip_high, found.metrics) == (
+        clean.clip_low,
+        clean.clip_high,
+        clean.metrics,
+    )
     assert found.advantages_BT[mask == 1].isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["kl_cov", "bapo", "clip_cov"])
 def test_the_order_of_the_rows_does_not_matter(name):
     rows = torch.tensor([3, 0, 7, 1, 5, 2, 6, 4])
-    every = dict(ratio=1.0) if name == "clip_cov" else {}  # else the order decides what it picks at random
-    clean, found = METHODS[name](*batch(), **every), METHODS[name](*(x[rows] for x in batch()), **every)
+    # else the order decides what it picks at random
+    every = dict(ratio=1.0) if name == "clip_cov" else {}
+    clean, found = (
+        METHODS[name](*batch(), **every),
+        METHODS[name](*(x[rows] for x in batch()), **every),
+    )
     assert torch.allclose(found.advantages_BT, clean.advantages_BT[rows])
     assert (found.clip_low, found.clip_high) == (clean.clip_low, clean.clip_high)
 
 
 def test_clip_cov_leaves_alone_what_is_clipped_already():
-    # A 2 and 0, lp -1 and -3: both covariances are 1, so both are candidates; a ratio of e^2 with A 2 is clipped
+    # A 2 and 0, lp -1 and -3: both covariances are 1, so both are candidates; a ratio of e^2 with A
+    # 2 is clipped
     logps, advantages = torch.tensor([[-1.0, -3.0]]), torch.tensor([[2.0, 0.0]])
     settings = dict(ratio=1.0, low=0.5, epsilon_high=1.0)
     found = clip_cov(logps, logps, advantages, torch.ones(1, 2), **settings)
@@ -183,7 +223,9 @@ def test_tokens_of_a_tool_are_as_padding(policy, tmp_path, monkeypatch, name):
     mask = torch.tensor(case["mask"])
     tool_mask = (torch.arange(mask.shape[1]) % 4 != 1).int().expand_as(mask)
     settings = SETTINGS[name](case["hyper"])
-    found = loss_of(trainer_for(policy, tmp_path, **settings), case, monkeypatch, tool_mask=tool_mask)
+    found = loss_of(
+        trainer_for(policy, tmp_path, **settings), case, monkeypatch, tool_mask=tool_mask
+    )
     masked = {**case, "mask": (mask * tool_mask).tolist()}
     expected = loss_of(trainer_for(policy, tmp_path, **settings), masked, monkeypatch)
     assert found[0] == expected[0] and torch.equal(found[1], expected[1])

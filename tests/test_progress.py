@@ -1,4 +1,5 @@
-"""Progress and closing lines, on real terminals (pseudo-terminals) and in real pipes, of real commands."""
+"""Progress and closing lines, on real terminals (pseudo-terminals) and in real pipes, of real
+commands."""
 
 import contextlib
 import io
@@ -21,12 +22,24 @@ from trl_miner.recipe import make_parser
 from trl_miner.train import main
 from trl_miner.training_callbacks import short_line
 
-COMMANDS = ("launch", "doctor", "eval", "score", "compare", "inspect", "report", "sft", "recipes", "push")
+COMMANDS = (
+    "launch",
+    "doctor",
+    "eval",
+    "score",
+    "compare",
+    "inspect",
+    "report",
+    "sft",
+    "recipes",
+    "push",
+)
 COMMANDS += ("data deepscaler", "data medical")
 
 
 def on_a_terminal(command, **kwargs):
-    """The lines on a pseudo-terminal of 80 columns, each as it was last written; the last is the cursor's."""
+    """The lines on a pseudo-terminal of 80 columns, each as it was last written; the last is the
+    cursor's."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     written = bytearray()
@@ -38,12 +51,17 @@ def on_a_terminal(command, **kwargs):
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, timeout=120, **kwargs)
+    done = subprocess.run(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, timeout=120, **kwargs
+    )
     os.close(theirs)
     reader.join(10)
     assert done.returncode == 0
     assert b"\x1b" not in written  # nothing moves the cursor
-    return [line.rpartition("\r")[2].rstrip() for line in written.decode().replace("\r\n", "\n").split("\n")]
+    return [
+        line.rpartition("\r")[2].rstrip()
+        for line in written.decode().replace("\r\n", "\n").split("\n")
+    ]
 
 
 def script(text):
@@ -64,7 +82,9 @@ with Progress("sampling", 50, unit="samples") as progress:
 LINE = r" \d+/50 \[00:0\d<[\d:]+, [\d.]+ samples/s\]"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3900, "1 h 5 min")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3900, "1 h 5 min")]
+)
 def test_durations_are_words(seconds, words):
     assert duration(seconds) == words
 
@@ -80,7 +100,9 @@ def test_in_a_pipe_there_are_plain_lines():
     done = subprocess.run(script(fast + WORK), capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("sampling")]
     assert done.stderr.isascii() and "\r" not in done.stderr
-    assert len(lines) > 2 and all(re.fullmatch(r"sampling: +\d+%\|[#\d ]*\|" + LINE, line) for line in lines)
+    assert len(lines) > 2 and all(
+        re.fullmatch(r"sampling: +\d+%\|[#\d ]*\|" + LINE, line) for line in lines
+    )
     assert " 50/50 " in lines[-1] and done.stdout == "printed\n"
 
 
@@ -123,7 +145,8 @@ def no_bars_of_transformers():
 
 
 def closing(text):
-    """The paths and the commands of the closing lines, which are the last; nothing where there are none."""
+    """The paths and the commands of the closing lines, which are the last; nothing where there are
+    none."""
     head, _, tail = text.partition("Wrote\n")
     assert "Next\n" not in head
     written, _, commands = tail.partition("Next\n")
@@ -132,8 +155,12 @@ def closing(text):
 
 @pytest.fixture
 def recipe(policy, tmp_path):
-    more = dict(held_out=2, score_samples=2, reward_funcs=["harness.mixed_reward"], disable_tqdm=False)
-    return write_recipe(tmp_path / "a recipe.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", **more)
+    more = dict(
+        held_out=2, score_samples=2, reward_funcs=["harness.mixed_reward"], disable_tqdm=False
+    )
+    return write_recipe(
+        tmp_path / "a recipe.yaml", model_name_or_path=policy, output_dir=tmp_path / "run", **more
+    )
 
 
 @pytest.mark.slow
@@ -143,7 +170,13 @@ def test_train_on_a_terminal(recipe, tmp_path):
     rows = on_a_terminal(command, cwd=Path(__file__).parent, env=environment)
     bars = [row.partition("%")[0] for row in rows if "%|" in row]
     assert bars == ["scoring: 100", "training: 100"]
-    order = ["before training, on 2", "step 1: reward", "after training, on 2", "step 2: reward", "training: 100%"]
+    order = [
+        "before training, on 2",
+        "step 1: reward",
+        "after training, on 2",
+        "step 2: reward",
+        "training: 100%",
+    ]
     places = [next(i for i, row in enumerate(rows) if row.startswith(start)) for start in order]
     assert places == sorted(places)
     run = tmp_path / "run"
@@ -161,7 +194,10 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
 
 
 def test_metrics_that_a_log_lacks_are_left_out():
-    assert short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0}) == "step 3: reward 0.250, all right 50%"
+    assert (
+        short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0})
+        == "step 3: reward 0.250, all right 50%"
+    )
 
 
 def test_every_command_and_the_training_script_have_quiet(capsys):

@@ -1,4 +1,5 @@
-"""A model is asked in the form of prompt that it was trained in: the same tokens in the training and in `eval`."""
+"""A model is asked in the form of prompt that it was trained in: the same tokens in the training
+and in `eval`."""
 
 import json
 import shutil
@@ -20,27 +21,40 @@ from trl_miner.runs.models import find_model
 from trl_miner.train import main
 
 TEMPLATE = (
-    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>"
-    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if"
+    " add_generation_prompt %}<|assistant|>{% if enable_thinking is defined and not enable_thinking"
+    " %}<think></think>{% endif %}{% endif %}"
 )
 PROBLEMS = [{"problem": f"What is {n} + {n * n}?", "answer": str(n + n * n)} for n in range(2, 14)]
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A model whose tokens are bytes and which ships a chat template, as Qwen3-4B-Base does. The tokenizer begins each
-    text with a token that the template does not write."""
+    """A model whose tokens are bytes and which ships a chat template, as Qwen3-4B-Base does. The
+    tokenizer begins each text with a token that the template does not write."""
     folder = tmp_path_factory.mktemp("models") / "Qwen3-4B-Base"
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>"])
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A", None, [("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
     fast.chat_template = TEMPLATE
-    size = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1, head_dim=16)
-    settings = Qwen3Config(vocab_size=len(fast), num_key_value_heads=1, max_position_embeddings=1024, **size)
+    size = dict(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        head_dim=16,
+    )
+    settings = Qwen3Config(
+        vocab_size=len(fast), num_key_value_heads=1, max_position_embeddings=1024, **size
+    )
     Qwen3ForCausalLM(settings).save_pretrained(folder)
     fast.save_pretrained(folder)
     return str(folder)
@@ -61,7 +75,8 @@ def trained_on(monkeypatch):
 
 @pytest.fixture
 def asked_for(monkeypatch, tmp_path):
-    """Run `eval` on the problems of the training, and return the prompts, in tokens, that the backend got."""
+    """Run `eval` on the problems of the training, and return the prompts, in tokens, that the
+    backend got."""
     seen, sample = [], TransformersBackend.sample
 
     def spy(self, requests, *args):
@@ -72,7 +87,9 @@ def asked_for(monkeypatch, tmp_path):
 
     def ask(model, *options):
         seen.clear()
-        assert cli.main([*eval_command(tmp_path, model), "--backend", "transformers", *options]) == 0
+        assert (
+            cli.main([*eval_command(tmp_path, model), "--backend", "transformers", *options]) == 0
+        )
         return {*seen}
 
     return ask
@@ -80,7 +97,12 @@ def asked_for(monkeypatch, tmp_path):
 
 def eval_command(folder, model):
     count = len(list(folder.glob("eval-*")))
-    own = ["--benchmarks", f"own={write(folder, PROBLEMS)}", "--output", str(folder / f"eval-{count}")]
+    own = [
+        "--benchmarks",
+        f"own={write(folder, PROBLEMS)}",
+        "--output",
+        str(folder / f"eval-{count}"),
+    ]
     return ["eval", "--model", str(model), *own, "--samples", "1", "--max-tokens", "1"]
 
 
@@ -103,13 +125,18 @@ def train_by_recipe(folder, model, *options):
         num_generations=2, per_device_train_batch_size=24, max_completion_length=2, save_steps=1, report_to="none",
         use_cpu=True, bf16=False, gradient_checkpointing=False,
     )  # fmt: skip
-    main([word for name, value in settings.items() for word in (f"--{name}", str(value))] + list(options))
+    main(
+        [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        + list(options)
+    )
     return settings["output_dir"]
 
 
 def train_in_python(folder, model, rows, cls=Dataset, **settings):
     rows = Dataset.from_list(rows)
-    shape = dict(max_steps=1, num_generations=2, per_device_train_batch_size=24, max_completion_length=2)
+    shape = dict(
+        max_steps=1, num_generations=2, per_device_train_batch_size=24, max_completion_length=2
+    )
     args = config(folder / "own", **{**shape, **settings})
     data = rows if cls is Dataset else rows.to_iterable_dataset()
     trainer = MinerGRPOTrainer(model, any_reward, args, train_dataset=data)
@@ -173,7 +200,8 @@ def test_a_model_is_asked_for_the_tokens_that_its_data_brought(
 def test_a_trained_base_model_that_ships_a_template_is_asked_as_it_was_trained(
     base, tmp_path, trained_on, asked_for, capsys
 ):
-    """By its name the base model gets plain text; runs/Qwen3-4B-Base/miner is no name of a base model."""
+    """By its name the base model gets plain text; runs/Qwen3-4B-Base/miner is no name of a base
+    model."""
     run = train_by_recipe(tmp_path, base)
     capsys.readouterr()
     pushed = assemble(find_model(run), new(tmp_path / "pushed"), name="me/model")
@@ -202,13 +230,19 @@ def test_a_run_that_goes_on_takes_the_style(base, tmp_path, trained_on):
         trained_on.clear()
     tokenizer = AutoTokenizer.from_pretrained(base)
     messages = build_prompt("math", PROBLEMS[0]["problem"], form=PromptForm("chat"))
-    assert tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]) in seen[0]
+    assert (
+        tuple(tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"])
+        in seen[0]
+    )
     assert seen[0].isdisjoint(seen[1])
 
 
-def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(base, tmp_path, trained_on):
+def test_held_out_problems_of_a_benchmark_are_asked_as_the_data_sets_own_prompts(
+    base, tmp_path, trained_on
+):
     rows = [
-        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row for row in PROBLEMS
+        {"prompt": own_prompt("chat", "Be brief.", "{question} Box it.", row["problem"])} | row
+        for row in PROBLEMS
     ]
     held = [{"problem": f"What is {n} - 1?", "answer": str(n - 1)} for n in range(3)]
     (tmp_path / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
@@ -231,26 +265,45 @@ def test_a_supervised_start_is_in_the_form_of_its_recipe(base, tmp_path, asked_f
         dataset_solution_column="answer", output_dir=tmp_path / "run", prompt_style="chat", use_cpu="true",
         bf16="false", gradient_checkpointing="false", chat_template_kwargs=json.dumps(kwargs),
     )  # fmt: skip
-    (tmp_path / "r.yaml").write_text("".join(f"{name}: {value}\n" for name, value in recipe.items()))
-    assert cli.main(["sft", "--config", str(tmp_path / "r.yaml"), "--model", base, "--steps", "1"]) == 0
+    (tmp_path / "r.yaml").write_text(
+        "".join(f"{name}: {value}\n" for name, value in recipe.items())
+    )
+    assert (
+        cli.main(["sft", "--config", str(tmp_path / "r.yaml"), "--model", base, "--steps", "1"])
+        == 0
+    )
     assert read_form(str(start)) == PromptForm("chat", template_kwargs=kwargs)
     decode = AutoTokenizer.from_pretrained(start).decode
     assert all(decode(ids).endswith("<|assistant|><think></think>") for ids in asked_for(start))
 
 
-def test_an_adapters_own_chat_template_is_that_of_its_training(base, tmp_path, trained_on, asked_for):
+def test_an_adapters_own_chat_template_is_that_of_its_training(
+    base, tmp_path, trained_on, asked_for
+):
     tokenizer = AutoTokenizer.from_pretrained(base)
     tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
     rows = Dataset.from_list(
-        [{"prompt": own_prompt("chat", None, "{question}", row["problem"])} | row for row in PROBLEMS]
+        [
+            {"prompt": own_prompt("chat", None, "{question}", row["problem"])} | row
+            for row in PROBLEMS
+        ]
     )
     args = config(tmp_path / "own", max_steps=1, num_generations=2, per_device_train_batch_size=24)
     trainer = MinerGRPOTrainer(
-        base, any_reward, args, rows, processing_class=tokenizer, peft_config=LoraConfig(target_modules="all-linear")
+        base,
+        any_reward,
+        args,
+        rows,
+        processing_class=tokenizer,
+        peft_config=LoraConfig(target_modules="all-linear"),
     )
     trainer.train()
     trainer.save_model()
-    assert asked_for(tmp_path / "own") == asked_for(base, "--adapter", str(tmp_path / "own")) == {*trained_on}
+    assert (
+        asked_for(tmp_path / "own")
+        == asked_for(base, "--adapter", str(tmp_path / "own"))
+        == {*trained_on}
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,12 +319,19 @@ def test_a_damaged_file_is_an_error_and_no_guess(base, tmp_path, capsys, content
 
 
 def test_a_finished_run_on_a_stream_that_is_started_again_keeps_its_form(base, tmp_path):
-    rows = [{"prompt": own_prompt("chat", "Be brief.", "Q {question}", row["problem"])} | row for row in PROBLEMS]
+    rows = [
+        {"prompt": own_prompt("chat", "Be brief.", "Q {question}", row["problem"])} | row
+        for row in PROBLEMS
+    ]
     folder = tmp_path / "own"
-    shape = dict(max_steps=1, num_generations=2, per_device_train_batch_size=24, max_completion_length=2)
+    shape = dict(
+        max_steps=1, num_generations=2, per_device_train_batch_size=24, max_completion_length=2
+    )
     for _ in range(2):
         args = config(folder, save_strategy="steps", save_steps=1, **shape)
-        trainer = MinerGRPOTrainer(base, any_reward, args, Dataset.from_list(rows).to_iterable_dataset())
+        trainer = MinerGRPOTrainer(
+            base, any_reward, args, Dataset.from_list(rows).to_iterable_dataset()
+        )
         trainer.train(resume_from_checkpoint="latest")
         trainer.save_model()
         assert (read_form(folder).style, read_form(folder).system) == ("chat", "Be brief.")
@@ -281,16 +341,24 @@ def test_the_words_of_prompts_are_found_or_said_not_to_be():
     texts = [f"Solve: {row['problem']}\nEnd." for row in PROBLEMS]
     form = form_of_rows({"prompt": text} for text in texts)
     assert (form.template, form.is_known) == ("{question}", False)
-    form = form_of_rows({"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True))
+    form = form_of_rows(
+        {"prompt": text, "q": row["problem"]} for text, row in zip(texts, PROBLEMS, strict=True)
+    )
     assert (form.template, form.is_known) == ("Solve: {question}\nEnd.", True)
     for style in ("plain", "chat"):
         for kind, options in (("math", ()), ("choice", ("red", "blue")), ("task", ())):
-            prompts = [build_prompt(kind, row["problem"], options, form=PromptForm(style)) for row in PROBLEMS]
+            prompts = [
+                build_prompt(kind, row["problem"], options, form=PromptForm(style))
+                for row in PROBLEMS
+            ]
             assert form_of_rows({"prompt": prompt} for prompt in prompts) == PromptForm(style)
     several = [{"role": role, "content": "1 + 1"} for role in ("user", "assistant", "user")]
     assert not form_of_rows([{"prompt": several}] * 3).is_known
     assert form_of_rows([{"question": "1 + 1"}]) is None
     # 200 prompts in one form, then 40 in another, as of two data sets one after the other
-    rows = [{"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"} for n in range(240)]
+    rows = [
+        {"q": f"{n} + {n}", "prompt": f"Q: {n} + {n}" if n < 200 else f"{n} + {n} = ?"}
+        for n in range(240)
+    ]
     assert form_of_rows(Dataset.from_list(rows[:200])).is_known
     assert not form_of_rows(Dataset.from_list(rows)).is_known

@@ -1,4 +1,5 @@
-"""`prompt_selection`: which prompts are passed over, by the lines of the ledger, and what a training makes of it."""
+"""`prompt_selection`: which prompts are passed over, by the lines of the ledger, and what a
+training makes of it."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +44,8 @@ def skipped(made, count):
 
 @pytest.mark.parametrize("correct", [4, 0])
 def test_a_prompt_is_passed_over_with_one_less_p_to_the_number_of_visits(correct):
-    """p stays 1/2 in batches with a new prompt: 1 - 1/2, 1 - 1/4, and 1 - 1/100 from the seventh visit on."""
+    """p stays 1/2 in batches with a new prompt: 1 - 1/2, 1 - 1/4, and 1 - 1/100 from the seventh
+    visit on."""
     batch = line([correct] * 2000, new=[["x", ""]])
     for visits, expected in ((1, 0.5), (2, 0.75), (3, 0.875), (12, 0.99)):
         made = selection(batches=[batch] * visits)
@@ -53,13 +55,17 @@ def test_a_prompt_is_passed_over_with_one_less_p_to_the_number_of_visits(correct
 
 
 def test_only_what_taught_nothing_at_its_last_visit_is_passed_over():
-    batches = [line([4, 0, 4, 4, 0, 3]), line([2, 1, 0, 4, 0, 4], spread=[1, 1, 0, 0.5, 0, 0], scored=4)]
+    batches = [
+        line([4, 0, 4, 4, 0, 3]),
+        line([2, 1, 0, 4, 0, 4], spread=[1, 1, 0, 0.5, 0, 0], scored=4),
+    ]
     made = selection(batches=batches)
     # mixed, mixed, wrong after right, right with unequal rewards, wrong twice, right
     assert [streak for _, streak in made.pasts.values()] == [0, 0, 1, 0, 2, 1]
     gated = selection(batches=batches, by_correctness=True)
     assert [streak for _, streak in gated.pasts.values()] == [0, 0, 1, 2, 2, 1]
-    assert {*selection(batches=[line([0, 0], scored=3)]).pasts.values()} == {("", 0)}  # not known to be wrong
+    # not known to be wrong
+    assert {*selection(batches=[line([0, 0], scored=3)]).pasts.values()} == {("", 0)}
     assert not made.skips(KEYS[7])  # never seen
 
 
@@ -106,10 +112,13 @@ def test_where_too_few_are_left_those_that_came_up_first_come_back():
 
 
 def test_a_candidate_is_ranked_by_a_draw_from_its_posterior():
-    """30 of 40 right: Beta(31, 11), mean .738; never sampled: Beta(1, 1), on average .25 from one half."""
+    """30 of 40 right: Beta(31, 11), mean .738; never sampled: Beta(1, 1), on average .25 from one
+    half."""
     made = Thompson(3)
     known = [made._rank(key) for key in KEYS]
-    assert sum(known) / 2000 == pytest.approx(0.25, abs=0.01) and known == [made._rank(key) for key in KEYS]
+    assert sum(known) / 2000 == pytest.approx(0.25, abs=0.01) and known == [
+        made._rank(key) for key in KEYS
+    ]
     for _ in range(10):
         observe(made, line([3] * 2000))
     drawn = [made._rank(key) for key in KEYS]
@@ -128,7 +137,8 @@ def test_of_the_candidates_the_best_are_drawn_and_the_others_wait_for_the_next_p
 
 # In a training
 
-# Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have the same rollouts.
+# Two steps to a generation, whose rows TRL deals out to them by the process: weights that stay have
+# the same rollouts.
 SETTINGS = dict(
     max_steps=8,
     steps_per_generation=2,
@@ -141,7 +151,9 @@ SETTINGS = dict(
 
 def train(policy, folder, resume=None, rows=9, **settings):
     args = config(folder, ddp_find_unused_parameters=False, **SETTINGS | settings)
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems(rows), rollout_func=rollouts_by_place)
+    trainer = MinerGRPOTrainer(
+        policy, mixed_reward, args, problems(rows), rollout_func=rollouts_by_place
+    )
     trainer.train(resume_from_checkpoint=resume)
     return trainer
 
@@ -153,7 +165,9 @@ CASES = {
 # Others that go by the ledger
 READERS = CASES | {
     "gate": dict(advantage_estimator="boundary_gate"),
-    "rounds thompson": dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"),
+    "rounds thompson": dict(
+        adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"
+    ),
 }
 
 
@@ -181,7 +195,9 @@ def runs(policy, tmp_path_factory):
 def test_what_is_passed_over_is_recorded_and_logged(runs, name):
     trainer, ledger = runs[name]
     logs = [log for log in metrics_of(trainer) if "selection/skipped" in log]
-    assert [len(batch.skipped) for batch in ledger.batches] == [log["selection/skipped"] for log in logs]
+    assert [len(batch.skipped) for batch in ledger.batches] == [
+        log["selection/skipped"] for log in logs
+    ]
     assert any(batch.skipped for batch in ledger.batches)
     assert not any({*batch.skipped} & {*batch.prompts} for batch in ledger.batches)
     seen = {number for batch in ledger.batches for number in batch.prompts}
@@ -190,11 +206,15 @@ def test_what_is_passed_over_is_recorded_and_logged(runs, name):
 
 def test_the_boundary_gate_is_shut_at_prompts_that_were_answered_before(runs):
     trainer, ledger = runs["gate"]
-    found = [log["boundary_gate/closed"] for log in metrics_of(trainer) if "boundary_gate/closed" in log]
+    found = [
+        log["boundary_gate/closed"] for log in metrics_of(trainer) if "boundary_gate/closed" in log
+    ]
     solved, expected = set(), []
     for batch in ledger.batches:
         expected.append(sum(number in solved for number in batch.prompts) / 3)
-        solved |= {number for number, correct in zip(batch.prompts, batch.correct, strict=True) if correct}
+        solved |= {
+            number for number, correct in zip(batch.prompts, batch.correct, strict=True) if correct
+        }
     assert found == pytest.approx(expected) and found[0] == 0 < found[-1]
 
 
@@ -220,7 +240,9 @@ def test_a_resumed_run_needs_its_own_ledger(policy, runs, tmp_path):
             train(policy, tmp_path / f"resumed{place}", str(copy), **CASES["greso"])
 
 
-@pytest.mark.parametrize("settings", [dict(prompt_selection="greso"), dict(adaptive_sampling_rounds=2)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [dict(prompt_selection="greso"), dict(adaptive_sampling_rounds=2)], ids=str
+)
 def test_a_stream_and_too_few_prompts_are_refused(policy, tmp_path, settings):
     args = config(tmp_path, **settings)
     with pytest.raises(ValueError, match="draws prompts by their index: got a streaming"):

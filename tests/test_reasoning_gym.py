@@ -1,4 +1,5 @@
-"""Problems of reasoning-gym: every family, what a recipe may say of them, and their scorers in the workers."""
+"""Problems of reasoning-gym: every family, what a recipe may say of them, and their scorers in the
+workers."""
 
 import json
 import time
@@ -13,7 +14,14 @@ from reasoning_gym.factory import DATASETS
 from trl_miner import cli
 from trl_miner.data.benchmarks import find_benchmark, load
 from trl_miner.data.problems import accepts_gold, read_problems
-from trl_miner.data.reasoning_gym import Part, benchmark_name, benchmark_parts, draw_rows, make_rows, read_parts
+from trl_miner.data.reasoning_gym import (
+    Part,
+    benchmark_name,
+    benchmark_parts,
+    draw_rows,
+    make_rows,
+    read_parts,
+)
 from trl_miner.grading import configure, grade
 from trl_miner.grading.tasks import find_answer, score
 from trl_miner.recipe import MinerScriptArguments
@@ -23,13 +31,17 @@ from trl_miner.train import main
 SUM = Part("chain_sum", {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1})
 MIXTURE = [SUM, Part("spell_backward", weight=3)]
 WITHOUT_ANSWER = {"boxnet", "rush_hour"}
-TAKES_ANYTHING = {"game_of_life_halting"}  # where the answer is False, it takes every text but True for that
+# where the answer is False, it takes every text but True for that
+TAKES_ANYTHING = {"game_of_life_halting"}
 
 
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Make problems without a process of their own, which takes seconds to start."""
-    monkeypatch.setattr("trl_miner.data.reasoning_gym.make_rows", lambda *args, **named: [*draw_rows(*args, **named)])
+    monkeypatch.setattr(
+        "trl_miner.data.reasoning_gym.make_rows",
+        lambda *args, **named: [*draw_rows(*args, **named)],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +67,24 @@ def problems_of(rows):
 @pytest.mark.slow
 def test_every_family_accepts_its_own_answer_and_no_other():
     """In the worker processes, from the text that a data set holds."""
-    rows = [row for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"}) for row in rows_of(name)]
+    rows = [
+        row
+        for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"})
+        for row in rows_of(name)
+    ]
     assert len(rows) > 100
-    rejected = [row["id"] for row, ok in zip(rows, accepts_gold("task", problems_of(rows)), strict=True) if not ok]
+    rejected = [
+        row["id"]
+        for row, ok in zip(rows, accepts_gold("task", problems_of(rows)), strict=True)
+        if not ok
+    ]
     assert not rejected
     rewards = task_reward(["<answer>no answer</answer>"] * len(rows), [row["task"] for row in rows])
-    paid = {row["id"].partition("-")[0] for row, reward in zip(rows, rewards, strict=True) if reward >= 1.0}
+    paid = {
+        row["id"].partition("-")[0]
+        for row, reward in zip(rows, rewards, strict=True)
+        if reward >= 1.0
+    }
     assert paid <= TAKES_ANYTHING
 
 
@@ -74,7 +98,8 @@ def test_a_family_without_an_answer_is_refused(name):
 
 
 def test_no_problem_is_twice_in_a_split_or_in_both():
-    """Of 4 + 7 and 4 + 7 + 2 with digits from 1 to 9 there are 810 problems: one in four is a test problem."""
+    """Of 4 + 7 and 4 + 7 + 2 with digits from 1 to 9 there are 810 problems: one in four is a test
+    problem."""
     train, test = (
         [row["question"] for row in rows_of("chain_sum", SUM.config, split, size)]
         for split, size in (("train", 400), ("test", 100))
@@ -99,7 +124,8 @@ def test_problems_do_not_depend_on_the_process(monkeypatch):
 def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
     rows = list(draw_rows(MIXTURE, "train", 80, 0))
     families = [row["id"].partition("-")[0] for row in rows]
-    assert 50 < families.count("spell_backward") < 70  # 3/4 of 80 are 60, with a standard deviation of 4
+    # 3/4 of 80 are 60, with a standard deviation of 4
+    assert 50 < families.count("spell_backward") < 70
     levels = {row["level"] for row in rows if row["id"].startswith("chain")}
     assert levels == {"chain_sum num terms 2", "chain_sum num terms 3"}
 
@@ -108,10 +134,22 @@ def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
     ("part", "size", "message"),
     [
         (Part("chain_sm"), 1, "not registered.*Did you mean 'chain_sum'"),
-        (Part("chain_sum", {"max_term": 3}), 1, "unexpected keyword argument 'max_term'.*Change task_config"),
+        (
+            Part("chain_sum", {"max_term": 3}),
+            1,
+            "unexpected keyword argument 'max_term'.*Change task_config",
+        ),
         (Part("chain_sum", {"max_terms": 1}), 1, "max_terms must be >= min_terms"),
-        (Part("chain_sum", {"max_terms": "many"}), 1, "with the settings {'max_terms': 'many'} cannot be made"),
-        (Part("chain_sum", {**SUM.config, "max_terms": 2}), 200, "no new one after [0-9]+ .*Ask for fewer"),
+        (
+            Part("chain_sum", {"max_terms": "many"}),
+            1,
+            "with the settings {'max_terms': 'many'} cannot be made",
+        ),
+        (
+            Part("chain_sum", {**SUM.config, "max_terms": 2}),
+            200,
+            "no new one after [0-9]+ .*Ask for fewer",
+        ),
     ],
 )
 def test_what_a_family_does_not_take_is_named(part, size, message):
@@ -131,9 +169,18 @@ def test_what_a_family_does_not_take_is_named(part, size, message):
             "FAMILY, .* which takes task_config; .*got reasoning_gym/chain_sum",
         ),
         ({"dataset_name": "reasoning_gym", "tasks": [{"nam": "gcd"}]}, "tasks: 0.nam"),
-        ({"dataset_name": "data", "tasks": [{"name": "gcd"}]}, "tasks, task_config and task_size are for"),
-        ({"dataset_name": "data", "task_size": 5}, "for problems that are made: got dataset_name data"),
-        ({"dataset_name": "trl_miner/forks", "task_size": 0}, "task_size must be at least 1.*got 0"),
+        (
+            {"dataset_name": "data", "tasks": [{"name": "gcd"}]},
+            "tasks, task_config and task_size are for",
+        ),
+        (
+            {"dataset_name": "data", "task_size": 5},
+            "for problems that are made: got dataset_name data",
+        ),
+        (
+            {"dataset_name": "trl_miner/forks", "task_size": 0},
+            "task_size must be at least 1.*got 0",
+        ),
         ({"prompt_style": "prose"}, "prompt_style must be one of auto, plain, chat"),
     ],
 )
@@ -142,13 +189,20 @@ def test_a_recipe_that_cannot_be_is_refused_at_once(settings, message):
         MinerScriptArguments(**settings)
 
 
-def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_this_process, one_worker):
+def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(
+    in_this_process, one_worker
+):
     part = Part("chain_sum", {"max_terms": 3, "allow_negation": True})
     assert benchmark_name(part) == "reasoning_gym/chain_sum:max_terms=3,allow_negation=true"
     assert benchmark_parts(benchmark_name(part)) == [part]
-    assert read_parts("reasoning_gym/chain_sum", "{max_terms: 3, allow_negation: true}", None) == [part]
+    assert read_parts("reasoning_gym/chain_sum", "{max_terms: 3, allow_negation: true}", None) == [
+        part
+    ]
     problems, record = load(find_benchmark(benchmark_name(SUM)))
-    assert len(problems) == 200 and {problem.level for problem in problems} == {"num terms 2", "num terms 3"}
+    assert len(problems) == 200 and {problem.level for problem in problems} == {
+        "num terms 2",
+        "num terms 3",
+    }
     assert record["split"] == "test" and record["reasoning_gym"]
 
 
@@ -156,8 +210,22 @@ def test_a_benchmarks_name_holds_its_settings_and_its_problems_have_levels(in_th
 def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, in_this_process, one_worker):
     """With a mixture, and held-out problems with levels."""
     out, tasks = tmp_path / "out", [{"name": "chain_sum", "weight": 3}, {"name": "gcd"}]
-    settings = dict(dataset_name="reasoning_gym", tasks=tasks, task_size=8, held_out=8, score_samples=1, max_steps=1)
-    main(["--config", write_recipe(tmp_path / "r.yaml", model_name_or_path=policy, output_dir=out, **settings)])
+    settings = dict(
+        dataset_name="reasoning_gym",
+        tasks=tasks,
+        task_size=8,
+        held_out=8,
+        score_samples=1,
+        max_steps=1,
+    )
+    main(
+        [
+            "--config",
+            write_recipe(
+                tmp_path / "r.yaml", model_name_or_path=policy, output_dir=out, **settings
+            ),
+        ]
+    )
     about = json.loads((out / "held_out.json").read_text())["problems"]
     assert {level.split()[0] for level in about["level"]} == {"chain_sum", "gcd"}
     options = ["--samples", "1", "--max-tokens", "4", "--backend", "transformers"]
@@ -166,7 +234,12 @@ def test_a_recipe_trains_and_is_evaluated(policy, tmp_path, in_this_process, one
     assert cli.main(["eval", "--model", policy, "--benchmarks", name, *options]) == 0
     (folder,) = (path for path in (tmp_path / "eval").iterdir() if path.is_dir())
     assert folder.name == "reasoning_gym-chain_sum-max_terms=3"
-    assert json.loads((tmp_path / "eval" / "scores.json").read_text())["benchmarks"][folder.name]["samples"] == 1
+    assert (
+        json.loads((tmp_path / "eval" / "scores.json").read_text())["benchmarks"][folder.name][
+            "samples"
+        ]
+        == 1
+    )
 
 
 # Scoring
@@ -189,13 +262,23 @@ def test_where_an_answer_is_found(text, answer):
 
 
 def test_part_of_the_reward_is_paid_for_marked_answers_only(one_worker):
-    """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is 2 of 8."""
-    task = repr({"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}})
+    """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is
+    2 of 8."""
+    task = repr(
+        {"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}}
+    )
     texts = ["<answer>17</answer>", "17", "<answer>it is 17</answer>", "it is 17", "18", ""]
     assert task_reward(texts, [task] * 6) == [1.0, 1.0, 0.25, 0.0, 0.0, 0.0]
     verdicts = grade("task", texts, [task] * 6, votes=True)
     assert [verdict.is_correct for verdict in verdicts] == [True, True, False, False, False, False]
-    assert [verdict.answer for verdict in verdicts] == ["17", "17", "it is 17", "it is 17", "18", None]
+    assert [verdict.answer for verdict in verdicts] == [
+        "17",
+        "17",
+        "it is 17",
+        "it is 17",
+        "18",
+        None,
+    ]
 
 
 def test_a_problem_that_cannot_be_read_scores_none(one_worker):

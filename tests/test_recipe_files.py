@@ -35,16 +35,26 @@ def wheel(tmp_path_factory):
 
 
 def metadata_of(wheel):
-    described = next(path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    described = next(
+        path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info")
+    )
     return (described / "METADATA").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
     folder = "trl_miner/recipes/"
-    held = [name.removeprefix(folder) for name in zipfile.ZipFile(wheel).namelist() if name.startswith(folder)]
+    held = [
+        name.removeprefix(folder)
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.startswith(folder)
+    ]
     shipped = {str(path.relative_to(RECIPES)) for path in recipe_files.shipped().values()}
-    others = {str(path.relative_to(RECIPES)) for end in ("py", "README.md") for path in RECIPES.glob(f"*/*{end}")}
+    others = {
+        str(path.relative_to(RECIPES))
+        for end in ("py", "README.md")
+        for path in RECIPES.glob(f"*/*{end}")
+    }
     assert shipped | others == {*held}
     assert {"arithmetic/miner.yaml", "accelerate/zero3.yaml", "slurm/train.slurm"} <= shipped
 
@@ -53,7 +63,9 @@ def test_the_wheel_holds_all_recipes_and_what_they_need(wheel):
 def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wheel):
     metadata = email.message_from_string(metadata_of(wheel))
     links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
-    ours = [link.removeprefix("https://github.com/OWNER/NAME/") for link in links if "/OWNER/" in link]
+    ours = [
+        link.removeprefix("https://github.com/OWNER/NAME/") for link in links if "/OWNER/" in link
+    ]
     assert all(link.startswith("https://") for link in links)
     assert "raw/main/recipes/arithmetic/quick.png" in ours and "blob/main/LICENSE" in ours
     assert all((ROOT / link.partition("/main/")[2].partition("#")[0]).exists() for link in ours)
@@ -68,15 +80,23 @@ def test_the_readme_of_a_release_from_nowhere_has_no_dead_links_and_no_broken_pi
     assert shown == " the **text** of a link  [h](https://i) [j](#k)"
 
 
-@pytest.mark.parametrize("name", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])
+@pytest.mark.parametrize(
+    "name", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"]
+)
 def test_a_shipped_recipe_is_found_by_name_wherever_one_is(name):
     path = RECIPES / "arithmetic" / "miner.yaml"
     assert recipe_files.find_recipe(name) == path
-    assert read_recipe(name).output_dir == make_plan(name, num_gpus=0).settings.output_dir == "runs/arithmetic/miner"
+    assert (
+        read_recipe(name).output_dir
+        == make_plan(name, num_gpus=0).settings.output_dir
+        == "runs/arithmetic/miner"
+    )
     assert str(path) in launcher_arguments(["--max_steps", "3", "--config", name])
 
 
-@pytest.mark.parametrize("local", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"])
+@pytest.mark.parametrize(
+    "local", ["arithmetic/miner", "arithmetic/miner.yaml", "recipes/arithmetic/miner.yaml"]
+)
 def test_a_local_file_of_that_name_goes_first(local):
     Path(local).parent.mkdir(parents=True)
     Path(local).write_text("output_dir: mine\n")
@@ -98,7 +118,10 @@ def test_an_unknown_name_gets_a_similar_one(name, suggested):
 
 
 def test_accelerate_configurations_come_along():
-    assert find_file("recipes/accelerate/multi_node.yaml", None) == RECIPES / "accelerate" / "multi_node.yaml"
+    assert (
+        find_file("recipes/accelerate/multi_node.yaml", None)
+        == RECIPES / "accelerate" / "multi_node.yaml"
+    )
     assert "trl" in find_file("zero3", None).parts[-3]
     with pytest.raises(ValueError, match="accelerate_config must be a file"):
         find_file("arithmetic/miner", None)
@@ -109,7 +132,9 @@ def test_the_list_has_every_file_once_with_what_it_does(capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
     starters, shipped = [*recipe_files.STARTERS], [*recipe_files.shipped()]
-    assert [name for name, _ in rows] == [*starters, *shipped] and all(len(row) == 2 for row in rows)
+    assert [name for name, _ in rows] == [*starters, *shipped] and all(
+        len(row) == 2 for row in rows
+    )
     assert {*starters} < {*shipped} and "arithmetic" in lines
     assert cli.main(["recipes", "one-gpu"]) == 0 and "arithmetic" not in capsys.readouterr().out
     assert cli.main(["recipes", "arithmetic/miner.yaml"]) == 0
@@ -121,8 +146,13 @@ def test_a_copy_is_complete_and_overwrites_nothing(capsys):
     assert cli.main(["recipes", "--copy", "Qwen3-4B-Base/lora/miner", "Qwen3-14B-Base/miner"]) == 0
     copies = {path.relative_to("recipes") for path in Path("recipes").rglob("*.yaml")}
     needed = {"Qwen3-14B-Base/accelerate/zero3_offload.yaml", "accelerate/ddp.yaml"}
-    assert {str(path) for path in copies} == {"Qwen3-4B-Base/lora/miner.yaml", "Qwen3-14B-Base/miner.yaml"} | needed
-    assert all(Path("recipes", path).read_bytes() == (RECIPES / path).read_bytes() for path in copies)
+    assert {str(path) for path in copies} == {
+        "Qwen3-4B-Base/lora/miner.yaml",
+        "Qwen3-14B-Base/miner.yaml",
+    } | needed
+    assert all(
+        Path("recipes", path).read_bytes() == (RECIPES / path).read_bytes() for path in copies
+    )
     assert cli.main(["recipes", "--copy", "calculator/grpo"]) == 0
     assert Path("recipes/calculator/calculator.py").is_file()  # the module of its tools
     assert cli.main(["recipes", "--copy", "SmolLM2-135M-Instruct/miner"]) == 0
@@ -131,6 +161,9 @@ def test_a_copy_is_complete_and_overwrites_nothing(capsys):
     }
     Path("recipes/Qwen3-14B-Base/miner.yaml").write_text("mine")
     assert cli.main(["recipes", "--copy", "Qwen3-14B-Base"]) == 2
-    assert "Nothing is overwritten: recipes/Qwen3-14B-Base/miner.yaml differs" in capsys.readouterr().err
+    assert (
+        "Nothing is overwritten: recipes/Qwen3-14B-Base/miner.yaml differs"
+        in capsys.readouterr().err
+    )
     assert not Path("recipes/Qwen3-14B-Base/grpo.yaml").exists()
     assert Path("recipes/Qwen3-14B-Base/miner.yaml").read_text() == "mine"

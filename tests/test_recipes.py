@@ -42,7 +42,9 @@ def test_recipe_parses(path, monkeypatch):
 
 def header(path):
     """The machine that the first lines name: GPUs, their GB, those of vLLM, those that train."""
-    found = re.search(r"^# (\d+) x (\d+) GB.*vLLM on (\d+), training on (\d+)", path.read_text(), re.MULTILINE)
+    found = re.search(
+        r"^# (\d+) x (\d+) GB.*vLLM on (\d+), training on (\d+)", path.read_text(), re.MULTILINE
+    )
     return dict(zip(("gpus", "gb", "server", "train"), map(int, found.groups()), strict=True))
 
 
@@ -68,8 +70,13 @@ METHODS = {
 ARITHMETIC, STUDY, ONE_GPU = RECIPES / "arithmetic", RECIPES / "study", RECIPES / "one-gpu"
 NO_KL = {"beta", "use_bias_correction_kl"}
 STUDIED = {*METHODS, "grpo_minibatches"} - {"ucas_miner", "reinforce_pp_baseline", "reinforce_ada"}
-ON_CPU_RUNS = [*((ARITHMETIC, name) for name in METHODS), *((STUDY, name) for name in sorted(STUDIED))]
-on_cpu = pytest.mark.parametrize(("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value))
+ON_CPU_RUNS = [
+    *((ARITHMETIC, name) for name in METHODS),
+    *((STUDY, name) for name in sorted(STUDIED)),
+]
+on_cpu = pytest.mark.parametrize(
+    ("folder", "name"), ON_CPU_RUNS, ids=lambda value: getattr(value, "name", value)
+)
 # What a method may set; everything else is the same in all of them.
 OF_THE_METHOD = {
     *("advantage_estimator", "all_right", "miner_intrinsic", "miner_gamma", "miner_lambda_max"),
@@ -77,7 +84,13 @@ OF_THE_METHOD = {
     *("epsilon", "epsilon_high", "delta", "loss_type", "importance_sampling_level"),
     *("reward_funcs", "soft_overlong_cache", "gate_on_correctness", "output_dir"),
     # how the same rollouts are cut into optimizer steps: see the next test
-    *("per_device_train_batch_size", "steps_per_generation", "num_iterations", "max_steps", "logging_steps"),
+    *(
+        "per_device_train_batch_size",
+        "steps_per_generation",
+        "num_iterations",
+        "max_steps",
+        "logging_steps",
+    ),
 }
 
 
@@ -102,9 +115,13 @@ def test_the_recipes_of_a_world_differ_in_the_method_alone(folder, name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_recipe_runs(policy, tmp_path, name, caplog):
-    """Two optimizer steps of the real script, with a small batch, an untrained model and rewards of all kinds."""
+    """Two optimizer steps of the real script, with a small batch, an untrained model and rewards of
+    all kinds."""
     recipe = yaml.safe_load((ARITHMETIC / f"{name}.yaml").read_text())
-    rewards = ["harness.mixed_reward" if reward == "math_reward" else reward for reward in recipe["reward_funcs"]]
+    rewards = [
+        "harness.mixed_reward" if reward == "math_reward" else reward
+        for reward in recipe["reward_funcs"]
+    ]
     overrides = {
         "output_dir": tmp_path,
         "model_name_or_path": policy,
@@ -135,7 +152,9 @@ PAPER = (
     *("Qwen3-4B-Base", "Qwen3-8B-Base", "Qwen3-14B-Base", "OctoThinker-8B-Hybrid-Base"),
     "Llama-3.1-8B-Instruct",
 )
-LARGE = [p for p in PATHS if p.relative_to(RECIPES).parts[0] in PAPER and p.parent.name != "authors"]
+LARGE = [
+    p for p in PATHS if p.relative_to(RECIPES).parts[0] in PAPER and p.parent.name != "authors"
+]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
 large = pytest.mark.parametrize("path", LARGE, ids=lambda path: str(path.relative_to(RECIPES)))
@@ -158,22 +177,39 @@ def test_a_model_s_recipes_differ_in_the_method_alone(path):
     assert other["output_dir"] == f"runs/{path.relative_to(RECIPES).with_suffix('')}"
 
 
-@pytest.mark.parametrize("path", [path for path in LARGE if path.parent.name == "paper"], ids=lambda path: str(path))
+@pytest.mark.parametrize(
+    "path", [path for path in LARGE if path.parent.name == "paper"], ids=lambda path: str(path)
+)
 def test_the_paper_s_batches_are_the_only_change_and_make_one_update_per_generation(path):
     sibling = path.parent.parent / path.name
     paper, ours = (yaml.safe_load(file.read_text()) for file in (path, sibling))
-    batches = {"optimizer_batch_size": 128 * 16, "max_steps": 314, "logging_steps": 1, "save_steps": 20}
-    changed = batches | {"accelerate_config": "../../accelerate/zero3.yaml", "output_dir": paper["output_dir"]}
-    assert paper == {key: ours[key] for key in ours.keys() - {"generation_batch_size", "num_iterations"}} | changed
+    batches = {
+        "optimizer_batch_size": 128 * 16,
+        "max_steps": 314,
+        "logging_steps": 1,
+        "save_steps": 20,
+    }
+    changed = batches | {
+        "accelerate_config": "../../accelerate/zero3.yaml",
+        "output_dir": paper["output_dir"],
+    }
+    assert (
+        paper
+        == {key: ours[key] for key in ours.keys() - {"generation_batch_size", "num_iterations"}}
+        | changed
+    )
     assert header(path) == header(sibling)
     _, config, _, _ = parsed(path)
-    updates = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
+    updates = (
+        config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
+    )
     assert (config.num_generations, config.generation_batch_size, updates) == (16, 128 * 16, 1)
 
 
 @large
 def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
-    """On one process by TRL's own sums, and on those of the machine that the header names by ours."""
+    """On one process by TRL's own sums, and on those of the machine that the header names by
+    ours."""
     _, config, _, _ = parsed(path)
     rows = config.per_device_train_batch_size
     steps = config.steps_per_generation * config.num_iterations / config.gradient_accumulation_steps
@@ -182,16 +218,25 @@ def test_a_run_is_the_paper_s_generations_of_2048_rollouts(path):
         config.optimizer_batch_size,
     )
     generations = 85_000 // 128 if "Llama" in str(path) else 314  # its epoch is 85K questions
-    assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (generations, 1, 20)
+    assert (config.max_steps / steps, config.logging_steps / steps, config.save_steps / steps) == (
+        generations,
+        1,
+        20,
+    )
     processes = header(path)["train"]
     assert config.optimizer_batch_size % (rows * processes) == 0
     assert config.optimizer_batch_size * steps == 2048 * config.num_iterations
     assert 2048 // processes % config.num_generations == 0  # no group is split over processes
 
 
-@pytest.mark.parametrize(("model", "folder"), [*((model, "") for model in PAPER), ("Qwen3-14B-Base", "lora")])
-def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, folder, hub_models, monkeypatch):
-    """One of each folder: the others differ in the method alone, and their batches are looked at above."""
+@pytest.mark.parametrize(
+    ("model", "folder"), [*((model, "") for model in PAPER), ("Qwen3-14B-Base", "lora")]
+)
+def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(
+    model, folder, hub_models, monkeypatch
+):
+    """One of each folder: the others differ in the method alone, and their batches are looked at
+    above."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = RECIPES / model / folder / "miner.yaml"
     named = header(path)
@@ -204,7 +249,9 @@ def test_doctor_passes_a_model_s_recipes_on_the_machine_that_they_name(model, fo
 def passes(path, where):
     """The plan of a recipe that doctor finds no fault with on a machine."""
     findings, context = examination.examine(path, [], described_machine(where))
-    assert not [finding for finding in findings if finding.status == FAILED], examination.table(findings)
+    assert not [finding for finding in findings if finding.status == FAILED], examination.table(
+        findings
+    )
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["trainer"] == "ok"
     return context.plan
@@ -217,9 +264,17 @@ def test_doctor_passes_the_recipes_for_one_gpu(path, hub_models, monkeypatch):
     gb = re.match(r"# 1 x (\d+) GB: vLLM and training share it", where)[1]
     assert title.endswith(f", {gb} GB.")
     plan = make_plan(path, num_gpus=1)
-    assert (plan.train_gpus, plan.server, plan.settings.output_dir) == ((0,), None, f"runs/one-gpu/{path.stem}")
-    if path.stem == "reasoning_gym":  # whose scorers take 16 seconds to start; tests/test_reasoning_gym.py has them
-        assert checks.check_training_memory(Context(plan, described_machine(f"1x{gb}GB"))).status == "ok"
+    assert (plan.train_gpus, plan.server, plan.settings.output_dir) == (
+        (0,),
+        None,
+        f"runs/one-gpu/{path.stem}",
+    )
+    # whose scorers take 16 seconds to start; tests/test_reasoning_gym.py has them
+    if path.stem == "reasoning_gym":
+        assert (
+            checks.check_training_memory(Context(plan, described_machine(f"1x{gb}GB"))).status
+            == "ok"
+        )
     else:
         passes(path, f"1x{gb}GB")
 
@@ -229,13 +284,23 @@ def test_doctor_passes_the_recipes_for_one_node_of_eight(name, hub_models, monke
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     plan = passes(RECIPES / "asynchronous" / f"{name}.yaml", "8x80GB")
     if name == "qwen3_4b_colocated":
-        assert (len(plan.train_gpus), plan.server) == (8, None) and plan.settings.vllm_enable_sleep_mode
+        assert (len(plan.train_gpus), plan.server) == (
+            8,
+            None,
+        ) and plan.settings.vllm_enable_sleep_mode
         return
     assert (len(plan.server_gpus), len(plan.train_gpus)) == (4, 4)
-    assert plan.server_env["VLLM_SERVER_DEV_MODE"] == "1" and "vllm.entrypoints.cli.main" in plan.server
+    assert (
+        plan.server_env["VLLM_SERVER_DEV_MODE"] == "1"
+        and "vllm.entrypoints.cli.main" in plan.server
+    )
     assert plan.server[plan.server.index("--logprobs-mode") + 1] == "processed_logprobs"
     assert plan.server[plan.server.index("--max-model-len") + 1] == "9216"
     assert ("--enable-lora" in plan.server) == (name == "qwen3_4b_lora")
     if name == "qwen3_4b_lora":
         assert plan.server_env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
-        assert plan.server[plan.server.index("--max-lora-rank") :][1:4] == ["32", "--max-loras", "4"]
+        assert plan.server[plan.server.index("--max-lora-rank") :][1:4] == [
+            "32",
+            "--max-loras",
+            "4",
+        ]

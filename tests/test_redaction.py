@@ -1,4 +1,5 @@
-"""Secrets of several kinds, planted where they get into files and logs; and what must not be taken for one."""
+"""Secrets of several kinds, planted where they get into files and logs; and what must not be taken
+for one."""
 
 import contextlib
 import json
@@ -34,13 +35,36 @@ HIDDEN = [
         "https://user:hunter22@host/x",
         "https://u:hunter22@ss@h/x",
     ),
-    *(f"https://me:{HUB}@host/x", HUB, "hf_Planted0123.", "ghp_" + "a1" * 18, "sk-proj-abc123abc123abc123"),
+    *(
+        f"https://me:{HUB}@host/x",
+        HUB,
+        "hf_Planted0123.",
+        "ghp_" + "a1" * 18,
+        "sk-proj-abc123abc123abc123",
+    ),
     *("AKIAIOSFODNN7EXAMPLE", "github_pat_" + "a1_" * 12, "wandb_v1_" + "a1_" * 9),
 ]
 SHOWN = [
-    *("hub_token=None", "tokens/s: 123456", "key=lambda x: 1", "sk-learn", "hf_" + "x" * 34, "git@github.com:x/y"),
-    *(f"commit {HEX}", "http://[::1]:8000/v1", "task-1234567890abcdefgh", '{"token": "answer"}', "hf_cache_dir"),
-    *('api_key=os.environ.get("OPENAI_API_KEY")', "export HF_TOKEN=<your token>", '{"eos_token": "</s>", "a": NaN}'),
+    *(
+        "hub_token=None",
+        "tokens/s: 123456",
+        "key=lambda x: 1",
+        "sk-learn",
+        "hf_" + "x" * 34,
+        "git@github.com:x/y",
+    ),
+    *(
+        f"commit {HEX}",
+        "http://[::1]:8000/v1",
+        "task-1234567890abcdefgh",
+        '{"token": "answer"}',
+        "hf_cache_dir",
+    ),
+    *(
+        'api_key=os.environ.get("OPENAI_API_KEY")',
+        "export HF_TOKEN=<your token>",
+        '{"eos_token": "</s>", "a": NaN}',
+    ),
 ]
 
 
@@ -56,11 +80,13 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redact(text) == text and find_secret(text) is None
 
 
-TEXTS = st.lists(st.sampled_from([*HIDDEN, *SHOWN, "***", "--", "token", "https://", *"'\"=:?&@ \n"]), max_size=6).map(
-    "".join
-)
+TEXTS = st.lists(
+    st.sampled_from([*HIDDEN, *SHOWN, "***", "--", "token", "https://", *"'\"=:?&@ \n"]), max_size=6
+).map("".join)
 NAMES = st.sampled_from(["hub_token", "tokens", "pwd", "a", "--key"]) | TEXTS
-SETTINGS = st.dictionaries(NAMES, TEXTS | st.integers() | st.none(), max_size=4) | st.lists(TEXTS, max_size=6)
+SETTINGS = st.dictionaries(NAMES, TEXTS | st.integers() | st.none(), max_size=4) | st.lists(
+    TEXTS, max_size=6
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,21 +100,53 @@ def test_what_is_redacted_stays_as_it_is(value):
 def test_the_guides_the_recipes_and_the_templates_of_trl_hold_no_secret():
     """What a training prints and pushes looks like these."""
     own = Path(__file__).parents[1]
-    files = [*own.glob("*/README.md"), *own.glob("*/*/README.md"), *own.rglob("recipes/**/*.yaml"), own / "README.md"]
+    files = [
+        *own.glob("*/README.md"),
+        *own.glob("*/*/README.md"),
+        *own.rglob("recipes/**/*.yaml"),
+        own / "README.md",
+    ]
     files += [*Path(find_spec("trl").origin).parent.glob("chat_templates/*.jinja")]
     assert len(files) > 100
     assert [path for path in files if find_secret(path.read_text(encoding="utf-8"))] == []
 
 
 def test_settings_and_command_lines_keep_everything_but_their_secrets():
-    kept = {"max_tokens": 4096, "num_tokens": "12", "eos_token": "</s>", "tokens": ["a", "b"], "pass": 3, "token": 7}
-    kept |= {"tokenizer": "Qwen/Qwen3-4B", "pass@1": "0.5", "answer_key": "solution", "key": "groups/ph", "seed": 3}
-    kept |= {"extra_special_tokens": {"image": "<image>", "video": "video_pad"}, "hub_token": None, "author": "Ada1"}
+    kept = {
+        "max_tokens": 4096,
+        "num_tokens": "12",
+        "eos_token": "</s>",
+        "tokens": ["a", "b"],
+        "pass": 3,
+        "token": 7,
+    }
+    kept |= {
+        "tokenizer": "Qwen/Qwen3-4B",
+        "pass@1": "0.5",
+        "answer_key": "solution",
+        "key": "groups/ph",
+        "seed": 3,
+    }
+    kept |= {
+        "extra_special_tokens": {"image": "<image>", "video": "video_pad"},
+        "hub_token": None,
+        "author": "Ada1",
+    }
     assert redact(kept) == kept and find_secret(json.dumps(kept)) is None
-    made = {"hub_token": 12345678, "hubtoken": "d", "hf_tok": "e", "password": 1234, "api_keys": ["a"], "db_pwd": "f"}
+    made = {
+        "hub_token": 12345678,
+        "hubtoken": "d",
+        "hf_tok": "e",
+        "password": 1234,
+        "api_keys": ["a"],
+        "db_pwd": "f",
+    }
     assert redact(made) == dict.fromkeys(made, "***") | {"api_keys": ["***"]}
     made = {"env": {"WANDB_API_KEY": "a", "WANDB_PROJECT": "p"}, "secrets": {"mine": ["b"]}}
-    assert redact(made) == {"env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"}, "secrets": {"mine": ["***"]}}
+    assert redact(made) == {
+        "env": {"WANDB_API_KEY": "***", "WANDB_PROJECT": "p"},
+        "secrets": {"mine": ["***"]},
+    }
     made = {"model_init_kwargs": {"token": "abcdefgh", "use_auth_token": True}}
     assert redact(made) == {"model_init_kwargs": {"token": "***", "use_auth_token": True}}
     assert find_secret(json.dumps(made)) == "a secret"
@@ -104,7 +162,14 @@ def test_settings_and_command_lines_keep_everything_but_their_secrets():
         "--env",
         '{"token": "abcdefgh"}',
     ]
-    assert redact(words) == ["x", "--hub_token", "***", "--api-key=***", *words[4:9], '{"token": "***"}']
+    assert redact(words) == [
+        "x",
+        "--hub_token",
+        "***",
+        "--api-key=***",
+        *words[4:9],
+        '{"token": "***"}',
+    ]
 
 
 def test_a_known_value_is_hidden_wherever_it_stands(monkeypatch):
@@ -138,20 +203,27 @@ say("42")
 @pytest.mark.parametrize("live", [True, False])
 def test_no_output_of_a_training_shows_a_secret_of_its_options(live, tmp_path, capfd):
     secret = ["--hub_token", "tangerine-42", "--model_init_kwargs", '{"token": "tangerine-42"}']
-    process = GuardedProcess("run", [sys.executable, "-c", CHILD, *secret], {}, tmp_path / "log.txt", live=live)
+    process = GuardedProcess(
+        "run", [sys.executable, "-c", CHILD, *secret], {}, tmp_path / "log.txt", live=live
+    )
     process.start()
     while process.is_running:
         time.sleep(0.05)
     process.close()
     log = (tmp_path / "log.txt").read_bytes().decode()
     shown = log[log.index("['--hub") :]
-    assert shown == """['--hub_token', '***', '--model_init_kwargs', '{"token": "***"}']\n\r10 %\rit is ***"""
+    assert (
+        shown
+        == """['--hub_token', '***', '--model_init_kwargs', '{"token": "***"}']\n\r10 %\rit is ***"""
+    )
     assert "tangerine-42" not in log and process.exit_code == 0
     assert capfd.readouterr().out == (shown if live else "")
 
 
 def test_a_tracker_that_records_the_command_line_of_a_training_finds_no_secret(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["train", "--config", "/nowhere.yaml", "--hub_token", "tangerine-42"])
+    monkeypatch.setattr(
+        sys, "argv", ["train", "--config", "/nowhere.yaml", "--hub_token", "tangerine-42"]
+    )
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with pytest.raises(ValueError, match="nowhere"):
         train.main()
@@ -160,7 +232,12 @@ def test_a_tracker_that_records_the_command_line_of_a_training_finds_no_secret(m
 
 def test_files_hold_no_secret(tmp_path):
     recipe = {"hub_token": HUB, "env": {"WANDB_API_KEY": HEX, "NCCL_DEBUG": "INFO"}}
-    settings = {"method": "miner", "recipe": recipe, "options": ["--hub_token", "tangerine", "--seed", "1"], "seed": 1}
+    settings = {
+        "method": "miner",
+        "recipe": recipe,
+        "options": ["--hub_token", "tangerine", "--seed", "1"],
+        "seed": 1,
+    }
     write_compared(tmp_path, settings)
     written = read_compared(tmp_path)
     assert written == redact(settings) and written["recipe"]["env"]["NCCL_DEBUG"] == "INFO"
@@ -171,14 +248,22 @@ def test_files_hold_no_secret(tmp_path):
 
 def test_a_configuration_gives_its_secrets_to_no_tracker_and_no_terminal(tmp_path):
     secrets = dict(hub_token=HUB, vllm_server_base_url="http://me:tangerine-41@host:8000")
-    made = config(tmp_path, model_init_kwargs={"token": "tangerine-42", "revision": "main"}, **secrets)
+    made = config(
+        tmp_path, model_init_kwargs={"token": "tangerine-42", "revision": "main"}, **secrets
+    )
     shown = f"{made.to_dict()} {made.to_json_string()} {made.to_sanitized_dict()} {made} {made!r}"
     assert HUB not in shown and "tangerine" not in shown and "main" in shown
-    assert made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"} and made.hub_token == HUB
+    assert (
+        made.model_init_kwargs == {"token": "tangerine-42", "revision": "main"}
+        and made.hub_token == HUB
+    )
 
 
 def test_errors_show_no_secret(tmp_path, capsys):
-    for words in (["launch", str(tmp_path / HUB)], ["eval", "--model", "x", "--hub_token", "tangerine"]):
+    for words in (
+        ["launch", str(tmp_path / HUB)],
+        ["eval", "--model", "x", "--hub_token", "tangerine"],
+    ):
         with contextlib.suppress(SystemExit):
             cli.main(words)
     shown = capsys.readouterr().err

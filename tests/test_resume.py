@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import At, Recording, config, in_a_fork, metrics_of, mixed_reward, problems, stop_training
+from harness import (
+    At,
+    Recording,
+    config,
+    in_a_fork,
+    metrics_of,
+    mixed_reward,
+    problems,
+    stop_training,
+)
 from transformers import TrainerState
 
 from trl_miner.runs import checkpoints
@@ -34,7 +43,9 @@ def assert_went_on(resumed, uninterrupted):
     for found, expected in zip(resumed.advantages, uninterrupted.advantages[3:], strict=True):
         assert torch.equal(found, expected)
     assert metrics_of(resumed)[:6] == metrics_of(uninterrupted)[:6]
-    for found, expected in zip(resumed.model.parameters(), uninterrupted.model.parameters(), strict=True):
+    for found, expected in zip(
+        resumed.model.parameters(), uninterrupted.model.parameters(), strict=True
+    ):
         assert torch.equal(found, expected)
 
 
@@ -44,27 +55,39 @@ CYCLE = dict(per_device_train_batch_size=3, steps_per_generation=4)
 DYNAMIC = CYCLE | dict(dynamic_sampling=True, advantage_estimator="grpo")
 RUNS = {
     "a pass": {},
-    "accumulation": dict(per_device_train_batch_size=3, steps_per_generation=8, gradient_accumulation_steps=2),
+    "accumulation": dict(
+        per_device_train_batch_size=3, steps_per_generation=8, gradient_accumulation_steps=2
+    ),
     "bapo": CYCLE | dict(num_iterations=2, policy_loss="bapo", loss_type="dapo"),
-    "clip_cov": dict(CYCLE, policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=0.1, low=0.01), learning_rate=3e-2),
+    "clip_cov": dict(
+        CYCLE,
+        policy_loss="clip_cov",
+        policy_loss_kwargs=dict(ratio=0.1, low=0.01),
+        learning_rate=3e-2,
+    ),
     "dose": CYCLE | dict(dose_share=0.01),
     "callbacks made anew": DYNAMIC | dict(restore_callback_states_from_checkpoint=True),
     "greso": dict(prompt_selection="greso", **DYNAMIC),
     "boundary gate": CYCLE | dict(advantage_estimator="boundary_gate"),
-    "rounds and thompson": CYCLE
-    | dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"),
+    "rounds and thompson": (
+        CYCLE
+        | dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo")
+    ),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_path, name, caplog):
-    """The prompts come in a random order; step 3 of "a pass" lies in the second pass, of the others in the first."""
+    """The prompts come in a random order; step 3 of "a pass" lies in the second pass, of the others
+    in the first."""
     data = problems(7 if name == "a pass" else 13)
 
     def train(resume=None):  # with what leaves rollouts alone changed
         changes = dict(log_completions=bool(resume), num_completions_to_print=0)
         saves = dict(max_steps=6, save_strategy="steps", save_steps=3, shuffle_dataset=True)
-        trainer = Recording(policy, mixed_reward, config(tmp_path, **saves, **changes, **RUNS[name]), data)
+        trainer = Recording(
+            policy, mixed_reward, config(tmp_path, **saves, **changes, **RUNS[name]), data
+        )
         trainer.train(resume_from_checkpoint=resume)
         return trainer, read_ledger(tmp_path).batches
 
@@ -79,7 +102,9 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_been_stopped(policy, tmp_p
     assert "differ" not in caplog.text and "generated again" not in caplog.text
 
 
-def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_took(policy, tmp_path):
+def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_took(
+    policy, tmp_path
+):
     def train(resume, **more):
         args = config(tmp_path, max_steps=6, save_strategy="steps", save_steps=2)
         trainer = Recording(policy, mixed_reward, args, problems(), **more)
@@ -89,14 +114,22 @@ def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_to
     assert train(None) == 6
     assert train(str(tmp_path / "checkpoint-2"), callbacks=[At(3, stop_training)]) == 3
     assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-2"  # not those of steps 4 and 6
-    left = [path for path in tmp_path.glob("left-1-checkpoint-*") if not checkpoints.find_fault(path)]
+    left = [
+        path for path in tmp_path.glob("left-1-checkpoint-*") if not checkpoints.find_fault(path)
+    ]
     assert sorted(path.name[-1] for path in left) == ["4", "6"]
 
 
 def test_a_second_training_of_a_trainer_counts_from_the_start():
     """The prompt stream went on, and so did the dose and the totals of rollouts."""
     run = RunState()
-    run.generated, run.prompts = 12, {"batches": 3, "stream": {"passes": 1, "position": 2, "waiting": []}}
+    run.generated, run.prompts = (
+        12,
+        {
+            "batches": 3,
+            "stream": {"passes": 1, "position": 2, "waiting": []},
+        },
+    )
     run.on_train_begin(None, TrainerState(stateful_callbacks=[run]), None)
     assert vars(run) == vars(RunState())
 
@@ -108,9 +141,14 @@ def stamps(folder):
     return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("length", [dict(max_steps=6), dict(max_steps=-1, num_train_epochs=0.125)], ids=str)
-def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, uninterrupted, capsys):
-    """48 problems, 3 in each step: an eighth of an epoch is 2 steps, of a checkpoint within and at the end of it."""
+@pytest.mark.parametrize(
+    "length", [dict(max_steps=6), dict(max_steps=-1, num_train_epochs=0.125)], ids=str
+)
+def test_a_run_that_has_done_its_steps_makes_no_more(
+    policy, tmp_path, length, uninterrupted, capsys
+):
+    """48 problems, 3 in each step: an eighth of an epoch is 2 steps, of a checkpoint within and at
+    the end of it."""
     whole = uninterrupted
     if "num_train_epochs" in length:
         args = config(tmp_path, **length, save_strategy="steps", save_steps=2)
@@ -126,7 +164,10 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
         assert result.global_step == again.state.global_step == steps and again.advantages == []
         for found, expected in zip(again.model.parameters(), whole.model.parameters(), strict=True):
             assert torch.equal(found, expected)
-    assert f"No step is left: checkpoint-{steps} has done {steps} of {steps}." in capsys.readouterr().out
+    assert (
+        f"No step is left: checkpoint-{steps} has done {steps} of {steps}."
+        in capsys.readouterr().out
+    )
     after = stamps(folder)
     assert {path for path in before | after if before.get(path) != after.get(path)} <= {
         folder / ".training.lock",
@@ -138,7 +179,8 @@ def test_a_run_that_has_done_its_steps_makes_no_more(policy, tmp_path, length, u
 
 
 class Dies(Recording):
-    """SIGKILL in the second checkpoint: when the optimizer is not written, or when all is, and the first should go."""
+    """SIGKILL in the second checkpoint: when the optimizer is not written, or when all is, and the
+    first should go."""
 
     def _save_optimizer_and_scheduler(self, output_dir):
         if self.state.global_step == 6 and self.is_early:
@@ -149,7 +191,9 @@ class Dies(Recording):
 def die(policy, folder, limit):
     if limit is not None:
         finish = checkpoints.finish
-        checkpoints.finish = lambda one: os.kill(os.getpid(), signal.SIGKILL) if "-6" in one.name else finish(one)
+        checkpoints.finish = lambda one: (
+            os.kill(os.getpid(), signal.SIGKILL) if "-6" in one.name else finish(one)
+        )
     args = config(folder, max_steps=6, save_strategy="steps", save_steps=3, save_total_limit=limit)
     trainer = Dies(policy, mixed_reward, args, problems())
     trainer.is_early = limit is None
@@ -157,7 +201,9 @@ def die(policy, folder, limit):
 
 
 @pytest.mark.parametrize("limit", [None, 1])
-def test_a_checkpoint_killed_while_it_is_written_is_never_picked(policy, tmp_path, uninterrupted, limit):
+def test_a_checkpoint_killed_while_it_is_written_is_never_picked(
+    policy, tmp_path, uninterrupted, limit
+):
     code, said = in_a_fork(die, policy, tmp_path, limit)
     assert code == -signal.SIGKILL, said[-3000:]
     assert (tmp_path / "checkpoint-6" / "model.safetensors").is_file()
@@ -174,7 +220,9 @@ def damaged(tmp_path, uninterrupted):
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json"]
+)
 def test_a_checkpoint_with_a_file_cut_off_or_gone_is_not_whole(damaged, name):
     last = damaged / "checkpoint-6"
     (last / "training_args.bin").unlink()  # nothing reads it, and what is pushed does not have it
@@ -184,10 +232,15 @@ def test_a_checkpoint_with_a_file_cut_off_or_gone_is_not_whole(damaged, name):
         (last / name).write_bytes(content[:size])
         assert name in find_fault(last), size
     (last / name).unlink()
-    assert f"{name} is missing" in find_fault(last) and checkpoints.newest(damaged) == damaged / "checkpoint-3"
+    assert (
+        f"{name} is missing" in find_fault(last)
+        and checkpoints.newest(damaged) == damaged / "checkpoint-3"
+    )
 
 
-def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(policy, damaged, uninterrupted, caplog):
+def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(
+    policy, damaged, uninterrupted, caplog
+):
     (damaged / "checkpoint-6" / "optimizer.pt").write_bytes(b"")
     assert_went_on(run(policy, damaged, resume="latest"), uninterrupted)
     assert "checkpoint-6 is passed over: optimizer.pt is missing or cut off" in caplog.text
@@ -206,13 +259,19 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
 def test_a_checkpoint_of_the_model_alone_is_no_start(policy, tmp_path):
     args = config(tmp_path, max_steps=1, save_only_model=True, save_strategy="steps", save_steps=1)
     Recording(policy, mixed_reward, args, problems()).train()
-    with pytest.raises(ValueError, match="it holds the model alone .* give it as model_name_or_path"):
+    with pytest.raises(
+        ValueError, match="it holds the model alone .* give it as model_name_or_path"
+    ):
         Recording(policy, mixed_reward, args, problems()).train(resume_from_checkpoint="latest")
 
 
 def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
-    settings = dict(eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2, max_steps=4)
-    settings |= dict(metric_for_best_model="reward", load_best_model_at_end=True, per_device_eval_batch_size=12)
+    settings = dict(
+        eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2, max_steps=4
+    )
+    settings |= dict(
+        metric_for_best_model="reward", load_best_model_at_end=True, per_device_eval_batch_size=12
+    )
     args = config(tmp_path, save_total_limit=1, **settings)
     trainer = Recording(policy, mixed_reward, args, problems(), eval_dataset=problems(6))
     trainer.train()  # and load the best at the end
@@ -226,7 +285,9 @@ def test_resuming_from_nothing(policy, tmp_path):
     trainer = Recording(policy, mixed_reward, config(tmp_path, max_steps=1), problems())
     with pytest.raises(ValueError, match="there is none"):
         trainer.train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match="must be whole: of .*checkpoint-9, there is no such folder"):
+    with pytest.raises(
+        ValueError, match="must be whole: of .*checkpoint-9, there is no such folder"
+    ):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     trainer.train(resume_from_checkpoint="latest")
     assert trainer.state.global_step == 1

@@ -39,7 +39,8 @@ def my_check(prompts, completions, **kwargs):
         (["a", "b", "math_reward"], "b + a", None, "a b"),
         (["a+b", "c"], "a+b", None, "a+b"),  # a reward model may be called anything
         (["math_reward", "f", "choice_reward"], None, None, "math_reward choice_reward"),
-        (["math_reward", "f", "accuracy_reward"], None, [0.0, 1.0, 1.0], "accuracy_reward"),  # the other is logged
+        # the other is logged
+        (["math_reward", "f", "accuracy_reward"], None, [0.0, 1.0, 1.0], "accuracy_reward"),
         (["f", "math_reward"], None, [1.0, 0.0], "math_reward"),
         (["f", "g"], None, None, "f g!"),
         (["f", "g"], None, [1.0, 0.0], "f!"),
@@ -63,9 +64,15 @@ def test_the_smallest_reward_of_those_that_decide_counts():
     rewards_NF = torch.tensor([[1, 1], [1, 0], [1, NAN], [NAN, 0], [NAN, NAN]])
     tasks, guess = find_verifier(["math_reward", "choice_reward"]), find_verifier(["f", "g"])
     # the one that scored it decides, as each may have its own task
-    assert tasks.rewards(rewards_NF).tolist()[:4] == [1, 0, 1, 0] and tasks.rewards(rewards_NF)[4].isnan()
+    assert (
+        tasks.rewards(rewards_NF).tolist()[:4] == [1, 0, 1, 0]
+        and tasks.rewards(rewards_NF)[4].isnan()
+    )
     # the one that scored it may only judge the form
-    assert guess.rewards(rewards_NF)[:2].tolist() == [1, 0] and guess.rewards(rewards_NF)[2:].isnan().all()
+    assert (
+        guess.rewards(rewards_NF)[:2].tolist() == [1, 0]
+        and guess.rewards(rewards_NF)[2:].isnan().all()
+    )
     assert find_verifier(["f", "g"], "g").rewards(rewards_NF)[:2].tolist() == [1, 0]
 
 
@@ -90,9 +97,12 @@ def shares(trainer):
 
 
 def test_well_formatted_wrong_answers_are_not_correct(policy, tmp_path, caplog, capsys):
-    """TRL's own order: the verifier is found and named in one line; one that is not known is guessed at."""
+    """TRL's own order: the verifier is found and named in one line; one that is not known is
+    guessed at."""
     alone = trained(policy, tmp_path / "a", reward=[accuracy_reward], max_steps=1)
-    formatted = trained(policy, tmp_path / "b", reward=[think_format_reward, accuracy_reward], max_steps=1)
+    formatted = trained(
+        policy, tmp_path / "b", reward=[think_format_reward, accuracy_reward], max_steps=1
+    )
     guessed = trained(policy, tmp_path / "c", reward=[think_format_reward, my_check], max_steps=1)
     assert shares(alone) == shares(formatted) == shares(guessed)  # a constant moves no advantage
     assert all(wrong > 0 for _, _, wrong, _ in shares(alone))
@@ -104,13 +114,17 @@ def test_well_formatted_wrong_answers_are_not_correct(policy, tmp_path, caplog, 
 def test_rollouts_without_a_reward_are_a_share_of_their_own(policy, tmp_path):
     def reward(prompts, completions, **kwargs):
         thirds = zip(prompts, mixed_reward(prompts, completions), strict=True)
-        return [None if crc(prompt) % 3 == 0 else reward for prompt, reward in thirds]  # of the all-right prompts
+        # of the all-right prompts
+        return [None if crc(prompt) % 3 == 0 else reward for prompt, reward in thirds]
 
     trainer = trained(policy, tmp_path, reward=reward, max_steps=2)
     known = trained(policy, tmp_path, max_steps=1)
     for right, mixed, wrong, unscorable in shares(trainer):
         assert right == 0 and unscorable > 0 and mixed + wrong + unscorable == pytest.approx(1)
-    assert shares(trainer)[0][3] == shares(known)[0][0] and shares(trainer)[0][1] == shares(known)[0][1]
+    assert (
+        shares(trainer)[0][3] == shares(known)[0][0]
+        and shares(trainer)[0][1] == shares(known)[0][1]
+    )
 
 
 def a_watch(threshold=1.0, estimator="miner"):
@@ -134,18 +148,36 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
     right = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])  # two prompts of three
     for _ in range(BATCHES + 3):
         watch.observe(right.unsqueeze(1))
-        watch.end_batch(right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right))
+        watch.end_batch(
+            right, group_kinds(torch.tensor([*totals, 1, 0]), 2, verifier_rewards_N=right)
+        )
     said = [record.message for record in caplog.records]
-    assert len(said) == is_said and all(f": {2 * BATCHES} prompts with correct" in text for text in said)
+    assert len(said) == is_said and all(
+        f": {2 * BATCHES} prompts with correct" in text for text in said
+    )
 
 
 @pytest.mark.parametrize(
     ("rewards", "threshold", "named"),
     [
-        ([0.0, 0.5], 1.0, "not one answer was right: .* 0 to 0.5, and correct_threshold is 1.*correct_reward_func"),
+        (
+            [0.0, 0.5],
+            1.0,
+            (
+                "not one answer was right: .* 0 to 0.5, and correct_threshold is"
+                " 1.*correct_reward_func"
+            ),
+        ),
         ([0.0, 1.0], 0.0, "every rollout is correct: .* 0 to 1, and correct_threshold is 0"),
         ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
-        ([0.0, 0.0], 1.0, "not one answer was right: my_check gave 0 to 0.* end with 'I do not know'.* trl-miner sft"),
+        (
+            [0.0, 0.0],
+            1.0,
+            (
+                "not one answer was right: my_check gave 0 to 0.* end with 'I do not know'.*"
+                " trl-miner sft"
+            ),
+        ),
         ([1.0, 1.0], 1.0, None),  # an easy one
         ([0.0, 1.0], 1.0, None),
         ([0.0, 0.7], 0.7, None),  # 0.7 in float32 is less than in float64
@@ -162,7 +194,9 @@ def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards,
         assert re.match(f"After {BATCHES} generation batches {named}", caplog.records[0].message)
 
 
-@pytest.mark.parametrize("returned", [[1.0, None], (1, None), np.array([1, math.nan]), torch.tensor([1, math.nan])])
+@pytest.mark.parametrize(
+    "returned", [[1.0, None], (1, None), np.array([1, math.nan]), torch.tensor([1, math.nan])]
+)
 def test_rewards_are_numbers_one_for_each_completion(returned):
     assert reward_list("my_check", returned, 2) == [1.0, pytest.approx(math.nan, nan_ok=True)]
     with pytest.raises(ValueError, match="'my_check' must return a list of 3 numbers.*got 2"):

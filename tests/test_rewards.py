@@ -1,4 +1,5 @@
-"""TRL's side of the verifiers: shapes of completions, None, what is logged. The rules themselves: test_grading.py."""
+"""TRL's side of the verifiers: shapes of completions, None, what is logged. The rules themselves:
+test_grading.py."""
 
 import threading
 
@@ -11,7 +12,11 @@ BOMB = r"\boxed{9^{9^{9^{9}}}}"
 
 
 def test_plain_strings_and_conversations_score_alike():
-    parts = [{"type": "text", "text": r"so \boxed"}, {"type": "image"}, {"type": "text", "text": "{17}"}]
+    parts = [
+        {"type": "text", "text": r"so \boxed"},
+        {"type": "image"},
+        {"type": "text", "text": "{17}"},
+    ]
     completions = [
         r"so \boxed{17}",
         [{"role": "assistant", "content": r"so \boxed{17}"}],
@@ -27,20 +32,29 @@ def test_plain_strings_and_conversations_score_alike():
     assert math_reward(completions, ["17"] * 4) == [1.0] * 4
 
 
-@pytest.mark.parametrize("completion", [None, "", [], [{"role": "assistant", "content": None}], [{"role": "user"}]])
+@pytest.mark.parametrize(
+    "completion", [None, "", [], [{"role": "assistant", "content": None}], [{"role": "user"}]]
+)
 def test_an_empty_completion_is_wrong(completion):
     assert math_reward([completion], ["17"]) == [0.0]
     assert choice_reward([completion], ["A"], [["x", "y"]]) == [0.0]
 
 
 def test_a_batch_keeps_its_order_and_ignores_other_columns():
-    assert math_reward([r"\boxed{1}"] * 3, ["1", "2", ""], prompts=["?"] * 3, trainer_state=None) == [1.0, 0.0, None]
+    assert math_reward(
+        [r"\boxed{1}"] * 3, ["1", "2", ""], prompts=["?"] * 3, trainer_state=None
+    ) == [1.0, 0.0, None]
     assert math_reward([], []) == []
 
 
 def test_choices_by_letter_or_text():
     said = ["The answer is A.", "The answer is y.", "The answer is B. y", "A"]
-    assert choice_reward(said, ["A", "B", "y", "A"], [["x", "y"]] * 4, prompts=None) == [1.0, 1.0, 1.0, 0.0]
+    assert choice_reward(said, ["A", "B", "y", "A"], [["x", "y"]] * 4, prompts=None) == [
+        1.0,
+        1.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_what_is_not_graded_is_none_counted_and_said(caplog):
@@ -50,7 +64,9 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
 
     def reward():
         completions = [r"\boxed{0.5}", BOMB, r"\boxed{1}", r"\boxed{17}"]
-        found.extend(math_reward(completions, ["1/2", "17", "", "17"], log_metric=logged.__setitem__))
+        found.extend(
+            math_reward(completions, ["1/2", "17", "", "17"], log_metric=logged.__setitem__)
+        )
 
     try:
         thread = threading.Thread(target=reward)
@@ -61,7 +77,10 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
     assert found == [1.0, None, None, 1.0]
     assert logged == {"math_reward/not_judged": 0.5}  # 2 of 4
     assert "2 of 4 answers were not graded" in caplog.text
-    assert "1 over the time limit" in caplog.text and "1 without a gold that can be parsed" in caplog.text
+    assert (
+        "1 over the time limit" in caplog.text
+        and "1 without a gold that can be parsed" in caplog.text
+    )
 
 
 def test_the_time_of_a_batch_is_limited(caplog):

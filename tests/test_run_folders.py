@@ -32,10 +32,18 @@ def folders(tmp_path):
 
 def test_logs_of_a_step_are_one_and_what_is_no_number_is_nan():
     """The last value counts; what is no training log is left out."""
-    logs = [{"step": 2, "reward": 1, "b": "x"}, {"step": 1, "reward": 0.5, "d": 10**400}, {"step": 1, "eval": 3.0}]
+    logs = [
+        {"step": 2, "reward": 1, "b": "x"},
+        {"step": 1, "reward": 0.5, "d": 10**400},
+        {"step": 1, "eval": 3.0},
+    ]
     logs += [{"step": 2, "reward": 0.25, "c": True}, 7, None, {"step": True, "reward": 1.0}]
     columns = columns_of(logs)
-    assert columns["reward"].tolist() == [[1, 0.5], [2, 0.25]] and set(columns) == {"step", "reward", *"bcd"}
+    assert columns["reward"].tolist() == [[1, 0.5], [2, 0.25]] and set(columns) == {
+        "step",
+        "reward",
+        *"bcd",
+    }
     assert all(np.isnan(columns[name][:, 1]).all() for name in "bcd")
 
 
@@ -60,17 +68,28 @@ def test_a_run_is_read():
     assert (run.steps, run.planned, run.finished, run.seed) == (4, 4, True, 1)
     assert run.per_step == 2
     assert run.values("step") == [(1, 1), (3, 3)] and run.values("miner/scale")
-    assert run.scores == {0: {"pass@1": 0.6875, "pass@2": 0.75}, 2: {"pass@1": 0.6875, "pass@2": 0.75}} | {
-        4: {"pass@1": 0.71875, "pass@4": 1.0}
-    }
+    assert run.scores == {
+        0: {"pass@1": 0.6875, "pass@2": 0.75},
+        2: {"pass@1": 0.6875, "pass@2": 0.75},
+    } | {4: {"pass@1": 0.71875, "pass@4": 1.0}}
     assert run.held_out.after.num_correct == (4, 3, 1, 3, 1, 4, 4, 3)
-    assert run.held_out.levels == (1, 2, 3, 4, 5, 1, 2, 3) and run.held_out.trained_levels == (1, 2, 3, 4, 5)
+    assert run.held_out.levels == (1, 2, 3, 4, 5, 1, 2, 3) and run.held_out.trained_levels == (
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
     assert run.settings["miner_gamma"] == "2.0" and run.versions["git"] == "dc44e673e6a4"
 
 
 def test_token_records_are_read():
     credit = token_credit.read_credit(RUN)
-    assert credit.methods == ("MINER",) and credit.notes == () and {*credit.table["step"].to_pylist()} == {2, 4}
+    assert (
+        credit.methods == ("MINER",)
+        and credit.notes == ()
+        and {*credit.table["step"].to_pylist()} == {2, 4}
+    )
     assert credit.table.num_rows == 24
 
 
@@ -82,7 +101,9 @@ def test_checkpoints_and_models_are_found():
 def test_runs_are_collected_as_they_were(folders):
     before = [json.loads(line) for line in (COMPARED / "runs.jsonl").read_text().splitlines()]
     collect_runs(folders / "compare")
-    after = [json.loads(line) for line in (folders / "compare" / "runs.jsonl").read_text().splitlines()]
+    after = [
+        json.loads(line) for line in (folders / "compare" / "runs.jsonl").read_text().splitlines()
+    ]
     assert after == before
 
 

@@ -1,4 +1,5 @@
-"""Many runs in one file of JSON lines: nothing that a report reads is lost, and what is no such file is named."""
+"""Many runs in one file of JSON lines: nothing that a report reads is lost, and what is no such
+file is named."""
 
 import gzip
 import json
@@ -42,7 +43,9 @@ def test_a_packed_file_that_is_damaged_is_named(tmp_path):
     packed = tmp_path / "packed.jsonl.gz"
     for content in (gzip.compress(b"{}" * 99)[:-20], b"{}"):
         packed.write_bytes(content)
-        with pytest.raises(ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"):
+        with pytest.raises(
+            ValueError, match="packed.jsonl.gz must be packed by gzip: .* Restore it"
+        ):
             read_runs(packed)
 
 
@@ -69,7 +72,13 @@ def test_every_metric_of_a_chart_is_kept():
     [
         (b"", "must hold at least one run: it is empty"),
         (b'{"prompt": "1 + 1"}\n', "runs.jsonl, line 1: name: Field required"),
-        (None, "is missing. Restore it, or run trl-miner compare again, which writes OUTPUT/runs.jsonl."),
+        (
+            None,
+            (
+                "is missing. Restore it, or run trl-miner compare again, which writes"
+                " OUTPUT/runs.jsonl."
+            ),
+        ),
     ],
 )
 def test_what_is_no_file_of_runs_is_named(tmp_path, capsys, content, message):
@@ -87,6 +96,9 @@ def test_a_comparison_keeps_the_runs_of_earlier_calls_and_survives_damaged_ones(
     (folders[1] / "trainer_state.json").unlink()
     collect_runs(tmp_path)
     names = [run.name for run in read_runs(tmp_path / "runs.jsonl")]
-    assert names == [*(f"grpo/seed{seed}" for seed in range(1, 11)), *(f"miner/seed{seed}" for seed in range(3, 11))]
+    assert names == [
+        *(f"grpo/seed{seed}" for seed in range(1, 11)),
+        *(f"miner/seed{seed}" for seed in range(3, 11)),
+    ]
     collect_runs(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()

@@ -1,4 +1,5 @@
-"""The sampler's log-probs are compared with the policy's, on the first batch that uses them and after a resume."""
+"""The sampler's log-probs are compared with the policy's, on the first batch that uses them and
+after a resume."""
 
 import math
 from itertools import chain, cycle, repeat
@@ -15,7 +16,8 @@ NAN = math.nan
 
 
 def sampler(temperature=None, change=lambda logp: logp, model=None):
-    """A `rollout_func` whose log-probs are the policy's, or a model's, at a temperature; `change` acts on each."""
+    """A `rollout_func` whose log-probs are the policy's, or a model's, at a temperature; `change`
+    acts on each."""
 
     def rollouts(prompts, trainer):
         rolled = fixed_rollouts(prompts, trainer)
@@ -69,7 +71,9 @@ def test_only_a_method_that_can_take_them_gets_the_samplers(sharp, tmp_path):
 def test_raw_log_probs_and_another_models_are_refused(sharp, policy, tmp_path):
     other = AutoModelForCausalLM.from_pretrained(policy)
     for extra in (sampler(1.0), sampler(model=other)):
-        with pytest.raises(ValueError, match=r"--logprobs-mode processed_logprobs.* runs the model that trains"):
+        with pytest.raises(
+            ValueError, match=r"--logprobs-mode processed_logprobs.* runs the model that trains"
+        ):
             trained(sharp, tmp_path, extra=extra, max_steps=1, temperature=0.7)
 
 
@@ -80,7 +84,9 @@ def test_raw_log_probs_and_another_models_are_refused(sharp, policy, tmp_path):
 )
 def test_a_sampler_that_cuts_or_changes_probabilities_is_not_asked(sharp, tmp_path, settings):
     """The policy's are without: in TRL's loss and of its reference."""
-    trainer = trained(sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings)
+    trainer = trained(
+        sharp, tmp_path, extra=sampler(change=lambda logp: -9.0), max_steps=2, **settings
+    )
     assert trainer.forwarded == [4, 4] and compared(trainer) == []
 
 
@@ -101,20 +107,28 @@ def test_the_check_changes_nothing_and_drops_nothing_out(sharp, tmp_path, monkey
 
     extra = {"rollout_func": sampled}
     found = trained(sharp, tmp_path / "a", cls=Dropping, extra=extra, max_steps=2)
-    assert compared(found) == [pytest.approx(0, abs=1e-5)] and all(m.training for m in found.model.modules())
+    assert compared(found) == [pytest.approx(0, abs=1e-5)] and all(
+        m.training for m in found.model.modules()
+    )
     monkeypatch.setattr("trl_miner.trainer.scoring.SamplerCheck.check", lambda *_: None)
     expected = trained(sharp, tmp_path / "b", cls=Dropping, extra=extra, max_steps=2)
     weights = dict(expected.model.named_parameters())
-    assert all(torch.equal(weight, weights[name]) for name, weight in found.model.named_parameters())
+    assert all(
+        torch.equal(weight, weights[name]) for name, weight in found.model.named_parameters()
+    )
 
 
 def first_tokens(count, change):
-    """A `rollout_func` whose rows have a log-prob at the first tokens alone, off by what `change` yields."""
+    """A `rollout_func` whose rows have a log-prob at the first tokens alone, off by what `change`
+    yields."""
 
     def rollouts(prompts, trainer):
         rolled = fixed_rollouts(prompts, trainer)
         exact = logps_of(trainer.model, rolled, trainer.temperature)
-        rows = [[logp + next(change) if i < count else NAN for i, logp in enumerate(row)] for row in exact]
+        rows = [
+            [logp + next(change) if i < count else NAN for i, logp in enumerate(row)]
+            for row in exact
+        ]
         return {**rolled, "logprobs": rows}
 
     return {"rollout_func": rollouts}
@@ -126,7 +140,9 @@ def test_a_few_tokens_are_no_verdict(sharp, tmp_path):
     trainer = trained(sharp, tmp_path / "a", extra=outlier, max_steps=9, learning_rate=0.0)
     assert trainer.forwarded == [12] * 5 and compared(trainer) == [pytest.approx(0.05, abs=1e-5)]
     with pytest.raises(ValueError, match=r"0\.25 nats per token away on average"):
-        trained(sharp, tmp_path / "b", extra=first_tokens(1, cycle([-3.0, *[0.0] * 11])), max_steps=9)
+        trained(
+            sharp, tmp_path / "b", extra=first_tokens(1, cycle([-3.0, *[0.0] * 11])), max_steps=9
+        )
 
 
 def test_a_batch_without_log_probs_costs_no_forward(sharp, tmp_path):

@@ -11,7 +11,13 @@ from trl_miner.evaluation.paired import compare_folders
 from trl_miner.evaluation.score import score_folder
 from trl_miner.evaluation.score_tables import paper_rows
 
-SETTINGS = {"model": "runs/me_and_you", "seed": 0, "temperature": 0.7, "top_p": 0.95, "max_tokens": 8192}
+SETTINGS = {
+    "model": "runs/me_and_you",
+    "seed": 0,
+    "temperature": 0.7,
+    "top_p": 0.95,
+    "max_tokens": 8192,
+}
 
 
 def box(*answers):
@@ -24,7 +30,13 @@ def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", o
     path = folder / name
     path.mkdir(parents=True)
     asked = max(len(texts) for _, texts in answers)
-    about = {"name": name, "title": title, "grader": grader, "samples": asked, "fingerprint": f"of {name}"}
+    about = {
+        "name": name,
+        "title": title,
+        "grader": grader,
+        "samples": asked,
+        "fingerprint": f"of {name}",
+    }
     (path / "benchmark.json").write_text(json.dumps(about | {"source": {}}))
     problems, lines = [], []
     for number, (gold, texts) in enumerate(answers):
@@ -35,7 +47,9 @@ def write_benchmark(folder, name, answers, *, title="AIME2024", grader="math", o
                 {"problem": f"p{number}", "sample": sample, "seed": 1, "text": text}
                 | {"tokens": tokens, "truncated": tokens == 1}
             )
-    (path / "problems.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    (path / "problems.jsonl").write_text(
+        "".join(json.dumps(problem) + "\n" for problem in problems)
+    )
     (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -60,7 +74,9 @@ def result(tmp_path):
 def test_scores_by_hand(result):
     scores = score_folder(result)["benchmarks"]["aime24"]
     # pass@2: 1 - C(2,2)/C(4,2) = 5/6 and 1 - C(3,2)/C(4,2) = 1/2; pass@4: both
-    assert scores["pass@k"] == pytest.approx({"1": (0.5 + 0.25) / 2, "2": (5 / 6 + 1 / 2) / 2, "4": 1})
+    assert scores["pass@k"] == pytest.approx(
+        {"1": (0.5 + 0.25) / 2, "2": (5 / 6 + 1 / 2) / 2, "4": 1}
+    )
     # of all four, 7 wins 2:1 and 5 wins 3:1
     assert list(scores["maj@k"]) == ["1", "2", "4"]
     assert scores["maj@k"]["4"] == {"mean": 0.5, "std": 0}
@@ -79,39 +95,56 @@ def test_files_hold_what_was_returned_and_a_second_call_agrees(result):
         scores = score_folder(result)
         assert json.loads((result / "scores.json").read_text()) == scores
         written.append([(result / name).read_text() for name in ("scores.json", "scores.md")])
-    assert written[0] == written[1] and "Pass@1 37.50 %" in written[0][1] and "Maj@4" in written[0][1]
+    assert (
+        written[0] == written[1] and "Pass@1 37.50 %" in written[0][1] and "Maj@4" in written[0][1]
+    )
     assert (result / "aime24" / "samples.jsonl").read_bytes() == before
 
 
 def test_what_stands_without_a_box_counts_leniently(tmp_path):
-    """Of 7, 8 and "the answer is 7" two are right, one of them in a box; a box that is there decides."""
+    """Of 7, 8 and "the answer is 7" two are right, one of them in a box; a box that is there
+    decides."""
     folder = write_folder(tmp_path)
-    write_benchmark(folder, "aime24", [("7", [*box(7, 8), "So the answer is 7."]), ("7", box(8, None, 8))])
+    write_benchmark(
+        folder, "aime24", [("7", [*box(7, 8), "So the answer is 7."]), ("7", box(8, None, 8))]
+    )
     scores = score_folder(folder)["benchmarks"]["aime24"]
     assert (scores["pass@k"]["1"], scores["lenient_pass@1"]) == pytest.approx((1 / 6, 2 / 6))
     assert "Pass@1 33.33 % if answers without a box count too" in (folder / "scores.md").read_text()
 
 
 def test_equal_answers_vote_together_and_others_do_not(tmp_path):
-    """1/2 twice against 3; a half, written in two ways, against 1; 7 among four wrong answers; 7 and 8 in a tie."""
+    """1/2 twice against 3; a half, written in two ways, against 1; 7 among four wrong answers; 7
+    and 8 in a tie."""
     folder = write_folder(tmp_path)
-    answers = [(r"\frac{1}{2}", box("0.5", 3, r"\frac{1}{2}", 4, 5)), ("1", box("2/4", 1, "0.5", 4, 5))]
-    write_benchmark(folder, "aime24", [*answers, ("7", box(8, 7, 9, 7, 10)), ("8", box(8, 7, 9, 7, 8))])
+    answers = [
+        (r"\frac{1}{2}", box("0.5", 3, r"\frac{1}{2}", 4, 5)),
+        ("1", box("2/4", 1, "0.5", 4, 5)),
+    ]
+    write_benchmark(
+        folder, "aime24", [*answers, ("7", box(8, 7, 9, 7, 10)), ("8", box(8, 7, 9, 7, 8))]
+    )
     votes = score_folder(folder)["benchmarks"]["aime24"]["maj@k"]["5"]
-    share = 4 * votes["mean"] - (1 + 0 + 1)  # of the ten draws of all samples, those in which 8 comes before 7
-    assert 0.2 < share < 0.8 and votes["std"] == pytest.approx((share * (1 - share) * 10 / 9) ** 0.5 / 4)
+    # of the ten draws of all samples, those in which 8 comes before 7
+    share = 4 * votes["mean"] - (1 + 0 + 1)
+    assert 0.2 < share < 0.8 and votes["std"] == pytest.approx(
+        (share * (1 - share) * 10 / 9) ** 0.5 / 4
+    )
 
 
 def test_choices(tmp_path):
     folder = write_folder(tmp_path)
     texts = ["The answer is B.", "The answer is zinc.", "The answer is iron.", "Perhaps."]
-    write_benchmark(folder, "medqa", [("B", texts)], title="MedQA", grader="choice", options=["iron", "zinc"])
+    write_benchmark(
+        folder, "medqa", [("B", texts)], title="MedQA", grader="choice", options=["iron", "zinc"]
+    )
     scores = score_folder(folder)["benchmarks"]["medqa"]
     assert scores["pass@k"]["1"] == 0.5 and scores["maj@k"]["4"]["mean"] == scores["no_answer"] == 1
 
 
 def test_a_problem_without_a_verdict_is_left_out_and_counted(tmp_path):
-    """Of 2 problems the first has 1 of 2 right, and no answer to the second can be judged: 1/2, not 1/4."""
+    """Of 2 problems the first has 1 of 2 right, and no answer to the second can be judged: 1/2, not
+    1/4."""
     folder = write_folder(tmp_path)
     write_benchmark(folder, "aime24", [("7", box(7, 8)), ("", box(7, 8))])
     scores = score_folder(folder)
@@ -141,7 +174,11 @@ def test_a_model_that_answers_nothing_scores_zero(tmp_path):
     write_benchmark(folder, "aime24", [("7", [""] * 2), ("8", ["", "hm"])])
     scores = score_folder(folder)
     found = scores["benchmarks"]["aime24"]
-    assert set(found["pass@k"].values()) == {0} and found["maj@k"]["2"]["mean"] == 0 and found["no_answer"] == 4
+    assert (
+        set(found["pass@k"].values()) == {0}
+        and found["maj@k"]["2"]["mean"] == 0
+        and found["no_answer"] == 4
+    )
     assert "every score is 0" in scores["warnings"][0]
 
 
@@ -149,7 +186,9 @@ def test_a_broken_line_at_the_end_is_a_missing_sample(result):
     path = result / "aime24" / "samples.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="1 of 8 are missing.*same `trl-miner eval`.*1 broken line"):
+    with pytest.raises(
+        ValueError, match="1 of 8 are missing.*same `trl-miner eval`.*1 broken line"
+    ):
         score_folder(result)
     assert path.read_bytes() == before
 
@@ -157,11 +196,21 @@ def test_a_broken_line_at_the_end_is_a_missing_sample(result):
 def test_a_later_line_wins_and_samples_that_do_not_belong_are_not_scored(result):
     path = result / "aime24" / "benchmark.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"samples": 2}))
-    again = {"problem": "p1", "sample": 0, "seed": 1, "text": box(3)[0], "tokens": 5, "truncated": False}
+    again = {
+        "problem": "p1",
+        "sample": 0,
+        "seed": 1,
+        "text": box(3)[0],
+        "tokens": 5,
+        "truncated": False,
+    }
     with (result / "aime24" / "samples.jsonl").open("a") as stream:
         stream.write(json.dumps(again) + "\n" + '{"problem": "p0", "sam\n')
     scores = score_folder(result)  # 7, 8 and 3, 5
-    assert scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5) and len(scores["warnings"]) == 1
+    assert (
+        scores["benchmarks"]["aime24"]["pass@k"]["1"] == pytest.approx(0.5)
+        and len(scores["warnings"]) == 1
+    )
     with (result / "aime24" / "samples.jsonl").open("a") as stream:
         stream.write(json.dumps(again | {"problem": "p9"}) + "\n")
     with pytest.raises(ValueError, match="'p9'"):
@@ -196,7 +245,10 @@ def test_names_are_no_markup(tmp_path):
 
 
 def pair(tmp_path, **settings):
-    first, second = write_folder(tmp_path / "first"), write_folder(tmp_path / "second", seed=1, **settings)
+    first, second = (
+        write_folder(tmp_path / "first"),
+        write_folder(tmp_path / "second", seed=1, **settings),
+    )
     golds = ["1", "2", "3"]
     write_benchmark(first, "aime24", [(gold, box(gold, 9)) for gold in golds])
     write_benchmark(second, "aime24", [(gold, box(gold, gold, 9, gold)) for gold in golds])
@@ -207,7 +259,9 @@ def test_compare_by_hand(tmp_path):
     first, second = pair(tmp_path)
     one, two = compare_folders([first, second])
     # pass@1 is 1/2 and 3/4 on each of three problems; of the eight swaps +++ and --- are as extreme
-    assert one.startswith(f"{second} against {first}, AIME2024, Pass@1 75.00 % against 50.00 %, 3 problems: +25.00 ")
+    assert one.startswith(
+        f"{second} against {first}, AIME2024, Pass@1 75.00 % against 50.00 %, 3 problems: +25.00 "
+    )
     assert "95 % +25.00 to +25.00: no difference shown (p 0.2" in one
     # pass@2, the largest that both have: 1, and 1 - C(1,2)/C(4,2) = 1
     assert "Pass@2 100.00 % against 100.00 %" in two and "(p 1.0000)" in two
@@ -233,10 +287,13 @@ def test_score_prints_sentences_and_the_paper_on_demand(tmp_path, capsys):
     assert main(call) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line]
     assert lines[1] == (
-        "AIME2024: Pass@1 50.00 % (95 %: 50.00 to 50.00), Pass@2 100.00 % (95 %: 100.00 to 100.00), "
-        "Maj@2 " + lines[1].partition("Maj@2 ")[2]
+        "AIME2024: Pass@1 50.00 % (95 %: 50.00 to 50.00), Pass@2 100.00 % (95 %: 100.00 to 100.00),"
+        " Maj@2 " + lines[1].partition("Maj@2 ")[2]
     )
-    rest = "3 problems, 2 samples of each, of 4 tokens on average; 16.67 % cut off, 0 without an answer."
+    rest = (
+        "3 problems, 2 samples of each, of 4 tokens on average; 16.67 % cut off, 0 without an"
+        " answer."
+    )
     assert lines[1].endswith(rest) and lines[1] in (first / "scores.md").read_text()
     assert "Pass@1 75.00 % against 50.00 %" in lines[4] and len(lines) == 6
     assert main([*call, "--paper", "Qwen3-4B-Base"]) == 0
@@ -247,7 +304,9 @@ def test_compare_warns_of_other_settings_and_needs_the_same_problems(tmp_path):
     first, second = pair(tmp_path, temperature=1.0)
     write_benchmark(first, "amc23", [("1", box(1))], title="AMC23")
     warnings = [said for said in compare_folders([first, second]) if said.startswith("Warning")]
-    assert len(warnings) == 2 and "temperature 0.7 and 1.0" in warnings[0] and "amc23" in warnings[1]
+    assert (
+        len(warnings) == 2 and "temperature 0.7 and 1.0" in warnings[0] and "amc23" in warnings[1]
+    )
     assert "seed" not in warnings[0]
     path = second / "aime24" / "benchmark.json"
     path.write_text(path.read_text().replace("of aime24", "other"))

@@ -1,7 +1,9 @@
-"""Weights in shards, on two real processes with gloo: FSDP2, and ZeRO-2 and ZeRO-3 where DeepSpeed is installed.
+"""Weights in shards, on two real processes with gloo: FSDP2, and ZeRO-2 and ZeRO-3 where DeepSpeed
+is installed.
 
-What a process alone learns, two with shards learn. All three run on a CPU once accelerate lets them, which by itself
-trains without shards there: `shard_on_a_cpu` in sharding/train_worker.py says why.
+What a process alone learns, two with shards learn. All three run on a CPU once accelerate lets
+them, which by itself trains without shards there: `shard_on_a_cpu` in sharding/train_worker.py says
+why.
 """
 
 import importlib.util
@@ -16,7 +18,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-CASES = ("miner", "sampler", "ucas+miner", "bapo", "as_trl", "budget_small", "budget_large")  # the worker's
+# the worker's
+CASES = ("miner", "sampler", "ucas+miner", "bapo", "as_trl", "budget_small", "budget_large")
 # The environment as `accelerate launch` makes it from recipes/accelerate/*.yaml.
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -26,7 +29,10 @@ FSDP2 = {
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
 ZERO = {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
-GATHERED = {"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true", "ACCELERATE_DEEPSPEED_ZERO3_INIT": "true"}
+GATHERED = {
+    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+    "ACCELERATE_DEEPSPEED_ZERO3_INIT": "true",
+}
 KINDS = {
     "fsdp2": ("FSDP", FSDP2),
     "zero2": ("DEEPSPEED", {**ZERO, "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}),
@@ -42,7 +48,9 @@ def train(policy, tmp_path_factory):
         common = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         command = [sys.executable, *launcher, HERE / "sharding" / "train_worker.py", policy, folder]
         environment = os.environ | common | environment
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=1200
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads((folder / "result.json").read_text())
 
@@ -73,20 +81,25 @@ def test_sharded_processes_learn_what_one_learns(alone, sharded, name):
     assert two["scores"] == one["scores"]
     for step, same_step in zip(one["steps"], two["steps"], strict=True):
         assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
-    assert any(step.get("rollouts/used_total", 0) > 0 for step in one["steps"]) and two["weights"] == pytest.approx(
-        one["weights"], rel=1e-5
-    )
+    assert any(step.get("rollouts/used_total", 0) > 0 for step in one["steps"]) and two[
+        "weights"
+    ] == pytest.approx(one["weights"], rel=1e-5)
 
 
-def test_a_gradient_that_is_not_finite_on_one_process_ends_the_run_and_reaches_no_weight(alone, sharded):
+def test_a_gradient_that_is_not_finite_on_one_process_ends_the_run_and_reaches_no_weight(
+    alone, sharded
+):
     for runs in (alone, sharded):
-        assert runs["spoiled"]["told"].startswith("The gradient of step 2 must be finite: its norm is ")
+        assert runs["spoiled"]["told"].startswith(
+            "The gradient of step 2 must be finite: its norm is "
+        )
         assert runs["spoiled"]["is_same"]
 
 
 def test_every_process_makes_as_many_forwards(alone, sharded):
-    """The one all-right prompt of a batch lies on the first process: 4 rows, 2 chunks of 2. The other makes 2 chunks
-    of 3 rows that count nowhere. (The third batch has no mixed prompt to measure by: no forward.)"""
+    """The one all-right prompt of a batch lies on the first process: 4 rows, 2 chunks of 2. The
+    other makes 2 chunks of 3 rows that count nowhere. (The third batch has no mixed prompt to
+    measure by: no forward.)"""
     assert alone["miner"]["forwarded"] == [[4, 4]]
     assert [(len(rows), sum(rows)) for rows in sharded["miner"]["forwarded"]] == [(4, 8), (4, 6)]
 
@@ -97,8 +110,13 @@ def test_however_the_rows_are_cut_the_shards_learn_the_same(sharded, name):
 
 
 def test_a_run_in_shards_goes_on_inside_a_generation_cycle(alone, sharded):
-    """Steps 3 to 8 after the checkpoint of step 2: the run with shards resumes as exactly as one process does."""
+    """Steps 3 to 8 after the checkpoint of step 2: the run with shards resumes as exactly as one
+    process does."""
     for runs in (alone, sharded):
-        assert runs["resumed"]["steps"][2:] == runs["saved"]["steps"][2:] and len(runs["saved"]["steps"]) == 8
+        assert (
+            runs["resumed"]["steps"][2:] == runs["saved"]["steps"][2:]
+            and len(runs["saved"]["steps"]) == 8
+        )
         assert runs["resumed"]["weights"] == runs["saved"]["weights"]
-        assert len(runs["resumed"]["forwarded"][0]) < len(runs["saved"]["forwarded"][0])  # no rollouts anew
+        # no rollouts anew
+        assert len(runs["resumed"]["forwarded"][0]) < len(runs["saved"]["forwarded"][0])

@@ -1,6 +1,8 @@
-"""The methods for prompts that are solved, or not at all: numbers by hand, and those of published functions.
+"""The methods for prompts that are solved, or not at all: numbers by hand, and those of published
+functions.
 
-Padding, the order of prompts and what each asks for are tested for every method in test_estimators.py.
+Padding, the order of prompts and what each asks for are tested for every method in
+test_estimators.py.
 """
 
 import pytest
@@ -24,7 +26,10 @@ def values(advantages):
 def test_rl_zvp_by_hand():
     # right: .1 * H; wrong: -.1 * (max H - H), the maximum without the padding's 99
     entropies = torch.tensor([[1.0, 3.0, 99.0], [2.0, 5.0, 0.0], [7.0, 7.0, 7.0]])
-    mask, right = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1]]), torch.tensor([True, False, False])
+    mask, right = (
+        torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1]]),
+        torch.tensor([True, False, False]),
+    )
     found = rl_zvp_advantages(entropies, mask, right, torch.tensor([False, True, False]))
     assert found.flatten().tolist() == values([0.1, 0.3, 0.0, -0.3, 0.0, -0.5, 0.0, 0.0, 0.0])
 
@@ -33,7 +38,8 @@ def test_rl_zvp_by_hand():
     ("rewards", "expected"),
     # _compute_advantages of AndreHe02/rewarding-unlikely-release @ 3e26ddd with rank_penalty .25
     [
-        (RIGHT, [-0.3872935, 1.1618806, 0.3872935, -1.1618806]),  # ranks 2, 0, 1, 3: rewards .875, 1, .9375, .8125
+        # ranks 2, 0, 1, 3: rewards .875, 1, .9375, .8125
+        (RIGHT, [-0.3872935, 1.1618806, 0.3872935, -1.1618806]),
         ([1.0, 0.0, 1.0, 0.0], [0.8053409, -0.8649958, 0.9246507, -0.8649958]),
         (WRONG, [0.0] * 4),
     ],
@@ -74,7 +80,9 @@ def test_credit_is_dealt_by_seed_and_prompt_wherever_the_prompt_stands():
     mass, keys = torch.arange(24.0), torch.arange(6).repeat_interleave(4) + 2**62
     has_tokens = torch.ones(24, dtype=torch.bool)
     dealt = deal_credit(mass, has_tokens, keys, 4, seed=3)
-    assert torch.equal(dealt.view(-1, 4).sort(dim=1).values, mass.view(-1, 4)) and not torch.equal(dealt, mass)
+    assert torch.equal(dealt.view(-1, 4).sort(dim=1).values, mass.view(-1, 4)) and not torch.equal(
+        dealt, mass
+    )
     order = torch.arange(24).view(6, 4).flip(0).flatten()
     assert torch.equal(deal_credit(mass[order], has_tokens, keys[order], 4, seed=3), dealt[order])
     assert not torch.equal(deal_credit(mass, has_tokens, keys, 4, seed=4), dealt)

@@ -19,7 +19,10 @@ EVERY_STEP = dict(log_token_credit=1)
 
 def records(folder):
     """Rows by file name."""
-    return {path.name: pq.read_table(path).to_pylist() for path in sorted((folder / "credit").glob("*.parquet"))}
+    return {
+        path.name: pq.read_table(path).to_pylist()
+        for path in sorted((folder / "credit").glob("*.parquet"))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,9 @@ def run(policy, tmp_path_factory):
 def test_it_records_what_the_loss_was_given(run):
     trainer, files = run
     assert list(files) == [f"credit_{step:05d}.parquet" for step in range(1, 6)]
-    for rows, batch, given in zip(files.values(), trainer.batches, trainer.token_advantages, strict=True):
+    for rows, batch, given in zip(
+        files.values(), trainer.batches, trainer.token_advantages, strict=True
+    ):
         assert len(rows) == 12
         for number, row in enumerate(rows):
             assert (row["group"], row["rollout"]) == divmod(number, 4)
@@ -41,7 +46,9 @@ def test_it_records_what_the_loss_was_given(run):
             assert row["advantage"] == pytest.approx(np.mean(row["advantages"]), abs=1e-7)
             assert row["nll"] == pytest.approx(-np.mean(row["old_logps"]), rel=1e-6)
             assert "".join(row["tokens"]) == trainer.processing_class.decode(row["token_ids"])
-            assert row["completion"] == trainer.processing_class.decode(row["token_ids"], skip_special_tokens=True)
+            assert row["completion"] == trainer.processing_class.decode(
+                row["token_ids"], skip_special_tokens=True
+            )
 
 
 def test_credit_of_all_right_prompts_is_weight_times_gap_times_scale(run):
@@ -60,7 +67,9 @@ def test_credit_of_all_right_prompts_is_weight_times_gap_times_scale(run):
                 before = weights * max(0.0, row["nll"] - mean)
                 np.testing.assert_allclose(row["weights"], weights, rtol=1e-5)
                 np.testing.assert_allclose(row["advantages_before"], before, rtol=1e-4, atol=1e-8)
-                np.testing.assert_allclose(row["advantages"], before * log["miner/scale"], rtol=1e-4, atol=1e-9)
+                np.testing.assert_allclose(
+                    row["advantages"], before * log["miner/scale"], rtol=1e-4, atol=1e-9
+                )
                 paid += np.abs(row["advantages"]).sum()
         assert paid == pytest.approx(log["miner/tau_pos"] * log["miner/scale"], rel=1e-5)
         assert paid <= trainer.args.miner_lambda_max * log["miner/tau_ref"] * (1 + 1e-5)
@@ -71,7 +80,10 @@ def test_credit_of_all_right_prompts_is_weight_times_gap_times_scale(run):
     [
         (dict(log_token_credit=3), [3]),
         # a generation for two steps: 1-2, 3-4, 5-6
-        (dict(log_token_credit=1, steps_per_generation=2, per_device_train_batch_size=6), [1, 3, 5]),
+        (
+            dict(log_token_credit=1, steps_per_generation=2, per_device_train_batch_size=6),
+            [1, 3, 5],
+        ),
         # two generations for one step: the first is recorded
         (dict(log_token_credit=2, steps_per_generation=1, gradient_accumulation_steps=2), [2, 4]),
     ],
@@ -89,13 +101,19 @@ def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, unchecke
         logprobs = [[-0.5, float("nan"), -9.0, -1.0 - place % 4] for place in range(len(prompts))]
         prompt_ids = [trainer.processing_class(prompt)["input_ids"] for prompt in prompts]
         masks = [[1, 1, 0, 1]] * len(prompts)
-        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs, "env_mask": masks}
+        return {
+            "prompt_ids": prompt_ids,
+            "completion_ids": ids,
+            "logprobs": logprobs,
+            "env_mask": masks,
+        }
 
     trained(policy, tmp_path, extra=dict(rollout_func=rollouts), max_steps=1, **EVERY_STEP)
     (rows,) = records(tmp_path).values()
     for row in rows:
         assert row["old_logps"][1] is None and row["old_logps"][2] is None and row["length"] == 3
-        assert row["nll"] == pytest.approx((0.5 + 1 + row["rollout"]) / 2)  # of the two that are known
+        # of the two that are known
+        assert row["nll"] == pytest.approx((0.5 + 1 + row["rollout"]) / 2)
         assert row["advantages"][2] is None  # not the model's
         assert row["kind"] != "PH" or (row["weights"][1], row["advantages_before"][1]) == (0, 0)
         assert row["kind"] != "HE" or row["grpo_advantage"] == 0 or row["advantages"][1] != 0
@@ -108,12 +126,15 @@ def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path, monkeypatch
     assert len(rows) == 8  # of 12
     file = pq.ParquetFile(tmp_path / "credit" / "credit_00001.parquet")
     assert file.num_row_groups == 2  # what is left of a damaged file is whole prompts
-    assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == ["HE"] * 4 + ["PH"] * 4
+    assert [row["kind"] for row in sorted(rows, key=lambda row: row["kind"])] == ["HE"] * 4 + [
+        "PH"
+    ] * 4
 
 
 def test_kinds_take_turns(monkeypatch):
     monkeypatch.setattr("trl_miner.trainer.token_credit.MOST_ROLLOUTS", 8)
-    kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)  # PH PH PH NH HE PH, two rollouts each
+    # PH PH PH NH HE PH, two rollouts each
+    kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)
     kinds = GroupKinds(*(kinds == kind for kind in range(4)))
     chosen = choose_rollouts(SimpleNamespace(kinds=kinds, num_generations=2))
     assert chosen.view(-1, 2)[:, 0].tolist() == [True, True, False, True, True, False]
@@ -124,8 +145,13 @@ TEXTS = ["So 7 + 5 is 12.\nChecking: 12", "naïve café 🤖🇩🇪 日本語 \
 
 def byte_level():
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), vocab_size=300)
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    trainer = trainers.BpeTrainer(
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), vocab_size=300
+    )
     tokenizer.train_from_iterator(["So 7 + 5 is 12."], trainer)
     return tokenizer
 
@@ -137,7 +163,8 @@ def test_the_texts_of_the_tokens_are_the_text(text):
     pieces = TokenTexts(tokenizer).pieces(ids)
     whole = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
     assert len(pieces) == len(ids)
-    assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")  # Metaspace drops the space before a text's first word
+    # Metaspace drops the space before a text's first word
+    assert "".join(pieces).lstrip(" ") == whole.lstrip(" ")
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
 
 
@@ -157,6 +184,13 @@ def test_steps_and_generation_batches_need_not_begin_together(accumulation, cycl
     found = []
     for micro_step in range(0, 12 * accumulation, cycle):
         done, under_way = divmod(micro_step, accumulation)
-        state, step = SimpleNamespace(global_step=done, max_steps=12), SimpleNamespace(micro_step=under_way)
-        found.append(_due_step(SimpleNamespace(args=args, num_iterations=1, state=state, optimizer_step=step)))
+        state, step = (
+            SimpleNamespace(global_step=done, max_steps=12),
+            SimpleNamespace(micro_step=under_way),
+        )
+        found.append(
+            _due_step(
+                SimpleNamespace(args=args, num_iterations=1, state=state, optimizer_step=step)
+            )
+        )
     assert [step for step in found if step] == expected

@@ -11,7 +11,9 @@ def test_tensorboard_and_trackio_get_the_metrics_of_the_log(policy, tmp_path, mo
     from trackio.sqlite_storage import SQLiteStorage
 
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    settings = dict(report_to=["tensorboard", "trackio"], project="tests", run_name="me", max_steps=2)
+    settings = dict(
+        report_to=["tensorboard", "trackio"], project="tests", run_name="me", max_steps=2
+    )
     trainer = trained(policy, tmp_path / "run", **settings)
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     rows = SQLiteStorage.get_logs("tests", "me")

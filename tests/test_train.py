@@ -49,14 +49,31 @@ def test_the_readmes_script_runs_as_it_stands(tmp_path, monkeypatch):
 def test_the_readmes_run_leaves_what_it_promises(tmp_path):
     """The README's first command in a reduced form, in a fresh process, as a user runs it."""
     output = tmp_path / "miner"
-    command = [sys.executable, "-m", "trl_miner.cli", *readme_run(), *REDUCED, "--output_dir", str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "trl_miner.cli",
+        *readme_run(),
+        *REDUCED,
+        "--output_dir",
+        str(output),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=420)
     assert done.returncode == 0, done.stderr[-4000:]
-    for name in ("model.safetensors", "tokenizer.json", "README.md", "trainer_state.json", "training.png"):
+    for name in (
+        "model.safetensors",
+        "tokenizer.json",
+        "README.md",
+        "trainer_state.json",
+        "training.png",
+    ):
         assert (output / name).stat().st_size > 0, name
     scores = read_held_out(output).scores
     assert set(scores) == {"before", "after"}
-    assert all(set(s) == {"pass@1", "pass@2"} and 0 <= s["pass@1"] <= s["pass@2"] <= 1 for s in scores.values())
+    assert all(
+        set(s) == {"pass@1", "pass@2"} and 0 <= s["pass@1"] <= s["pass@2"] <= 1
+        for s in scores.values()
+    )
     steps = [
         log["step"]
         for log in json.loads((output / "trainer_state.json").read_text())["log_history"]
@@ -65,7 +82,11 @@ def test_the_readmes_run_leaves_what_it_promises(tmp_path):
     assert steps == [1, 2, 3, 4]
     assert "before training, on 6 held-out problems: pass@1" in done.stdout
     card = (output / "README.md").read_text()
-    assert "### Evaluation" in card and "| pass@1 |" in card and "None" not in card.split("### Settings")[0]
+    assert (
+        "### Evaluation" in card
+        and "| pass@1 |" in card
+        and "None" not in card.split("### Settings")[0]
+    )
 
 
 def write_recipe(folder, text):
@@ -79,20 +100,42 @@ def test_rewards_load_by_name_and_by_path(tmp_path):
 
     from trl_miner.rewards import math_reward
 
-    args = MinerScriptArguments(reward_funcs=["math_reward", "get_soft_overlong_punishment", "zlib.crc32"])
+    args = MinerScriptArguments(
+        reward_funcs=["math_reward", "get_soft_overlong_punishment", "zlib.crc32"]
+    )
     loaded = load_reward_funcs(args, config(tmp_path))
     assert loaded[0] is math_reward and all(callable(function) for function in loaded)
 
 
 def tiny_run(policy, output, *options):
-    """Train in this process, with dropout: what was drawn, and in which mode, shows in the weights."""
-    recipe = dict(model_name_or_path=policy, dataset_name="trl_miner/arithmetic", output_dir=str(output), use_cpu=True)
-    recipe |= dict(bf16=False, per_device_train_batch_size=8, num_generations=4, max_completion_length=8, max_steps=4)
-    recipe |= dict(learning_rate=1e-2, advantage_estimator="grpo", reward_funcs=["harness.mixed_reward"])
-    recipe |= dict(held_out=4, score_samples=2, save_strategy="steps", save_steps=2, disable_tqdm=True, seed=3)
-    recipe |= dict(logging_steps=1, gradient_checkpointing=True, model_init_kwargs=dict(attention_dropout=0.2))
+    """Train in this process, with dropout: what was drawn, and in which mode, shows in the
+    weights."""
+    recipe = dict(
+        model_name_or_path=policy,
+        dataset_name="trl_miner/arithmetic",
+        output_dir=str(output),
+        use_cpu=True,
+    )
+    recipe |= dict(
+        bf16=False,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=8,
+        max_steps=4,
+    )
+    recipe |= dict(
+        learning_rate=1e-2, advantage_estimator="grpo", reward_funcs=["harness.mixed_reward"]
+    )
+    recipe |= dict(
+        held_out=4, score_samples=2, save_strategy="steps", save_steps=2, disable_tqdm=True, seed=3
+    )
+    recipe |= dict(
+        logging_steps=1, gradient_checkpointing=True, model_init_kwargs=dict(attention_dropout=0.2)
+    )
     output.mkdir(exist_ok=True)
-    path = write_recipe(output, "".join(f"{key}: {json.dumps(value)}\n" for key, value in recipe.items()))
+    path = write_recipe(
+        output, "".join(f"{key}: {json.dumps(value)}\n" for key, value in recipe.items())
+    )
     return run(*make_parser().parse_args_and_config(["--config", path, *options]))
 
 
@@ -113,7 +156,9 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     more = ("--score_steps", "1", "--score_batch_size", "3", "--score_final_samples", "6")
     scored = tiny_run(policy, tmp_path, *more)
     assert_same_weights(scored, unscored)
-    assert metrics_of(scored)[:4] == metrics_of(unscored)[:4] and any(m["grad_norm"] for m in metrics_of(scored)[:4])
+    assert metrics_of(scored)[:4] == metrics_of(unscored)[:4] and any(
+        m["grad_norm"] for m in metrics_of(scored)[:4]
+    )
     assert list(scored.evaluation) == ["before", "step 1", "step 2", "step 3", "after"]
     assert scored.evaluation["before"] == unscored.evaluation["before"]
     assert scored.evaluation["after"].keys() == {"pass@1", "pass@6"}
@@ -124,7 +169,12 @@ def test_scoring_in_between_changes_nothing_but_the_scores(policy, unscored, tmp
     card = (tmp_path / "README.md").read_text()
     assert "Step 1" not in card and "| Metric | Before | After |" in card
     kept = json.loads((tmp_path / "held_out.json").read_text())
-    assert kept["problems"]["level"] == [1, 2, 3, 4] and kept["problems"]["trained_levels"] == [1, 2, 3, 4]
+    assert kept["problems"]["level"] == [1, 2, 3, 4] and kept["problems"]["trained_levels"] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     assert [(one["step"], one["num_samples"]) for one in kept["moments"].values()] == [
         (0, 2), (1, 2), (2, 2), (3, 2), (4, 6),
     ]  # fmt: skip
@@ -172,8 +222,12 @@ def test_a_finished_run_makes_no_step_again_unless_more_are_wanted(policy, over,
     assert again.state.global_step == 4  # an earlier checkpoint is named: its steps are made again
 
 
-@pytest.mark.parametrize("killed", ["before the score", "while the model was written", "before the card"])
-def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(policy, over, unscored, killed):
+@pytest.mark.parametrize(
+    "killed", ["before the score", "while the model was written", "before the card"]
+)
+def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(
+    policy, over, unscored, killed
+):
     (over / "README.md").unlink()
     if killed != "before the card":
         (over / "trainer_state.json").unlink()
@@ -199,9 +253,15 @@ def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(poli
     [
         (dict(held_out=4, score_steps=-1), "score_steps must be at least 0: got -1"),
         (dict(score_samples=0), "score_samples must be at least 1: got 0"),
-        (dict(held_out="aime"), "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24"),
+        (
+            dict(held_out="aime"),
+            "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24",
+        ),
         (dict(held_out="gsm8k:0"), "A benchmark needs at least 1 problem: got 'gsm8k:0'"),
-        (dict(held_out=1.5), "held_out must be a whole number, or a share between 0 and 1: got 1.5"),
+        (
+            dict(held_out=1.5),
+            "held_out must be a whole number, or a share between 0 and 1: got 1.5",
+        ),
     ],
 )
 def test_scores_that_cannot_be_had_are_refused(settings, named):
@@ -210,20 +270,34 @@ def test_scores_that_cannot_be_had_are_refused(settings, named):
 
 
 def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
-    """By its own verifier, at 1, whatever the threshold of the run is; without a box, where the recipe says so."""
+    """By its own verifier, at 1, whatever the threshold of the run is; without a box, where the
+    recipe says so."""
     rows = [{"problem": f"Compute {a} + 1.\n", "answer": str(a + 1)} for a in range(5)]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     trained = tiny_run(
-        policy, tmp_path / "run", "--held_out", f"dev={path}:3", "--max_steps", "1", "--math_accept_unboxed", "true"
+        policy,
+        tmp_path / "run",
+        "--held_out",
+        f"dev={path}:3",
+        "--max_steps",
+        "1",
+        "--math_accept_unboxed",
+        "true",
     )
     assert trained.evaluation["after"].keys() == {"pass@1", "pass@2"}
-    callback = next(c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback))
+    callback = next(
+        c for c in trained.callback_handler.callbacks if isinstance(c, EvaluationCallback)
+    )
     assert callback.problems["solution"] == ["1", "2", "3"]
-    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."  # a bare question, as in the world's training
+    # a bare question, as in the world's training
+    assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."
     trained.args.correct_threshold = 2.0
     columns = {"prompts": [""] * 2, "solution": ["1", "2"]}
-    assert callback._grade(columns, ["The answer is 1.", r"\boxed{1}"], [[1]] * 2).tolist() == [1.0, 0.0]
+    assert callback._grade(columns, ["The answer is 1.", r"\boxed{1}"], [[1]] * 2).tolist() == [
+        1.0,
+        0.0,
+    ]
     assert EvaluationCallback(trained, None, reward_func=rewards.math_reward)._threshold == 1.0
 
 
@@ -258,7 +332,8 @@ def test_counts_of_other_problems_do_not_stop_a_resumption(callback, unscored, t
 
 
 def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b")):
-    """The rewards that decide, of completions of held-out problems; `rewards` by the name of their function."""
+    """The rewards that decide, of completions of held-out problems; `rewards` by the name of their
+    function."""
     known = trainer.verifier, trainer.reward_funcs
     trainer.verifier, trainer.reward_funcs = find_verifier([*rewards]), [*rewards.values()]
     try:
@@ -280,8 +355,11 @@ def test_held_out_problems_are_graded_by_what_decides_in_training(unscored):
     chat = [[{"role": "user", "content": "1 + 1"}]] * 2
     answers = [[{"role": "assistant", "content": text}] for text in "ab"]
     form = {"think_format_reward": lambda completions, **kwargs: [1.0, 1.0]}
-    assert graded(unscored, form | {"accuracy_reward": by_content}, prompts=chat, texts=answers) == [1.0, 0.0]
-    assert graded(unscored, form | {"mine": by_length}) == [1.0, 1.0]  # the smaller of 1 and 2, 1 and 3
+    assert graded(
+        unscored, form | {"accuracy_reward": by_content}, prompts=chat, texts=answers
+    ) == [1.0, 0.0]
+    # the smaller of 1 and 2, 1 and 3
+    assert graded(unscored, form | {"mine": by_length}) == [1.0, 1.0]
     with pytest.raises(ValueError, match="'mine' must be a number"):
         graded(unscored, form | {"mine": lambda **kwargs: [0.0, float("inf")]})
 
@@ -289,18 +367,30 @@ def test_held_out_problems_are_graded_by_what_decides_in_training(unscored):
 @pytest.mark.slow
 def test_scores_do_not_depend_on_the_number_of_processes(policy, unscored, tmp_path):
     """Two gloo processes score half of the problems each; the model before training is the same."""
-    recipe = json.loads(json.dumps(yaml.safe_load((Path(unscored.args.output_dir) / "recipe.yaml").read_text())))
-    recipe |= {"output_dir": str(tmp_path), "max_steps": 1, "per_device_train_batch_size": 4, "held_out": 7}
+    recipe = json.loads(
+        json.dumps(yaml.safe_load((Path(unscored.args.output_dir) / "recipe.yaml").read_text()))
+    )
+    recipe |= {
+        "output_dir": str(tmp_path),
+        "max_steps": 1,
+        "per_device_train_batch_size": 4,
+        "held_out": 7,
+    }
     scores = {}
     for processes in (1, 2):
         recipe["output_dir"] = str(tmp_path / str(processes))
         path = write_recipe(tmp_path, json.dumps(recipe))
         call_on_ranks(processes, main, ["--config", path])
-        scores[processes] = [(found := read_held_out(tmp_path / str(processes)).moments["before"]).scores, found]
+        scores[processes] = [
+            (found := read_held_out(tmp_path / str(processes)).moments["before"]).scores,
+            found,
+        ]
     assert scores[1] == scores[2] and 0 < scores[1][0]["pass@1"] < 1
 
 
 def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
     """Both splits are one: all 3 problems."""
     with pytest.warns(UserWarning, match="3 of 3 held-out problems are in the training data too"):
-        tiny_run(policy, tmp_path, "--dataset_test_split", "train", "--held_out", "3", "--max_steps", "1")
+        tiny_run(
+            policy, tmp_path, "--dataset_test_split", "train", "--held_out", "3", "--max_steps", "1"
+        )

@@ -36,7 +36,9 @@ def miner(policy, tmp_path_factory):
 
 def test_a_training_set_must_fill_a_generation_batch(policy, tmp_path):
     """TRL would make no step, and save the model as if it were trained."""
-    with pytest.raises(ValueError, match="must fill a generation batch: got 2 prompts for batches of 3"):
+    with pytest.raises(
+        ValueError, match="must fill a generation batch: got 2 prompts for batches of 3"
+    ):
         MinerGRPOTrainer(policy, mixed_reward, config(tmp_path), problems(2))
 
 
@@ -45,7 +47,11 @@ def test_a_training_set_must_fill_a_generation_batch(policy, tmp_path):
     [
         dict(advantage_estimator="grpo"),
         dict(miner_lambda_max=0.0),
-        dict(advantage_estimator="grpo", policy_loss="bapo", policy_loss_kwargs=dict(low_max=0.5, high_max=1.5)),
+        dict(
+            advantage_estimator="grpo",
+            policy_loss="bapo",
+            policy_loss_kwargs=dict(low_max=0.5, high_max=1.5),
+        ),
     ],
     ids=str,
 )
@@ -54,7 +60,9 @@ def test_switched_off_it_is_grpo_bit_for_bit(policy, tmp_path, grpo, knobs):
 
 
 def test_without_all_right_prompts_it_is_grpo_bit_for_bit(policy, tmp_path):
-    expected = trained(policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, reward=never_all_right)
+    expected = trained(
+        policy, tmp_path / "a", cls=GRPOTrainer, config_cls=GRPOConfig, reward=never_all_right
+    )
     found = trained(policy, tmp_path / "b", reward=never_all_right, **AS_TRL)
     assert_same_run(found, expected)
     assert all(log["groups/ph"] == 0 for log in found.state.log_history if "reward" in log)
@@ -64,7 +72,8 @@ def test_only_all_right_rows_are_forwarded_when_trl_has_no_log_probs(miner):
     assert "old_per_token_logps" not in miner.batches[0]
     expected = []
     for log in (log for log in miner.state.log_history if "reward" in log):
-        if log["groups/ph"] and log["groups/he"]:  # without mixed prompts the cap is 0: nothing to compute
+        # without mixed prompts the cap is 0: nothing to compute
+        if log["groups/ph"] and log["groups/he"]:
             expected.append(round(log["groups/ph"] * 12))
     assert miner.forwarded == expected and expected
 
@@ -73,8 +82,11 @@ def test_only_all_right_rows_are_forwarded_when_trl_has_no_log_probs(miner):
 def test_where_trl_makes_a_forward_the_scores_come_with_it(policy, tmp_path, estimator):
     """Advantages differ from token to token, which they could not without scores."""
     name, _, on_top = estimator.partition("+")
-    settings = dict(advantage_estimator=name, all_right=on_top or None, num_iterations=2, max_steps=2)
-    settings["advantage_estimator_kwargs"] = dict(alpha=0.01) if name == "entropy_adv" else None  # below its bound
+    settings = dict(
+        advantage_estimator=name, all_right=on_top or None, num_iterations=2, max_steps=2
+    )
+    # below its bound
+    settings["advantage_estimator_kwargs"] = dict(alpha=0.01) if name == "entropy_adv" else None
     trainer = trained(policy, tmp_path, **settings)
     assert trainer.forwarded == [12]  # TRL's own
     sizes = [advantages.abs() for advantages in trainer.token_advantages]
@@ -85,10 +97,14 @@ def test_the_statistics_say_what_happened(miner):
     logs = [log for log in miner.state.log_history if "reward" in log]
     for advantages, log in zip(miner.token_advantages, logs, strict=True):
         assert log["groups/ph"] + log["groups/he"] + log["groups/nh"] == pytest.approx(1)
-        assert log["rollouts/used"] == pytest.approx(log["rollouts/grpo"] + log["rollouts/recovered"])
+        assert log["rollouts/used"] == pytest.approx(
+            log["rollouts/grpo"] + log["rollouts/recovered"]
+        )
         assert log["rollouts/grpo"] <= log["groups/he"]
         assert log["miner/cap_binds"] == float(log["miner/scale"] < 1)
-        assert log["rollouts/used"] == pytest.approx((advantages != 0).any(dim=1).float().mean().item())
+        assert log["rollouts/used"] == pytest.approx(
+            (advantages != 0).any(dim=1).float().mean().item()
+        )
         total = log["miner/tau_ref"] + log["miner/scale"] * log.get("miner/tau_pos", 0.0)
         assert advantages.abs().sum().item() == pytest.approx(total, rel=1e-5)
 
@@ -106,7 +122,11 @@ def test_a_loss_that_averages_token_advantages_is_warned_of(tmp_path, caplog, lo
     [
         dict(scale_rewards="batch", loss_type="bnpo", miner_lambda_max=None, pad_to_multiple_of=8),
         dict(scale_rewards="none", miner_gamma=0.0, importance_sampling_level="sequence"),
-        dict(mask_truncated_completions=True, beta=0.04, multi_objective_aggregation="normalize_then_sum"),
+        dict(
+            mask_truncated_completions=True,
+            beta=0.04,
+            multi_objective_aggregation="normalize_then_sum",
+        ),
         dict(steps_per_generation=4, gradient_accumulation_steps=2, off_policy_mask_threshold=0.5),
         dict(steps_per_generation=1, gradient_accumulation_steps=2, entropy_coef=0.01),
         dict(num_iterations=2, steps_per_generation=2, top_entropy_quantile=0.5),
@@ -118,7 +138,8 @@ def test_works_with_trls_settings(policy, tmp_path, knobs):
     trainer = trained(policy, tmp_path, max_steps=3, **knobs)
     logs = [log for log in trainer.state.log_history if "reward" in log]
     assert all(math.isfinite(log["loss"]) for log in logs)
-    if not knobs.get("mask_truncated_completions"):  # an untrained policy hardly ever ends within 10 tokens
+    # an untrained policy hardly ever ends within 10 tokens
+    if not knobs.get("mask_truncated_completions"):
         assert any(log["rollouts/recovered"] > 0 for log in logs)
     assert all(batch["advantages"].isfinite().all() for batch in trainer.batches)
 
@@ -128,13 +149,18 @@ def length_reward(completions, **kwargs):
 
 
 def test_a_differing_second_reward_is_never_overridden(policy, tmp_path):
-    trainer = trained(policy, tmp_path, reward=[mixed_reward, length_reward], reward_weights=[1.0, 0.1])
+    trainer = trained(
+        policy, tmp_path, reward=[mixed_reward, length_reward], reward_weights=[1.0, 0.1]
+    )
     for log in (log for log in trainer.state.log_history if "reward" in log):
         assert log["rollouts/recovered"] == 0 and log["groups/ph"] == 0
 
 
-def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all_right_ones(policy, tmp_path):
-    """The table of completions shows what the loss was given, and the token records what was rewarded."""
+def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all_right_ones(
+    policy, tmp_path
+):
+    """The table of completions shows what the loss was given, and the token records what was
+    rewarded."""
     settings = dict(reward_weights=[1.0, 0.1], gate_on_correctness=True, log_completions=True)
     settings |= dict(num_completions_to_print=0, log_token_credit=1, max_steps=2)
     settings["correct_reward_func"] = "mixed_reward"
@@ -144,10 +170,14 @@ def test_behind_the_gate_a_second_reward_pushes_no_prompt_and_miner_pays_the_all
     for step, log in enumerate(logs, start=1):
         table = pd.read_parquet(tmp_path / "completions" / f"completions_{step:05d}.parquet")
         kinds = table.groupby("prompt")["mixed_reward"].transform("mean")
-        assert (table["advantage"][kinds == 0] == 0).all() and (table["advantage"][kinds == 1] >= 0).all()
+        assert (table["advantage"][kinds == 0] == 0).all() and (
+            table["advantage"][kinds == 1] >= 0
+        ).all()
         assert log["rollouts/grpo"] == pytest.approx(((0 < kinds) & (kinds < 1)).mean())
         credit = pd.read_parquet(tmp_path / "credit" / f"credit_{step:05d}.parquet")
-        assert credit["reward"].nunique() > 2 and log["groups/ph"] == pytest.approx((kinds == 1).mean())
+        assert credit["reward"].nunique() > 2 and log["groups/ph"] == pytest.approx(
+            (kinds == 1).mean()
+        )
 
 
 def fixed_rollouts(prompts, trainer, logprob=-1.0):
@@ -165,7 +195,8 @@ def fixed_rollouts(prompts, trainer, logprob=-1.0):
 
 @pytest.mark.parametrize("loss_type", ["luspo", "dapo"])
 def test_a_tiny_cap_leaves_grpos_own_update_alone(policy, tmp_path, unchecked_sampler, loss_type):
-    """The batch goes through as (B, T), yet all that PH rows add is a billionth: TRL's update, padding included."""
+    """The batch goes through as (B, T), yet all that PH rows add is a billionth: TRL's update,
+    padding included."""
     knobs = dict(loss_type=loss_type, max_steps=2, optim="sgd", learning_rate=0.1)
     ragged = {"rollout_func": fixed_rollouts}
     grpo = trained(policy, tmp_path, cls=GRPOTrainer, config_cls=GRPOConfig, extra=ragged, **knobs)
@@ -175,7 +206,9 @@ def test_a_tiny_cap_leaves_grpos_own_update_alone(policy, tmp_path, unchecked_sa
         assert torch.allclose(weights(found)[name], weight, rtol=1e-5, atol=1e-7), name
 
 
-def test_tokens_without_a_log_prob_or_from_the_environment_get_no_credit(policy, tmp_path, unchecked_sampler):
+def test_tokens_without_a_log_prob_or_from_the_environment_get_no_credit(
+    policy, tmp_path, unchecked_sampler
+):
     """Each rollout's first token has none, and its second is the environment's."""
 
     def with_holes(prompts, trainer):
@@ -193,7 +226,8 @@ def test_tokens_without_a_log_prob_or_from_the_environment_get_no_credit(policy,
     assert is_mined.any()  # paid, but not at its unscored first token
     assert (advantages[:, 0] != 0).any()  # mixed groups keep theirs: GRPO needs no log-prob
     assert (log["miner/unscored_tokens"], log["miner/intrinsic_reward"]) == (12, pytest.approx(2.5))
-    assert log["rollouts/tokens_total"] == batch["completion_mask"].sum() - 12  # one of each rollout
+    # one of each rollout
+    assert log["rollouts/tokens_total"] == batch["completion_mask"].sum() - 12
     total = log["miner/tau_ref"] + log["miner/scale"] * log["miner/tau_pos"]
     assert advantages.abs().sum().item() == pytest.approx(total, rel=1e-5)
 
@@ -212,12 +246,15 @@ def test_evaluation_is_plain_grpo_and_leaves_no_trace_in_the_training_log(policy
     assert len(evaluated) == 2 and not any("miner" in key for log in evaluated for key in log)
     modes = [batch["is_training"] for batch in trainer.batches]
     assert modes.count(False) == 4  # two evaluations of 6 prompts x 4 rollouts in batches of 12
-    assert all(batch["advantages"].dim() == 1 for batch in trainer.batches if not batch["is_training"])
+    assert all(
+        batch["advantages"].dim() == 1 for batch in trainer.batches if not batch["is_training"]
+    )
     assert any(batch["advantages"].dim() == 2 for batch in trainer.batches if batch["is_training"])
 
 
 def test_the_images_of_the_selected_rows_come_along():
-    """Qwen-VL's layout: pixel rows and grids of all images in one tensor each, told apart by num_images."""
+    """Qwen-VL's layout: pixel rows and grids of all images in one tensor each, told apart by
+    num_images."""
     grids = torch.tensor([[1, 1, 2], [1, 1, 1], [1, 2, 2], [1, 1, 3]])  # 2, 1, 4 and 3 pixel rows
     batch = {
         "completion_ids": torch.arange(8).view(4, 2),
@@ -252,10 +289,16 @@ def judged(completions, answer_key, **kwargs):
             dict(gate_on_correctness=True),
             "got mixed_reward, length_reward, of which none is a known verifier. Set corr",
         ),
-        (mixed_reward, dict(correct_reward_func="accuracy"), "got 'accuracy', there are mixed_reward"),
+        (
+            mixed_reward,
+            dict(correct_reward_func="accuracy"),
+            "got 'accuracy', there are mixed_reward",
+        ),
     ],
 )
-def test_rewards_that_lack_something_are_refused_before_training(policy, tmp_path, rewards, settings, words):
+def test_rewards_that_lack_something_are_refused_before_training(
+    policy, tmp_path, rewards, settings, words
+):
     with pytest.raises(ValueError, match=words):
         MinerGRPOTrainer(policy, rewards, config(tmp_path, **settings), problems())
 
@@ -265,7 +308,9 @@ def test_the_model_card_names_the_method_that_trained(policy, tmp_path, miner):
     card = Path(miner.args.output_dir, "README.md").read_text()
     assert "huggingface.co/papers/2601.04731" in card and "`miner_lambda_max` | `0.0015`" in card
     assert "- mine\n" in card and "[None]" not in card and '"None"' not in card
-    trained(policy, tmp_path, advantage_estimator="ucas", max_steps=1).create_model_card(model_name="m")
+    trained(policy, tmp_path, advantage_estimator="ucas", max_steps=1).create_model_card(
+        model_name="m"
+    )
     card = (tmp_path / "README.md").read_text()
     assert "2601.04731" not in card and "`ucas`" in card
 
@@ -276,7 +321,9 @@ def test_batches_of_one_kind_train_on_quietly(policy, tmp_path, caplog, recwarn)
         constant.__name__ = "constant"
         trainer = trained(policy, tmp_path, reward=constant, max_steps=1)
         assert trainer.forwarded == []  # nothing could come of it
-        assert all(log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log)
+        assert all(
+            log["rollouts/used"] == 0 for log in trainer.state.log_history if "reward" in log
+        )
     ours = [r for r in caplog.records if r.name.startswith("trl_miner")]
     assert not ours and not [w for w in recwarn if "trl_miner" in str(w.filename)]
 
@@ -292,13 +339,17 @@ def train_with_a_wrong_gradient(policy, folder, rank=0, **settings):
             return gradient * (torch.nan if trainer.accelerator.process_index == rank else 1.0)
 
     trainer.model.lm_head.weight.register_hook(spoil)
-    with pytest.raises(FloatingPointError, match="^The gradient of step 2 must be finite: its norm is nan"):
+    with pytest.raises(
+        FloatingPointError, match="^The gradient of step 2 must be finite: its norm is nan"
+    ):
         trainer.train()
     assert all(torch.equal(weight, kept[0][name]) for name, weight in weights(trainer).items())
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_grad_norm": 0.0}])
-def test_a_gradient_that_is_not_finite_ends_the_run_and_reaches_no_weight(policy, tmp_path, settings):
+def test_a_gradient_that_is_not_finite_ends_the_run_and_reaches_no_weight(
+    policy, tmp_path, settings
+):
     train_with_a_wrong_gradient(policy, tmp_path, **settings)
 
 
@@ -317,7 +368,9 @@ def test_attention_of_cudnn_is_off(policy, tmp_path):
 def test_what_rounding_leaves_of_an_advantage_is_not_counted_as_use(policy, tmp_path):
     """The float32 mean of six 0.3 is not 0.3: TRL's advantage is some 1e-4 where it should be 0."""
     settings = dict(advantage_estimator="grpo", num_generations=6, max_steps=1)
-    trainer = trained(policy, tmp_path, reward=lambda prompts, **kwargs: [0.3] * len(prompts), **settings)
+    trainer = trained(
+        policy, tmp_path, reward=lambda prompts, **kwargs: [0.3] * len(prompts), **settings
+    )
     assert (trainer.batches[0]["advantages"] != 0).any()
     log = next(log for log in trainer.state.log_history if "reward" in log)
     assert log["rollouts/used"] == log["rollouts/grpo"] == log["rollouts/used_total"] == 0

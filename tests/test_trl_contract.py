@@ -1,4 +1,5 @@
-"""What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says what moved."""
+"""What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says
+what moved."""
 
 import dataclasses
 import inspect
@@ -18,7 +19,13 @@ from trl_miner import MinerGRPOTrainer
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, ONE_OF
 from trl_miner.trainer.finite_gradients import FiniteGradients
-from trl_miner.trainer.generation_batch import COMPLETION_IDS, COMPLETIONS, EXTRA_FIELDS, SAMPLER_LOGPS, TOOL_MASK
+from trl_miner.trainer.generation_batch import (
+    COMPLETION_IDS,
+    COMPLETIONS,
+    EXTRA_FIELDS,
+    SAMPLER_LOGPS,
+    TOOL_MASK,
+)
 from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED
 from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
@@ -27,13 +34,20 @@ WRITTEN_AGAINST = "1.16.0"
 
 
 def moved(what):
-    return f"{what} is not what trl_miner/trainer was written against, TRL {WRITTEN_AGAINST}: got {trl.__version__}"
+    return (
+        f"{what} is not what trl_miner/trainer was written against, TRL {WRITTEN_AGAINST}: got"
+        f" {trl.__version__}"
+    )
 
 
-# The private methods that MinerGRPOTrainer overrides, or replaces for as long as a call takes, and why
+# The private methods that MinerGRPOTrainer overrides, or replaces for as long as a call takes, and
+# why
 OVERRIDDEN = {
     "_generate_and_score_completions": ("self inputs", "gives a batch its advantages"),
-    "_generate": ("self prompts", "rollouts are counted, and dynamic sampling has made them before"),
+    "_generate": (
+        "self prompts",
+        "rollouts are counted, and dynamic sampling has made them before",
+    ),
     "_calculate_rewards": (
         "self inputs prompts completions completion_ids_list",
         "rewards decide the kinds of prompts",
@@ -44,7 +58,10 @@ OVERRIDDEN = {
         "processes that generate together make as many turns",
     ),
     "_compute_loss": ("self model inputs", "micro-batches by length; policy losses"),
-    "_get_per_token_logps_and_entropies": (None, "scores rows by length, and finds statistics of logits on the way"),
+    "_get_per_token_logps_and_entropies": (
+        None,
+        "scores rows by length, and finds statistics of logits on the way",
+    ),
     "_save_checkpoint": ("self model trial", "a checkpoint is written aside and moved"),
     "_get_output_dir": ("self trial", "where that is"),
     "_get_grad_norm": ("self model grad_norm", "a gradient that is not finite reaches no weight"),
@@ -55,26 +72,49 @@ READ = {
     "_buffered_inputs": "the generation batch, which such a checkpoint keeps",
     "_metrics": "metrics of the training, of which TRL logs the mean",
     "_logs": "the table of completions shows the loss's advantages",
-    "_pending_extra_logs": "columns of reward functions, of rounds that dynamic sampling does not keep",
-    "_entropy_bonus_enabled": "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus",
+    "_pending_extra_logs": (
+        "columns of reward functions, of rounds that dynamic sampling does not keep"
+    ),
+    "_entropy_bonus_enabled": (
+        "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus"
+    ),
     "_load_best_model": "a checkpoint that has done all steps",
 }
 
 
 # What trl_miner/trainer/asynchronous.py takes for granted about TRL's asynchronous trainer
 ASYNCHRONOUS = {
-    "get_train_dataloader": ("AsyncGRPOTrainer", "self", "whole groups of a window get their advantages"),
-    "training_step": ("AsyncGRPOTrainer", "self model inputs num_items_in_batch", "they must have reached the loss"),
-    "torch_call": ("DataCollatorForRollout", "self examples", "the advantages of tokens replace those of samples"),
-    "__iter__": ("RolloutQueueDataset", "self", "samples are taken here, after TRL has dropped the stale ones"),
+    "get_train_dataloader": (
+        "AsyncGRPOTrainer",
+        "self",
+        "whole groups of a window get their advantages",
+    ),
+    "training_step": (
+        "AsyncGRPOTrainer",
+        "self model inputs num_items_in_batch",
+        "they must have reached the loss",
+    ),
+    "torch_call": (
+        "DataCollatorForRollout",
+        "self examples",
+        "the advantages of tokens replace those of samples",
+    ),
+    "__iter__": (
+        "RolloutQueueDataset",
+        "self",
+        "samples are taken here, after TRL has dropped the stale ones",
+    ),
     "pack": ("TreeRow", "self", "advantages stand sample by sample"),
 }
 ASYNCHRONOUS_READ = {
     "_metrics": "metrics of a window, which TRL logs",
     "_trained_groups": "a resumed run begins at the first prompt that is not in it",
-    "model_version": "a group of which TRL has dropped a stale part is dropped when it is stale itself",
+    "model_version": (
+        "a group of which TRL has dropped a stale part is dropped when it is stale itself"
+    ),
 }
-# What trl_miner/trainer/rollout_worker.py overrides or calls: plain text, and sampling without a server
+# What trl_miner/trainer/rollout_worker.py overrides or calls: plain text, and sampling without a
+# server
 ROLLOUT_LOOP = {
     "_generate_one": "self prompt tool_dict tools group_id",
     "_generate_one_turn": "self prompt_ids",
@@ -82,11 +122,15 @@ ROLLOUT_LOOP = {
     "_generate_loop": "self stop_event",
     "_score_loop": "self stop_event",
 }
-ASYNCHRONOUS_SAMPLE = "input_ids completion_mask old_log_probs advantage group_id metrics model_version"
+ASYNCHRONOUS_SAMPLE = (
+    "input_ids completion_mask old_log_probs advantage group_id metrics model_version"
+)
 
 
 def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
-    pytest.importorskip("trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees")
+    pytest.importorskip(
+        "trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees"
+    )
     from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker
 
     from trl_miner.trainer import asynchronous, rollout_worker, windows
@@ -95,27 +139,37 @@ def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
         found = inspect.signature(getattr(getattr(async_grpo_trainer, owner), name)).parameters
         assert list(found) == parameters.split(), moved(name)
     source = inspect.getsource(async_grpo_trainer.AsyncGRPOTrainer)
-    assert all(re.search(rf"self\.{name}(: .+)? = ", source) for name in ASYNCHRONOUS_READ), moved("AsyncGRPOTrainer")
+    assert all(re.search(rf"self\.{name}(: .+)? = ", source) for name in ASYNCHRONOUS_READ), moved(
+        "AsyncGRPOTrainer"
+    )
     own = inspect.getsource(asynchronous) + inspect.getsource(windows)
     private = set(re.findall(r"self\.(_[a-z]\w+)", source + inspect.getsource(Trainer)))
     used = {*re.findall(r"_trainer\.(_[a-z]\w+)", own), *re.findall(r"self\.(_[a-z]\w+)", own)}
     assert used & private - {"_name", "_paper", "_tag_names"} <= ASYNCHRONOUS_READ.keys()
-    assert hasattr(async_grpo_trainer, "get_peak_flops_per_device"), moved("what asks CUDA for a name")
-    assert {*ASYNCHRONOUS_SAMPLE.split()} <= {one.name for one in dataclasses.fields(async_grpo_trainer.RolloutSample)}
-    # What is yielded is what the queue gave last, which is how a version comes to a sample.
-    assert "sample = self.queue.get(" in inspect.getsource(async_grpo_trainer.RolloutQueueDataset), moved(
-        "RolloutQueueDataset"
+    assert hasattr(async_grpo_trainer, "get_peak_flops_per_device"), moved(
+        "what asks CUDA for a name"
     )
+    assert {*ASYNCHRONOUS_SAMPLE.split()} <= {
+        one.name for one in dataclasses.fields(async_grpo_trainer.RolloutSample)
+    }
+    # What is yielded is what the queue gave last, which is how a version comes to a sample.
+    assert "sample = self.queue.get(" in inspect.getsource(
+        async_grpo_trainer.RolloutQueueDataset
+    ), moved("RolloutQueueDataset")
     loop = async_rollout_worker._AsyncRolloutLoop
     for name, parameters in ROLLOUT_LOOP.items():
-        assert [*inspect.signature(getattr(loop, name)).parameters] == parameters.split(), moved(f"its loop's {name}")
+        assert [*inspect.signature(getattr(loop, name)).parameters] == parameters.split(), moved(
+            f"its loop's {name}"
+        )
     used = {*re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(rollout_worker))}
     private = {
         *re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(loop)),
         *(name for name in vars(loop) if name[1] != "_"),
     }
     assert used & private <= ROLLOUT_LOOP.keys() | {"_fork_threshold_tokens", "_failed_event"}
-    assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop, moved("how a worker finds its loop")
+    assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop, moved(
+        "how a worker finds its loop"
+    )
 
 
 def test_overridden_methods_keep_their_signatures():
@@ -130,13 +184,21 @@ def test_overridden_methods_keep_their_signatures():
 
 
 def test_the_private_side_of_trl_is_what_is_listed():
-    """Each private name that the trainer folder overrides, replaces, reads or writes has its reason above."""
-    private = set(re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)))
+    """Each private name that the trainer folder overrides, replaces, reads or writes has its reason
+    above."""
+    private = set(
+        re.findall(
+            r"self\.(_[a-z]\w+)", inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)
+        )
+    )
     private |= {name for name in vars(GRPOTrainer) if re.match(r"_[a-z]", name)}
     own = Path(inspect.getfile(MinerGRPOTrainer))
     used = set(re.findall(r"(?:self|super\(\))\.(_[a-z]\w+)", own.read_text()))
     for text in (path.read_text() for path in own.parent.glob("*.py")):
-        used |= {*re.findall(r"trainer\.(_[a-z]\w+)", text), *re.findall(r'patch\.object\(\w+, "(_\w+)"', text)}
+        used |= {
+            *re.findall(r"trainer\.(_[a-z]\w+)", text),
+            *re.findall(r'patch\.object\(\w+, "(_\w+)"', text),
+        }
     assert READ.keys() <= private, moved("GRPOTrainer")
     used &= private - {"_name", "_paper", "_tag_names"}  # those of the model card
     assert used <= READ.keys() | OVERRIDDEN.keys()
@@ -149,7 +211,9 @@ def test_a_model_is_saved_with_the_settings_of_the_trainer():
     """`save_model` stands in for `_save`, which pickles them, secrets and all."""
     source = inspect.getsource(Trainer)
     saves = len(re.findall(r"self\._save\(", source))
-    assert saves == len(re.findall(r"self\._save\(", inspect.getsource(Trainer.save_model))), moved("Trainer._save")
+    assert saves == len(re.findall(r"self\._save\(", inspect.getsource(Trainer.save_model))), moved(
+        "Trainer._save"
+    )
 
 
 def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
@@ -160,14 +224,18 @@ def test_the_link_to_vllm_has_what_is_replaced_for_a_model_in_4_bits():
         *(["_iter_named_params"] if trl.__version__.startswith("1.16") else []),
     ]
     assert all(hasattr(link, name) for name in names), moved("VLLMGeneration")
-    assert grpo_trainer.VLLMGeneration is link and vllm_generation.is_bitsandbytes_available, moved("what makes it")
+    assert grpo_trainer.VLLMGeneration is link and vllm_generation.is_bitsandbytes_available, moved(
+        "what makes it"
+    )
 
 
 @pytest.mark.parametrize("name", ONE_OF)
 def test_settings_take_no_value_that_ours_refuse(name):
     """What TRL's help quotes; the help of one setting quotes values of others."""
     known = {value for values in ONE_OF.values() for value in values}
-    quoted = set(re.findall(r"['`](\w+)'", config("unused").__dataclass_fields__[name].metadata["help"]))
+    quoted = set(
+        re.findall(r"['`](\w+)'", config("unused").__dataclass_fields__[name].metadata["help"])
+    )
     assert quoted <= known, moved(f"{name}, with {quoted - known},")
 
 
@@ -177,38 +245,55 @@ def test_the_forward_takes_what_it_is_given():
     found = inspect.signature(getattr(GRPOTrainer, name)).parameters
     needed = {"model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found.values())  # TRL 1.14
-    assert takes_any or needed | set(MULTIMODAL_KEYS) <= set(found), moved(f"GRPOTrainer.{name}{tuple(found)}")
+    assert takes_any or needed | set(MULTIMODAL_KEYS) <= set(found), moved(
+        f"GRPOTrainer.{name}{tuple(found)}"
+    )
     first = ["self", "model", "input_ids", "attention_mask", "logits_to_keep"]
-    assert list(found)[:5] == first or list(found)[2] == "args", moved(f"GRPOTrainer.{name}{tuple(found)}")
+    assert list(found)[:5] == first or list(found)[2] == "args", moved(
+        f"GRPOTrainer.{name}{tuple(found)}"
+    )
     assert "batch_size" in found, moved(f"GRPOTrainer.{name}{tuple(found)}")
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    required = {n for n, p in found.items() if p.default is inspect.Parameter.empty and p.kind in named} - {"self"}
+    required = {
+        n for n, p in found.items() if p.default is inspect.Parameter.empty and p.kind in named
+    } - {"self"}
     assert required <= needed, moved(f"GRPOTrainer.{name} (it now requires {required - needed})")
 
 
 def test_no_multimodal_input_is_unknown():
-    """Whatever the loss hands to the forward besides tokens, the forward over PH rows must hand to it as well."""
+    """Whatever the loss hands to the forward besides tokens, the forward over PH rows must hand to
+    it as well."""
     source = inspect.getsource(GRPOTrainer._compute_loss)
     passed = set(re.findall(r'(\w+)=inputs\.get\("\1"\)', source)) - {"importance_sampling_ratio"}
-    assert passed == set(MULTIMODAL_KEYS), moved("GRPOTrainer._compute_loss (what it hands to the forward)")
+    assert passed == set(MULTIMODAL_KEYS), moved(
+        "GRPOTrainer._compute_loss (what it hands to the forward)"
+    )
 
 
 FACTS = {
     "_calculate_rewards": {r"= gather\(rewards_per_func\)": "rewards come back gathered"},
     "_generate_and_score_completions": {
         r'"train" if self\.model\.training else "eval"': "the mode's rule",
-        r"unscorable_mask = torch\.isnan\(rewards_per_func\)\.all\(dim=1\)": "unscorable: every reward is NaN",
+        r"unscorable_mask = torch\.isnan\(rewards_per_func\)\.all\(dim=1\)": (
+            "unscorable: every reward is NaN"
+        ),
         r"process_index \* len\(prompts\)": "rows lie in rank order",
         r"_pending_extra_logs\.clear\(\)": "extra columns wait for the batch",
         r"for key, values in extra_fields\.items\(\)": "rollouts add columns",
     },
     "_compute_loss": {
-        r"if self\.beta != 0\.0:\s+per_token_loss = per_token_loss \+": "the KL penalty is off at beta 0",
+        r"if self\.beta != 0\.0:\s+per_token_loss = per_token_loss \+": (
+            "the KL penalty is off at beta 0"
+        ),
         r"if x\.shape\[1\] == 1": "one column is one number per row, so that trimming leaves two",
     },
     "_prepare_inputs": {
-        r"_buffered_inputs\[self\._step % self\.args\.steps_per_generation\]": "slices follow each other",
-        r"self\._step % generate_every == 0 or self\._buffered_inputs is None": "rollouts are used up first",
+        r"_buffered_inputs\[self\._step % self\.args\.steps_per_generation\]": (
+            "slices follow each other"
+        ),
+        r"self\._step % generate_every == 0 or self\._buffered_inputs is None": (
+            "rollouts are used up first"
+        ),
     },
 }
 
@@ -222,8 +307,14 @@ def test_source_facts(method):
 
 def test_no_reward_argument_is_unknown():
     source = inspect.getsource(GRPOTrainer._calculate_rewards)
-    handed = set(re.findall(r'\breward_kwargs\["(\w+)"\] =', source)) | {"prompts", "completions", "completion_ids"}
-    assert handed == REWARD_KWARGS, moved("GRPOTrainer._calculate_rewards (what it hands to a reward function)")
+    handed = set(re.findall(r'\breward_kwargs\["(\w+)"\] =', source)) | {
+        "prompts",
+        "completions",
+        "completion_ids",
+    }
+    assert handed == REWARD_KWARGS, moved(
+        "GRPOTrainer._calculate_rewards (what it hands to a reward function)"
+    )
 
 
 def test_no_loss_type_is_unknown():
@@ -233,31 +324,52 @@ def test_no_loss_type_is_unknown():
     found = set(re.findall(r'self\.loss_type [!=]= "(\w+)"', source)) | {
         name for names in lists for name in re.findall(r'"(\w+)"', names)
     }
-    assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved("GRPOTrainer._compute_loss (its losses)")
-    assert found == SUMMED | ROW_MEAN | {"bnpo"}, "what the gradient is a sum of must be known of every loss"
+    assert found == AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}, moved(
+        "GRPOTrainer._compute_loss (its losses)"
+    )
+    assert found == SUMMED | ROW_MEAN | {"bnpo"}, (
+        "what the gradient is a sum of must be known of every loss"
+    )
 
 
 def test_the_loss_gathers_what_has_one_number_for_each_row_alone():
-    """In a plan, processes may have unlike numbers of rows, and `gather` returns what it is given: see `TokenMeans`.
-    The policy loss is gathered for the entropy bonus, which has no plan."""
+    """In a plan, processes may have unlike numbers of rows, and `gather` returns what it is given:
+    see `TokenMeans`. The policy loss is gathered for the entropy bonus, which has no plan."""
     source = inspect.getsource(GRPOTrainer._compute_loss)
     gathered = set(re.findall(r"self\.accelerator\.gather\((\w+)", source))
-    assert gathered <= {"masked_seq_mean", "policy_loss"}, moved(f"GRPOTrainer._compute_loss (gathers {gathered})")
+    assert gathered <= {"masked_seq_mean", "policy_loss"}, moved(
+        f"GRPOTrainer._compute_loss (gathers {gathered})"
+    )
     logged = set(re.findall(r"\[\"([\w/]+)\"\]\.append\(nan(?:min|max)\(", source))
-    assert all(name.endswith(("_min", "_max")) for name in logged), moved(f"what the loss logs: {logged}")
+    assert all(name.endswith(("_min", "_max")) for name in logged), moved(
+        f"what the loss logs: {logged}"
+    )
 
 
 def test_a_generation_is_the_tuple_it_was():
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
-    names = re.search(r"\(\s*((?:\w+,\s*)+)\) = self\._generate\(prompts\)", source).group(1).replace(",", " ").split()
-    places = {"completion_ids_list": COMPLETION_IDS, "tool_mask_list": TOOL_MASK, "completions": COMPLETIONS}
+    names = (
+        re.search(r"\(\s*((?:\w+,\s*)+)\) = self\._generate\(prompts\)", source)
+        .group(1)
+        .replace(",", " ")
+        .split()
+    )
+    places = {
+        "completion_ids_list": COMPLETION_IDS,
+        "tool_mask_list": TOOL_MASK,
+        "completions": COMPLETIONS,
+    }
     places |= {"sampling_per_token_logps_list": SAMPLER_LOGPS, "extra_fields": EXTRA_FIELDS}
-    assert {name: names.index(name) for name in places} == places, moved("GRPOTrainer._generate (what it returns)")
+    assert {name: names.index(name) for name in places} == places, moved(
+        "GRPOTrainer._generate (what it returns)"
+    )
 
 
 @pytest.fixture(scope="module")
 def stepped(policy, tmp_path_factory):
-    trainer = GRPOTrainer(policy, mixed_reward, config(tmp_path_factory.mktemp("grpo"), num_iterations=2), problems())
+    trainer = GRPOTrainer(
+        policy, mixed_reward, config(tmp_path_factory.mktemp("grpo"), num_iterations=2), problems()
+    )
     rows = [problems()[i // 4] for i in range(12)]
     trainer.model.train()
     return trainer, trainer._generate_and_score_completions(rows)
@@ -265,16 +377,20 @@ def stepped(policy, tmp_path_factory):
 
 @pytest.mark.parametrize("loss_type", sorted(AVERAGED_BY_SEQUENCE_RATIO | {"cispo", "vespo"}))
 def test_the_loss_takes_an_advantage_for_every_token(stepped, loss_type):
-    """No trainer inside TRL passes (B, T) any more. A constant row must mean what one number does, bit for bit."""
+    """No trainer inside TRL passes (B, T) any more. A constant row must mean what one number does,
+    bit for bit."""
     trainer, batch = stepped
     trainer.loss_type = loss_type
     trainer.current_gradient_accumulation_steps = 1
     rows = batch["advantages"]
     per_row = trainer._compute_loss(trainer.model, batch)
     per_token = trainer._compute_loss(
-        trainer.model, {**batch, "advantages": rows.unsqueeze(1).expand(batch["completion_ids"].shape).clone()}
+        trainer.model,
+        {**batch, "advantages": rows.unsqueeze(1).expand(batch["completion_ids"].shape).clone()},
     )
-    assert rows.abs().sum() > 0 and torch.equal(per_row, per_token), moved("GRPOTrainer._compute_loss ((B, T))")
+    assert rows.abs().sum() > 0 and torch.equal(per_row, per_token), moved(
+        "GRPOTrainer._compute_loss ((B, T))"
+    )
 
 
 def test_only_the_trainer_touches_what_is_private():

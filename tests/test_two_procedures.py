@@ -39,9 +39,15 @@ def test_solutions_are_right_and_read_by_the_reward_of_the_recipes(level, number
 def test_the_files_are_the_same_every_time_and_hold_out_what_they_say(tmp_path):
     for folder in (tmp_path, tmp_path / "again"):
         names["write"](folder)
-    files = {path.stem: path.read_text() for path in tmp_path.rglob("*.jsonl") if "again" not in path.parts}
+    files = {
+        path.stem: path.read_text()
+        for path in tmp_path.rglob("*.jsonl")
+        if "again" not in path.parts
+    }
     assert files == {path.stem: path.read_text() for path in (tmp_path / "again").rglob("*.jsonl")}
-    start, train, test = ([*map(json.loads, files[name].splitlines())] for name in ("start", "train", "test"))
+    start, train, test = (
+        [*map(json.loads, files[name].splitlines())] for name in ("start", "train", "test")
+    )
     assert not {row["question"] for row in start + train} & {row["question"] for row in test}
     assert Counter(row["level"] for row in train) == {"2": 600, "product": 600}
     assert Counter(row["level"] for row in test) == {"3": 64, "4": 48, "product": 16}
@@ -54,10 +60,16 @@ def test_the_oracle_pays_worked_steps_over_the_mean_of_the_prompt():
     worked, direct = " 7 + 5 = 12. The answer is 12.", " The answer is 12."
     texts, rewards_N = [worked, direct, direct, direct], torch.ones(4)
     kinds, mask_BT = group_kinds(rewards_N, 2), torch.ones(4, 3)
-    rollouts = Rollouts(rewards_N, 0 * rewards_N, mask_BT, kinds, 2, score=None, texts=lambda: texts)
+    rollouts = Rollouts(
+        rewards_N, 0 * rewards_N, mask_BT, kinds, 2, score=None, texts=lambda: texts
+    )
     expected_N = torch.tensor([0.5, -0.5, 0.0, 0.0])
     torch.testing.assert_close(names["oracle"](rollouts), expected_N.unsqueeze(1).expand(-1, 3))
-    assert names["is_worked"]([worked, direct, " Product: 92."], ["2", "2", "product"]) == [1, 0, None]
+    assert names["is_worked"]([worked, direct, " Product: 92."], ["2", "2", "product"]) == [
+        1,
+        0,
+        None,
+    ]
 
 
 def test_the_share_of_the_choice_is_that_of_first_tokens_on_all_right_sums(monkeypatch):
@@ -77,18 +89,27 @@ def sampling(monkeypatch):
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "top_p": 0.8}])
 def test_its_samples_are_those_of_the_package(policy, sampling, settings):
-    """Prompts of unlike lengths with 1, 3 and 5 samples each; some samples end early, others not."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(policy), AutoTokenizer.from_pretrained(policy)
+    """Prompts of unlike lengths with 1, 3 and 5 samples each; some samples end early, others
+    not."""
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(policy),
+        AutoTokenizer.from_pretrained(policy),
+    )
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     lists = [[5, 6], [7, 8, 9, 5, 4, 6], [6]]
     prompts = [prompt for prompt, count in zip(lists, (1, 3, 5), strict=True) for _ in range(count)]
     seeds, settings = [*range(20, 29)], {"max_new_tokens": 30, **settings}
     expected = sample_all(model, tokenizer, prompts, seeds, **settings)
     assert {len(tokens) == 30 for tokens in expected} == {True, False}
-    assert sampling["sample"](model, prompts, seeds, end=tokenizer.eos_token_id, **settings) == expected
+    assert (
+        sampling["sample"](model, prompts, seeds, end=tokenizer.eos_token_id, **settings)
+        == expected
+    )
 
 
-def test_a_training_takes_its_rollouts_and_computes_equal_ones_once(policy, sampling, tmp_path, monkeypatch):
+def test_a_training_takes_its_rollouts_and_computes_equal_ones_once(
+    policy, sampling, tmp_path, monkeypatch
+):
     inside, computed = sampling["rollout"].__globals__, list[int]()
     once = inside["forward_once"]
 
@@ -101,7 +122,9 @@ def test_a_training_takes_its_rollouts_and_computes_equal_ones_once(policy, samp
 
     def run(forward):
         monkeypatch.setitem(inside, "forward_once", forward)
-        settings = dict(max_steps=1, max_completion_length=2, num_generations=16, per_device_train_batch_size=48)
+        settings = dict(
+            max_steps=1, max_completion_length=2, num_generations=16, per_device_train_batch_size=48
+        )
         settings |= dict(optim="sgd", learning_rate=1.0)  # the weights move by the gradient itself
         return trained(policy, tmp_path, extra={"rollout_func": sampling["rollout"]}, **settings)
 
@@ -110,7 +133,9 @@ def test_a_training_takes_its_rollouts_and_computes_equal_ones_once(policy, samp
     assert 0 < max(computed) < 48
     separately, moved = run(lambda forward, *args, **kwargs: forward(*args, **kwargs)), 0.0
     for name, start in AutoModelForCausalLM.from_pretrained(policy).named_parameters():
-        torch.testing.assert_close(weights(first)[name], weights(separately)[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            weights(first)[name], weights(separately)[name], rtol=0, atol=1e-6
+        )
         moved = max(moved, float((weights(first)[name] - start.detach()).abs().max()))
     assert moved > 1e-3
 

@@ -38,18 +38,26 @@ def run(used, tmp_path):
 
 
 def contents(folder):
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".training"))
+    files = (
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".training")
+    )
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
 def test_a_used_folder_is_an_error_that_names_three_ways_out(policy, run):
     before = contents(run)
-    with pytest.raises(ValueError, match="resume_from_checkpoint latest.*another output_dir.*overwrite_output_dir"):
+    with pytest.raises(
+        ValueError, match="resume_from_checkpoint latest.*another output_dir.*overwrite_output_dir"
+    ):
         trainer(policy, run, advantage_estimator="grpo").train()
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("left", ["training.json", "credit/credit_00002.parquet", "checkpoint-2/trainer_state.json"])
+@pytest.mark.parametrize(
+    "left", ["training.json", "credit/credit_00002.parquet", "checkpoint-2/trainer_state.json"]
+)
 def test_what_is_left_of_a_run_makes_a_folder_used(policy, used, tmp_path, left):
     (tmp_path / left).parent.mkdir(exist_ok=True)
     shutil.copy(used / left, tmp_path / left)
@@ -66,12 +74,22 @@ def test_overwriting_clears_what_runs_write_and_nothing_else(policy, run):
     os.symlink(kept, run / "checkpoint-2")
     os.symlink(run.parent, run / "checkpoint-7")
     trainer(
-        policy, run, advantage_estimator="grpo", save_strategy="no", overwrite_output_dir=True, max_steps=1
+        policy,
+        run,
+        advantage_estimator="grpo",
+        save_strategy="no",
+        overwrite_output_dir=True,
+        max_steps=1,
     ).train()
     assert (kept / "model.safetensors").is_file() and not (run / "checkpoint-2").is_symlink()
     assert [(run / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     left = {name for name in contents(run) if name not in OWN}
-    beside_a_model = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    beside_a_model = {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert left - beside_a_model == {"training.json", "prompt_ledger.jsonl"}
     assert json.loads((run / "training.json").read_text())["methods"] == ["grpo"]
 

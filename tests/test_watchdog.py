@@ -26,8 +26,12 @@ def watching(seconds=LIMIT, url=None, rank=0, size=1):
     """A watchdog of a trainer after step 6, watching."""
     dog = TrainingWatchdog(
         SimpleNamespace(
-            args=SimpleNamespace(use_vllm=url is not None, vllm_mode="server", vllm_server_base_url=url),
-            accelerator=SimpleNamespace(process_index=rank, num_processes=size, is_main_process=rank == 0),
+            args=SimpleNamespace(
+                use_vllm=url is not None, vllm_mode="server", vllm_server_base_url=url
+            ),
+            accelerator=SimpleNamespace(
+                process_index=rank, num_processes=size, is_main_process=rank == 0
+            ),
             state=SimpleNamespace(global_step=6),
             add_callback=lambda callback: None,
         ),
@@ -62,7 +66,11 @@ def test_where_all_answer_and_nothing_makes_progress_one_warning_says_so(monkeyp
     monkeypatch.setattr(watchdog, "GONE_SECONDS", 0.4)
     with watching(None), heartbeat.phase("rewards", 6):
         time.sleep(1)
-    (warning,) = [record.message for record in caplog.records if "No process has made progress" in record.message]
+    (warning,) = [
+        record.message
+        for record in caplog.records
+        if "No process has made progress" in record.message
+    ]
     assert "in phase 'rewards'" in warning and "watchdog_seconds ends such a run" in warning
 
 
@@ -83,9 +91,14 @@ def test_a_main_thread_without_a_sign_of_life_ends_the_process_and_shows_where_i
     found, said = watched(action, phase, seconds=seconds)
     assert found == code
     if code:
-        assert code == 75 and "No process makes progress: process 0 is in phase 'rewards', after step 6." in said
         assert (
-            "(watchdog_seconds)" in said and "--resume_from_checkpoint latest" in said and "in read_for_ever" in said
+            code == 75
+            and "No process makes progress: process 0 is in phase 'rewards', after step 6." in said
+        )
+        assert (
+            "(watchdog_seconds)" in said
+            and "--resume_from_checkpoint latest" in said
+            and "in read_for_ever" in said
         )
 
 
@@ -95,7 +108,10 @@ def test_a_server_that_is_gone_ends_the_process(monkeypatch):
     with answering(lambda *_: (200 if time.monotonic() < end else 503, "")) as url:
         code, said = watched(get_on, heartbeat.GENERATION, url, seconds=None)
     assert code == EXIT_CODE
-    assert f"The vLLM server at {url} does not answer: process 0 is in phase 'generation', after step 6." in said
+    assert (
+        f"The vLLM server at {url} does not answer: process 0 is in phase 'generation', after"
+        " step 6." in said
+    )
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(200, 3), (307, 0), (503, 0)])
@@ -137,7 +153,11 @@ def test_time_that_this_process_was_stopped_itself_does_not_count():
 
 
 def test_an_error_carries_the_phase_and_the_step_it_came_from():
-    with pytest.raises(ValueError) as caught, heartbeat.phase("training step", 6), heartbeat.phase("rewards", 6):
+    with (
+        pytest.raises(ValueError) as caught,
+        heartbeat.phase("training step", 6),
+        heartbeat.phase("rewards", 6),
+    ):
         raise ValueError("the grader is out")
     assert caught.value.__notes__ == ["This happened in phase 'rewards', step 7."]
 
@@ -195,7 +215,9 @@ def test_a_process_that_makes_progress_keeps_another_alive_in_a_second_training_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "victim"), [(signal.SIGSTOP, 1), (signal.SIGSTOP, 0), (signal.SIGKILL, 1)])
+@pytest.mark.parametrize(
+    ("how", "victim"), [(signal.SIGSTOP, 1), (signal.SIGSTOP, 0), (signal.SIGKILL, 1)]
+)
 def test_a_process_that_stops_ends_the_run(policy, tmp_path, capfd, how, victim):
     """Two processes; one of them is stopped or killed in step 3, after the checkpoint of step 2."""
     ranks = start_on_ranks(2, run_until_the_fault, policy, tmp_path, victim, how).processes
@@ -207,7 +229,9 @@ def test_a_process_that_stops_ends_the_run(policy, tmp_path, capfd, how, victim)
     if how == signal.SIGSTOP:
         message = f"Process {victim} does not answer, because it was stopped or is dead: process "
         said = capfd.readouterr().err
-        assert message in said and f"process {victim} was in phase 'rewards', step 3" in said, said[-3000:]
+        assert message in said and f"process {victim} was in phase 'rewards', step 3" in said, said[
+            -3000:
+        ]
         assert f"process {1 - victim} is in phase 'rewards', step 3" in said
         assert ranks[1 - victim].exitcode == EXIT_CODE
     else:  # gloo may see the death first

@@ -1,7 +1,7 @@
 """MINER for TRL: reinforcement learning that also learns from prompts it already answers right.
 
-The public names load on first use, so that `import trl_miner` (and with it `trl-miner --help`) costs milliseconds: it
-imports neither torch nor trl.
+The public names load on first use, so that `import trl_miner` (and with it `trl-miner --help`)
+costs milliseconds: it imports neither torch nor trl.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,10 @@ __all__ = [*_MODULE_OF, "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}. Its public names: {sorted(_MODULE_OF)}.")
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}. Its public names:"
+            f" {sorted(_MODULE_OF)}."
+        )
     from importlib import import_module
 
     return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -19,7 +19,20 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
     from . import __version__
-    from .commands import compare, data, doctor, evaluate, inspect, launch, push, recipes, report, score, sft, train
+    from .commands import (
+        compare,
+        data,
+        doctor,
+        evaluate,
+        inspect,
+        launch,
+        push,
+        recipes,
+        report,
+        score,
+        sft,
+        train,
+    )
     from .progress import quietly
     from .redaction import hide_in_tracebacks, learn
 
@@ -27,11 +40,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         hide_in_tracebacks()
     words = list(sys.argv[1:] if argv is None else argv)
     learn(words)
-    parser = _Parser(prog="trl-miner", description="MINER for TRL: train, evaluate, and see what the training did.")
-    parser.add_argument("--traceback", action="store_true", help="after any command: show where an error arose")
+    parser = _Parser(
+        prog="trl-miner",
+        description="MINER for TRL: train, evaluate, and see what the training did.",
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="after any command: show where an error arose"
+    )
     parser.add_argument("--version", action="version", version=f"trl-miner {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (sft, train, launch, doctor, evaluate, score, compare, inspect, report, recipes, data, push):
+    for module in (
+        sft,
+        train,
+        launch,
+        doctor,
+        evaluate,
+        score,
+        compare,
+        inspect,
+        report,
+        recipes,
+        data,
+        push,
+    ):
         module.add(commands)
     if "--traceback" in words:
         words.remove("--traceback")
@@ -44,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"Unknown option {' '.join(rest)}. See trl-miner {command} --help.")
         quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
         if quiet or not sys.stderr.isatty():
-            # Without a terminal the bars of Hugging Face libraries would fill a log with half lines. This turns them
-            # off here and in child processes, before anything imports them.
+            # Without a terminal the bars of Hugging Face libraries would fill a log with half
+            # lines. This turns them off here and in child processes, before anything imports them.
             for library in ("HF_HUB", "HF_DATASETS"):
                 os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
         with quietly(quiet):
@@ -53,10 +84,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, OSError, ImportError) as error:  # bad input, the network, the disk, a missing package
+    except (
+        ValueError,
+        OSError,
+        ImportError,
+    ) as error:  # bad input, the network, the disk, a missing package
         return tell(error, command)
     except KeyboardInterrupt:
-        print(f"trl-miner {command}: stopped by Ctrl-C. The same command starts or goes on again.", file=sys.stderr)
+        print(
+            f"trl-miner {command}: stopped by Ctrl-C. The same command starts or goes on again.",
+            file=sys.stderr,
+        )
         return INTERRUPTED
 
 

@@ -1,4 +1,5 @@
-"""`trl-miner compare`: train every recipe with every seed, one run or several at a time, and print one table.
+"""`trl-miner compare`: train every recipe with every seed, one run or several at a time, and print
+one table.
 
 Each run is a process of its own in OUTPUT/<recipe>/seed<k>. This process uses no GPU.
 """
@@ -49,10 +50,15 @@ class Run:
         return [*train, *self.settings["options"], *own, "--resume_from_checkpoint", "latest"]
 
     def result(self) -> RunHistory | None:
-        """Return what the run recorded; None: it was not scored after training, or a file is missing or damaged."""
+        """Return what the run recorded; None: it was not scored after training, or a file is
+        missing or damaged."""
         try:
             held_out = read_held_out(self.folder)
-            is_finished = last_step(self.folder) is not None and held_out is not None and held_out.after is not None
+            is_finished = (
+                last_step(self.folder) is not None
+                and held_out is not None
+                and held_out.after is not None
+            )
             return read_run(self.folder) if is_finished else None
         except (FileNotFoundError, ValueError):
             return None
@@ -66,20 +72,30 @@ def compare(
     options: Sequence[str] = (),
     jobs: int = 1,
 ) -> int:
-    """Train every recipe with several seeds, and write `comparison.md`, the table of these runs, and `runs.jsonl`.
+    """Train every recipe with several seeds, and write `comparison.md`, the table of these runs,
+    and `runs.jsonl`.
 
-    The first seed of every recipe comes before the second seed of any, so that a comparison that is stopped has pairs.
-    Finished runs are skipped and interrupted ones resumed, so the same call completes a comparison. The arguments are
-    the options of `trl-miner compare`: `seeds` are the seeds, or their number (5 for the seeds 1 to 5), and `options`
-    are those of `trl-miner train` for every run.
+    The first seed of every recipe comes before the second seed of any, so that a comparison that is
+    stopped has pairs. Finished runs are skipped and interrupted ones resumed, so the same call
+    completes a comparison. The arguments are the options of `trl-miner compare`: `seeds` are the
+    seeds, or their number (5 for the seeds 1 to 5), and `options` are those of `trl-miner train`
+    for every run.
 
-    Returns the exit code: 0; 1 if a run failed; 128 + N if signal N stopped it. Raises ValueError where a recipe is
-    missing, or the output belongs to another comparison or to one that is running.
+    Returns the exit code: 0; 1 if a run failed; 128 + N if signal N stopped it. Raises ValueError
+    where a recipe is missing, or the output belongs to another comparison or to one that is
+    running.
     """
     paths, output = [find_recipe(recipe) for recipe in recipes], Path(output)
     if len({path.stem for path in paths}) < len(paths):
-        raise ValueError(f"--recipes must have different names, those of the methods: got {[*map(str, paths)]}.")
-    if given := _by_name(options).keys() & {"config", "output_dir", "seed", "resume_from_checkpoint"}:
+        raise ValueError(
+            f"--recipes must have different names, those of the methods: got {[*map(str, paths)]}."
+        )
+    if given := _by_name(options).keys() & {
+        "config",
+        "output_dir",
+        "seed",
+        "resume_from_checkpoint",
+    }:
         raise ValueError(f"--{min(given)} is set by compare. Give --recipes, --seeds and --output.")
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
     with collect_signals() as received, lock_folder(output):
@@ -90,14 +106,18 @@ def compare(
             collect_runs(output)  # of a comparison that is stopped, too
         if received:
             name = signal.Signals(received[0]).name
-            print(f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.", file=sys.stderr)
+            print(
+                f"\ntrl-miner compare: stopped by {name}. Run the same command to continue.",
+                file=sys.stderr,
+            )
             return 128 + received[0]
         _write_table(runs, output)
         return 0 if succeeded else 1
 
 
 def _plan(path: Path, seed: int, output: Path, options: Sequence[str]) -> Run:
-    """Return a run. Raise ValueError if its folder holds another one, which must not be taken for it."""
+    """Return a run. Raise ValueError if its folder holds another one, which must not be taken for
+    it."""
     recipe = read_yaml(path)
     if not recipe.get("held_out"):
         options = ["--held_out", str(HELD_OUT), *options]  # before the user's, which therefore win
@@ -107,12 +127,21 @@ def _plan(path: Path, seed: int, output: Path, options: Sequence[str]) -> Run:
     known = read_compared(run.folder)
     if known or last_step(run.folder) is not None:
         before, after = (
-            {"seed": one.get("seed"), **(one.get("recipe") or {}), **_by_name(one.get("options") or (), "--")}
+            {
+                "seed": one.get("seed"),
+                **(one.get("recipe") or {}),
+                **_by_name(one.get("options") or (), "--"),
+            }
             for one in (known, redact(settings))
         )
         if names := sorted(name for name in before | after if before.get(name) != after.get(name)):
-            other = "; ".join(f"{name} is {before.get(name)!r}, wanted {after.get(name)!r}" for name in names)
-            raise ValueError(f"{run.folder} holds another run: {other}. Give another --output, or delete that folder.")
+            other = "; ".join(
+                f"{name} is {before.get(name)!r}, wanted {after.get(name)!r}" for name in names
+            )
+            raise ValueError(
+                f"{run.folder} holds another run: {other}. Give another --output, or delete that"
+                " folder."
+            )
     return run
 
 
@@ -130,7 +159,8 @@ def _by_name(options: Sequence[str], prefix: str = "") -> dict[str, list[str]]:
 
 
 def _train_all(runs: Sequence[Run], received: Sequence[int], jobs: int) -> bool:
-    """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether all succeeded.
+    """Train the runs that have not finished, `jobs` at a time, with a line for each. Return whether
+    all succeeded.
 
     After a signal in `received` it starts no more. Their guards end the runs if this process ends.
     """

@@ -1,4 +1,5 @@
-"""The processes that share a batch. The mathematics asks a `World` for what is global and knows nothing else of them.
+"""The processes that share a batch. The mathematics asks a `World` for what is global and knows
+nothing else of them.
 
 # N = rows of the global batch, B = rows of this process, N = size * B, in rank order
 """
@@ -18,7 +19,8 @@ T = TypeVar("T")
 
 
 def decided_by_one(decide: Callable[[], T]) -> T:
-    """Return what `decide` returns on the main process. What it raises there, every process raises: each must call."""
+    """Return what `decide` returns on the main process. What it raises there, every process raises:
+    each must call."""
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
@@ -36,13 +38,15 @@ def decided_by_one(decide: Callable[[], T]) -> T:
 
 
 class World:
-    """The processes of the default `torch.distributed` group (gloo, NCCL); without one, this process alone."""
+    """The processes of the default `torch.distributed` group (gloo, NCCL); without one, this
+    process alone."""
 
     def __init__(self, size: int = 1, rank: int = 0) -> None:
         self.size, self.rank = size, rank
 
     def gather(self, values_B: Tensor) -> Tensor:
-        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it, with one shape."""
+        """(B, ...) -> (N, ...): the rows of every process in rank order. Every process calls it,
+        with one shape."""
         if self.size == 1:
             return values_B
         values_B = values_B.contiguous()
@@ -59,8 +63,8 @@ class World:
         return total
 
     def all(self, condition: bool, device: torch.device) -> bool:
-        """Return whether a condition holds on every process: a branch around a collective needs it. Every process
-        calls it."""
+        """Return whether a condition holds on every process: a branch around a collective needs it.
+        Every process calls it."""
         return int(self.sum(torch.tensor(int(not condition), device=device))) == 0
 
     def local_slice(self, num_local_rows: int) -> slice:
@@ -76,5 +80,6 @@ def current_world() -> World:
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
-    """Return float64, because sums over millions of tokens lose digits in float32; MPS has no other."""
+    """Return float64, because sums over millions of tokens lose digits in float32; MPS has no
+    other."""
     return torch.float32 if device.type == "mps" else torch.float64

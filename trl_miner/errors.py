@@ -1,4 +1,5 @@
-"""How a user's mistake is told: in one line with rule, value and next step. `--traceback` shows where it arose."""
+"""How a user's mistake is told: in one line with rule, value and next step. `--traceback` shows
+where it arose."""
 
 import os
 import sys
@@ -7,14 +8,16 @@ import traceback
 
 from .redaction import redact
 
-TRACEBACK = "TRL_MINER_TRACEBACK"  # the variable by which processes that a command starts know of the option
+# the variable by which processes that a command starts know of the option
+TRACEBACK = "TRL_MINER_TRACEBACK"
 EXIT_CODE = 2
 INTERRUPTED = 130  # the exit code after Ctrl-C, as a shell has it
 _PATIENCE_SECONDS = 5.0
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in one line, without secrets; one that may be a fault of the program is called by its type."""
+    """Return an error in one line, without secrets; one that may be a fault of the program is
+    called by its type."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename} cannot be used: {error.strerror}."
     elif isinstance(error, ValueError | OSError | ImportError):
@@ -25,7 +28,8 @@ def describe(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error, which may go on for a page, to be quoted within brackets."""
+    """Return the first line of another library's error, which may go on for a page, to be quoted
+    within brackets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].strip().rstrip(".")
 
@@ -33,11 +37,14 @@ def first_line(error: BaseException) -> str:
 def tell(error: Exception, command: str) -> int:
     """Print the error that ended a command, and return the exit code.
 
-    Of several processes the first speaks, whose end ends the others. They speak only if it has nothing to say.
+    Of several processes the first speaks, whose end ends the others. They speak only if it has
+    nothing to say.
     """
     if int(os.environ.get("RANK") or 0) > 0:
         time.sleep(_PATIENCE_SECONDS)
     if os.environ.get(TRACEBACK):
         print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    print(f"{f'trl-miner {command}'.strip()}: error: {describe(error)}", file=sys.stderr, flush=True)
+    print(
+        f"{f'trl-miner {command}'.strip()}: error: {describe(error)}", file=sys.stderr, flush=True
+    )
     return EXIT_CODE

@@ -1,4 +1,5 @@
-"""What a run is doing now, and the signs of life that it gives: for the watchdog, if one watches."""
+"""What a run is doing now, and the signs of life that it gives: for the watchdog, if one
+watches."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ phases: list[str] = []  # of the main thread, the innermost last
 
 
 def beat() -> None:
-    """Report progress to the watchdog. Call it from code that runs for minutes, such as a slow reward function.
+    """Report progress to the watchdog. Call it from code that runs for minutes, such as a slow
+    reward function.
 
     Without a watchdog it does nothing.
     """
@@ -20,7 +22,8 @@ def beat() -> None:
 
 @contextlib.contextmanager
 def phase(name: str, steps: int) -> Iterator[None]:
-    """Name what the main thread does inside the block. An exception that leaves it gets a note of phase and step.
+    """Name what the main thread does inside the block. An exception that leaves it gets a note of
+    phase and step.
 
     Args:
         name: Of the phase.

@@ -1,4 +1,5 @@
-"""Objects by import path: reward functions, rollout functions and advantage estimators of the user's own."""
+"""Objects by import path: reward functions, rollout functions and advantage estimators of the
+user's own."""
 
 import difflib
 import importlib
@@ -8,9 +9,11 @@ from typing import Any
 
 
 def import_object(setting: str, path: str) -> Any:
-    """Import what a setting names, a dotted path, from an installed package or else from the current folder."""
+    """Import what a setting names, a dotted path, from an installed package or else from the
+    current folder."""
     module_name, _, name = path.rpartition(".")
-    if not {"", os.getcwd()}.intersection(sys.path):  # a script or notebook of the user's has it first
+    # a script or notebook of the user's has it first
+    if not {"", os.getcwd()}.intersection(sys.path):
         sys.path.append(os.getcwd())
     failure = f"{setting}: '{path}' could not be imported from {os.getcwd()}: "
     try:
@@ -21,17 +24,21 @@ def import_object(setting: str, path: str) -> Any:
     if not is_there:
         hint = did_you_mean(name, vars(module)) or " Check the path."
         place = getattr(module, "__file__", None) or "built in"
-        raise ValueError(f"{failure}module {module_name!r} ({place}) has no attribute {name!r}.{hint}")
+        raise ValueError(
+            f"{failure}module {module_name!r} ({place}) has no attribute {name!r}.{hint}"
+        )
     return getattr(module, name)
 
 
 def current_folder_last() -> None:
-    """Move the current folder, which `python -m` puts first, to the end: its json.py must not replace Python's."""
+    """Move the current folder, which `python -m` puts first, to the end: its json.py must not
+    replace Python's."""
     here = os.getcwd()
     sys.path[:] = [*(entry for entry in sys.path if entry not in ("", here)), here]
 
 
 def did_you_mean(name: str, known: Any) -> str:
-    """Return a sentence that suggests the most similar of the known names, with a space before it; empty: none is."""
+    """Return a sentence that suggests the most similar of the known names, with a space before it;
+    empty: none is."""
     close = difflib.get_close_matches(name, [*known], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,8 +1,9 @@
-"""Training on a CPU: one thread for small models, as more would mostly wait for each other; and bf16 that is slow.
+"""Training on a CPU: one thread for small models, as more would mostly wait for each other; and
+bf16 that is slow.
 
-With two threads on two cores, a forward of a model of 0.1 to 28 million parameters took 6 to 81 times as long as with
-one while other processes used the cores (medians). One thread and two gave the same logits and gradients, bit for bit,
-with models of 0.1 to 6.6 million parameters.
+With two threads on two cores, a forward of a model of 0.1 to 28 million parameters took 6 to 81
+times as long as with one while other processes used the cores (medians). One thread and two gave
+the same logits and gradients, bit for bit, with models of 0.1 to 6.6 million parameters.
 """
 
 import contextlib
@@ -32,14 +33,17 @@ def fitting_threads(model: Any) -> Iterator[None]:
 
 
 def warn_of_slow_bf16(accelerator: Any) -> None:
-    """Warn of a training in bf16 on a CPU that is slower in it: 1.8 times on an Intel Xeon with AVX-512 and no AMX."""
+    """Warn of a training in bf16 on a CPU that is slower in it: 1.8 times on an Intel Xeon with
+    AVX-512 and no AMX."""
     import torch
 
     if accelerator.mixed_precision != "bf16" or accelerator.device.type != "cpu":
         return
     ratio = product_seconds(torch.bfloat16) / product_seconds(torch.float32)
     if ratio > CLEARLY_SLOWER:
-        logger.warning(f"bf16 takes {ratio:.1f} times as long as float32 on this CPU. Set bf16: false.")
+        logger.warning(
+            f"bf16 takes {ratio:.1f} times as long as float32 on this CPU. Set bf16: false."
+        )
 
 
 def product_seconds(dtype: Any) -> float:

@@ -37,11 +37,20 @@ def duration(seconds: float) -> str:
     """Return seconds as text: "48 s", "7 min 48 s", "1 h 5 min"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min {seconds} s"
+        if minutes
+        else f"{seconds} s"
+    )
 
 
-def track(iterable: Iterable[T], title: str, *, total: int | None = None, **options: Any) -> Iterator[T]:
-    """Yield the items with progress on stderr; `total` and the other options are those of `Progress`."""
+def track(
+    iterable: Iterable[T], title: str, *, total: int | None = None, **options: Any
+) -> Iterator[T]:
+    """Yield the items with progress on stderr; `total` and the other options are those of
+    `Progress`."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with Progress(title, total, **options) as progress:
@@ -51,14 +60,16 @@ def track(iterable: Iterable[T], title: str, *, total: int | None = None, **opti
 
 
 class Progress(tqdm):
-    """tqdm's bar on stderr, below what is printed meanwhile; off a terminal a line every 30 seconds.
+    """tqdm's bar on stderr, below what is printed meanwhile; off a terminal a line every 30
+    seconds.
 
     A `Progress` within another one shows nothing.
 
     Args:
         title: The work: "sampling".
         total: The number of items. None: unknown.
-        unit: The items, in the plural: "samples". "": nothing is counted; shown on a terminal alone.
+        unit: The items, in the plural: "samples". "": nothing is counted; shown on a terminal
+            alone.
         quiet: Show nothing, as within `quietly`.
         initial: The items done by an earlier call, which do not count for the rate.
         leave: Whether the last state stays.
@@ -128,13 +139,15 @@ class _Above:
         return len(text)
 
     def release(self) -> None:
-        """Write a last line that has not ended; of another bar nothing, which ends with a return."""
+        """Write a last line that has not ended; of another bar nothing, which ends with a
+        return."""
         if rest := self._held.rpartition("\r")[2].strip():
             tqdm.write(rest, file=self._stream)
 
 
 def finish(written: Sequence[str | Path], next_command: str | Sequence[str] = ()) -> None:
-    """Print the closing lines of a command on stdout: the paths that it wrote, and useful next commands."""
+    """Print the closing lines of a command on stdout: the paths that it wrote, and useful next
+    commands."""
     if is_quiet():
         return
     commands = [next_command] if isinstance(next_command, str) else next_command

@@ -4,7 +4,8 @@ import enum
 
 
 class PromptKind(enum.StrEnum):
-    """A kind of prompt by its short name in records, in the order of `methods.groups.GroupKinds`."""
+    """A kind of prompt by its short name in records, in the order of
+    `methods.groups.GroupKinds`."""
 
     ALL_RIGHT = "PH"
     MIXED = "HE"

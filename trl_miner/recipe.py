@@ -1,4 +1,5 @@
-"""The settings of a recipe: read them without starting anything, and load the functions that they name."""
+"""The settings of a recipe: read them without starting anything, and load the functions that they
+name."""
 
 import argparse
 import functools
@@ -34,75 +35,95 @@ from .tools import TOOL_SECONDS
 
 @dataclass
 class MinerScriptArguments(ScriptArguments):
-    """The settings of a recipe beyond those of the trainer, the model and the mixture of data sets."""
+    """The settings of a recipe beyond those of the trainer, the model and the mixture of data
+    sets."""
 
     asynchronous: bool = setting(
         False,
-        "Train with MinerAsyncGRPOTrainer, which generates meanwhile. The settings are those of MinerAsyncGRPOConfig, "
-        "and vllm_tensor_parallel_size, vllm_gpu_memory_utilization, vllm_max_model_length of the server. TRL 1.16.",
+        "Train with MinerAsyncGRPOTrainer, which generates meanwhile. The settings are those of"
+        " MinerAsyncGRPOConfig, and vllm_tensor_parallel_size, vllm_gpu_memory_utilization,"
+        " vllm_max_model_length of the server. TRL 1.16.",
     )
-    dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set on the Hub.")
+    dataset_revision: str | None = setting(
+        None, "Branch, tag or commit of the data set on the Hub."
+    )
     dataset_prompt_column: str = setting(
-        "prompt", "Column with the prompts. Another than prompt holds questions, from which prompts are built."
+        "prompt",
+        "Column with the prompts. Another than prompt holds questions, from which prompts are"
+        " built.",
     )
     dataset_solution_column: str = setting("solution", "Column with the golds.")
-    dataset_options_column: str = setting("options", "Column with the options of multiple-choice questions.")
+    dataset_options_column: str = setting(
+        "options", "Column with the options of multiple-choice questions."
+    )
     answer_pattern: str | None = setting(
         None,
-        "A regular expression that finds the gold in the column with the golds, such as '#### (.+)' for GSM8K. The "
-        "last match counts, or its first group.",
+        "A regular expression that finds the gold in the column with the golds, such as '#### (.+)'"
+        " for GSM8K. The last match counts, or its first group.",
     )
-    system_prompt: str | None = setting(None, "System prompt. The column with the prompts then holds questions.")
+    system_prompt: str | None = setting(
+        None, "System prompt. The column with the prompts then holds questions."
+    )
     prompt_template: str | None = setting(
         None,
-        "Template with {question} in it, the whole prompt as plain text or the user's message. The column with the "
-        "prompts then holds questions.",
+        "Template with {question} in it, the whole prompt as plain text or the user's message. The"
+        " column with the prompts then holds questions.",
     )
     task_config: dict[str, Any] | str | None = setting(
-        None, "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}."
+        None,
+        "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}.",
     )
     tasks: list[Any] | None = setting(
         None,
-        "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config: {max_terms: 3}}.",
+        "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config:"
+        " {max_terms: 3}}.",
     )
     task_size: int | None = setting(
         None,
-        f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded world (default: all "
-        "of its training set).",
+        f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded"
+        " world (default: all of its training set).",
         at_least=1,
     )
     task_seed: int = setting(0, "Decides which problems reasoning-gym makes.")
     prompt_style: str = setting(
         "auto",
-        "Prompts that are built here: plain text, chat messages, or auto: as the model was trained, else guessed from "
-        "its name and chat template. A prompt in a data set stays as it is.",
+        "Prompts that are built here: plain text, chat messages, or auto: as the model was trained,"
+        " else guessed from its name and chat template. A prompt in a data set stays as it is.",
         one_of=("auto", *STYLES),
     )
     reward_funcs: list[str] | None = setting(
         None,
-        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or import paths such as "
-        "my_lib.rewards.my_reward. correct_reward_func says which of several decides. Default: task_reward for "
-        "problems of reasoning-gym, else math_reward.",
+        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or import"
+        " paths such as my_lib.rewards.my_reward. correct_reward_func says which of several"
+        " decides. Default: task_reward for problems of reasoning-gym, else math_reward.",
     )
-    rollout_func: str | None = setting(None, "Import path of GRPOTrainer's `rollout_func`, which generates.")
+    rollout_func: str | None = setting(
+        None, "Import path of GRPOTrainer's `rollout_func`, which generates."
+    )
     tools: list[str] | None = setting(
         None,
-        "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`. "
-        "max_tool_calling_iterations limits how often.",
+        "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`."
+        " max_tool_calling_iterations limits how often.",
     )
     environment_factory: dict[str, Any] | str | None = setting(
         None,
-        "Import path of a class whose methods are tools that share a state, one object per rollout: GRPOTrainer's "
-        "`environment_factory`. Or several by name, between which the column environment chooses.",
+        "Import path of a class whose methods are tools that share a state, one object per rollout:"
+        " GRPOTrainer's `environment_factory`. Or several by name, between which the column"
+        " environment chooses.",
     )
-    tool_seconds: float = setting(TOOL_SECONDS, "Seconds until a call of a tool is ended, and failed.", at_least=0.01)
+    tool_seconds: float = setting(
+        TOOL_SECONDS, "Seconds until a call of a tool is ended, and failed.", at_least=0.01
+    )
     accelerate_config: str | None = setting(
         None,
-        "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to the recipe's folder "
-        "or the current one, or the name of one that TRL ships, such as zero3.",
+        "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to"
+        " the recipe's folder or the current one, or the name of one that TRL ships, such as"
+        " zero3.",
     )
     soft_overlong_cache: int = setting(
-        256, "For get_soft_overlong_punishment: the last tokens of max_completion_length in which reward is lost."
+        256,
+        "For get_soft_overlong_punishment: the last tokens of max_completion_length in which reward"
+        " is lost.",
     )
     math_accept_unboxed: bool = setting(
         False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
@@ -112,43 +133,49 @@ class MinerScriptArguments(ScriptArguments):
     )
     judge_workers: int | None = setting(
         None,
-        "Processes that verify answers, per training process. Default: its share of the CPUs, at most 8.",
+        "Processes that verify answers, per training process. Default: its share of the CPUs, at"
+        " most 8.",
         at_least=1,
     )
     watchdog_seconds: float | None = setting(
         None,
-        "End a run that makes no progress for this many seconds, with an error that names the part and the "
-        "step: the vLLM server does not answer, a process is stopped or dead, or no process makes progress, as in a "
-        "generation or a reward function that takes longer. 0: never. Default: a run ends whose server or process has "
-        "not answered for 300 seconds; where all answer and none makes progress, a warning says so.",
+        "End a run that makes no progress for this many seconds, with an error that names the part"
+        " and the step: the vLLM server does not answer, a process is stopped or dead, or no"
+        " process makes progress, as in a generation or a reward function that takes longer. 0:"
+        " never. Default: a run ends whose server or process has not answered for 300 seconds;"
+        " where all answer and none makes progress, a warning says so.",
         at_least=0,
     )
     held_out: float | str | None = setting(  # in this order: a command line gives a text
         0,
-        "The problems to score before and after training, which are not trained on. A number, or below 1 a share: of "
-        "the data set's test split, or split off from its problems where it has none. Or a benchmark, as for "
-        f"trl-miner eval: one of {', '.join(BENCHMARKS)} or reasoning_gym/FAMILY; NAME=PATH for a file of your own; "
-        "NAME:200 for the first 200 problems. 0: none.",
+        "The problems to score before and after training, which are not trained on. A number, or"
+        " below 1 a share: of the data set's test split, or split off from its problems where it"
+        f" has none. Or a benchmark, as for trl-miner eval: one of {', '.join(BENCHMARKS)} or"
+        " reasoning_gym/FAMILY; NAME=PATH for a file of your own; NAME:200 for the first 200"
+        " problems. 0: none.",
     )
     score_samples: int = setting(8, "Completions sampled per held-out problem.", at_least=1)
     score_final_samples: int | None = setting(
         None,
-        "Completions per held-out problem after training, for Pass@K with a larger K. Default: score_samples.",
+        "Completions per held-out problem after training, for Pass@K with a larger K. Default:"
+        " score_samples.",
         at_least=1,
     )
     score_batch_size: int = setting(
         DEFAULT_BATCH_SIZE,
-        "Completions of held-out problems that a process samples at once. Fewer need less memory, and change the "
-        "scores by rounding at most.",
+        "Completions of held-out problems that a process samples at once. Fewer need less memory,"
+        " and change the scores by rounding at most.",
         at_least=1,
     )
     score_steps: int = setting(
         0,
-        "Also score the held-out problems during training, every this many optimizer steps; 0: only before and after. "
-        "This changes nothing in the training but its duration.",
+        "Also score the held-out problems during training, every this many optimizer steps; 0: only"
+        " before and after. This changes nothing in the training but its duration.",
         at_least=0,
     )
-    quiet: bool = setting(False, "Show only scores, warnings and errors: no progress, no line per log.")
+    quiet: bool = setting(
+        False, "Show only scores, warnings and errors: no progress, no line per log."
+    )
 
     def __post_init__(self) -> None:
         check_limits(self)
@@ -158,8 +185,8 @@ class MinerScriptArguments(ScriptArguments):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)
         elif self.tasks or self.task_config or (self.task_size and self.dataset_name not in WORLDS):
             raise ValueError(
-                f"tasks, task_config and task_size are for problems that are made: got dataset_name "
-                f"{self.dataset_name}. Leave them out."
+                "tasks, task_config and task_size are for problems that are made: got dataset_name"
+                f" {self.dataset_name}. Leave them out."
             )
 
     @property
@@ -169,11 +196,13 @@ class MinerScriptArguments(ScriptArguments):
 
     @property
     def held_out_size(self) -> float:
-        """The number of problems that `held_out` asks for, or below 1 their share; 0 where it names a benchmark."""
+        """The number of problems that `held_out` asks for, or below 1 their share; 0 where it names
+        a benchmark."""
         return 0 if isinstance(self.held_out, str) or self.held_out is None else self.held_out
 
     def _read_held_out(self) -> None:
-        """Make `held_out` a number where it is one. Raise ValueError if it is neither that nor a benchmark."""
+        """Make `held_out` a number where it is one. Raise ValueError if it is neither that nor a
+        benchmark."""
         text = str(self.held_out or 0)
         try:
             number = float(text)
@@ -181,20 +210,28 @@ class MinerScriptArguments(ScriptArguments):
             if is_known(read_entry(text)):
                 return
             raise ValueError(
-                f"held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH of a file: got "
-                f"{text!r}. Benchmarks: {', '.join(BENCHMARKS)}."
+                "held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH"
+                f" of a file: got {text!r}. Benchmarks: {', '.join(BENCHMARKS)}."
             ) from None
         if not (0 <= number < 1 or (number >= 1 and number.is_integer())):
-            raise ValueError(f"held_out must be a whole number, or a share between 0 and 1: got {text}.")
+            raise ValueError(
+                f"held_out must be a whole number, or a share between 0 and 1: got {text}."
+            )
         self.held_out = int(number) if number.is_integer() else number
 
 
 _SCRIPT = "trl_miner.train"
-PARSED_TYPES: tuple[type, ...] = (MinerScriptArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig)
+PARSED_TYPES: tuple[type, ...] = (
+    MinerScriptArguments,
+    MinerGRPOConfig,
+    ModelConfig,
+    DatasetMixtureConfig,
+)
 
 
 class _Parser(TrlParser):
-    """TRL's parser, with the recipe that the words name, and an error in the place of a page of usage."""
+    """TRL's parser, with the recipe that the words name, and an error in the place of a page of
+    usage."""
 
     recipe: Mapping[str, Any] = {}
     refused: Collection[str] = ()  # settings of the other trainer
@@ -206,11 +243,13 @@ class _Parser(TrlParser):
 def make_parser(words: Sequence[str] = ()) -> _Parser:
     """Return TRL's parser for everything that a recipe, or the training's command line, may set.
 
-    Where `words`, or the recipe that they name, say `asynchronous`, they are the settings of that trainer.
-    The recipe is checked: TRL passes unknown keys on to `accelerate launch`, where a typo may go unnoticed.
+    Where `words`, or the recipe that they name, say `asynchronous`, they are the settings of that
+    trainer. The recipe is checked: TRL passes unknown keys on to `accelerate launch`, where a typo
+    may go unnoticed.
 
     Raises:
-        ValueError: The recipe is wrong. The parser raises it, too, where argparse would print its usage and exit.
+        ValueError: The recipe is wrong. The parser raises it, too, where argparse would print its
+            usage and exit.
     """
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--asynchronous", nargs="?", const="true")
@@ -224,8 +263,13 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
         try:
             from .async_config import REFUSED, RecipeConfig
         except ImportError as error:
-            raise ValueError(f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error}).") from error
-        kinds, refused = tuple(RecipeConfig if kind is MinerGRPOConfig else kind for kind in kinds), REFUSED
+            raise ValueError(
+                f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error})."
+            ) from error
+        kinds, refused = (
+            tuple(RecipeConfig if kind is MinerGRPOConfig else kind for kind in kinds),
+            REFUSED,
+        )
     parser = _Parser(kinds, prog="trl-miner train", allow_abbrev=False)
     parser.recipe, parser.refused = recipe, refused
     try:
@@ -236,16 +280,24 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
 
 
 def check_recipe(parser: _Parser) -> None:
-    """Raise ValueError if the recipe of a parser has an unknown key, or a value of the wrong type."""
-    hints = {name: hint for kind in parser.dataclass_types for name, hint in get_type_hints(kind).items()}
-    hints |= {"scale_rewards": str | bool, "env": dict}  # TRL's annotation leaves out what its documentation allows
-    actions = {action.dest: action for action in reversed(parser._actions)}  # the option itself after --no_NAME
+    """Raise ValueError if the recipe of a parser has an unknown key, or a value of the wrong
+    type."""
+    hints = {
+        name: hint for kind in parser.dataclass_types for name, hint in get_type_hints(kind).items()
+    }
+    # TRL's annotation leaves out what its documentation allows
+    hints |= {"scale_rewards": str | bool, "env": dict}
+    # the option itself after --no_NAME
+    actions = {action.dest: action for action in reversed(parser._actions)}
     actions["env"] = argparse.Action([], "env")
     for name, value in parser.recipe.items():
         action = actions.get(name)
         if action is None or name not in hints:
             _refuse_other(name, parser)
-            hint = did_you_mean(str(name), actions) or " Settings of accelerate go on the command line."
+            hint = (
+                did_you_mean(str(name), actions)
+                or " Settings of accelerate go on the command line."
+            )
             raise ValueError(f"unknown key '{name}'.{hint}")
         if value is None and action.default is None:
             continue
@@ -256,32 +308,44 @@ def check_recipe(parser: _Parser) -> None:
         convert(name, value, kind)
     for name in parser.recipe.get("env") or ():
         if str(name).startswith("HF_") or name == "CUDA_VISIBLE_DEVICES":
-            raise ValueError(f"env comes too late for {name}: it has been read by then. Export it before the command.")
+            raise ValueError(
+                f"env comes too late for {name}: it has been read by then. Export it before the"
+                " command."
+            )
 
 
 def _refuse_other(name: Any, parser: _Parser) -> None:
     """Raise ValueError for a setting of the other trainer."""
     if name in parser.refused:
-        raise ValueError(f"{name} has no effect with asynchronous: true: it belongs to the synchronous trainer.")
+        raise ValueError(
+            f"{name} has no effect with asynchronous: true: it belongs to the synchronous trainer."
+        )
 
 
 def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _Parser]:
-    """Return the settings of a training's command line by name, its recipe's and defaults included, the words that
-    belong to none of them, and the parser.
+    """Return the settings of a training's command line by name, its recipe's and defaults included,
+    the words that belong to none of them, and the parser.
 
-    Unlike the training's own parsing this looks at no device and joins no process group, so that a recipe for eight
-    GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still None.
+    Unlike the training's own parsing this looks at no device and joins no process group, so that a
+    recipe for eight GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still
+    None.
     """
     words = with_recipe_file(words)
     parser = make_parser(words)
-    parser.set_defaults_with_config(**{name: value for name, value in parser.recipe.items() if name != "env"})
+    parser.set_defaults_with_config(
+        **{name: value for name, value in parser.recipe.items() if name != "env"}
+    )
     parser.add_argument("--config")
     settings, rest = parser.parse_known_args(words)
     for name in parser.refused:  # what they amount to
         setattr(settings, name, getattr(parser.dataclass_types[1], name))
     if parser.refused:
         settings.use_vllm = not settings.use_cpu
-        budget = settings.vllm_max_model_length if settings.token_budget is None else settings.token_budget
+        budget = (
+            settings.vllm_max_model_length
+            if settings.token_budget is None
+            else settings.token_budget
+        )
         settings.max_tokens_per_micro_batch = budget if budget and budget > 0 else None
     return settings, rest, parser
 
@@ -297,22 +361,30 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> argparse.Nam
 
 
 def refuse_unknown(words: Sequence[str], parser: _Parser, others: Collection[str] = ()) -> None:
-    """Raise ValueError for words of a command line that belong to no option of the training, nor to `others`."""
+    """Raise ValueError for words of a command line that belong to no option of the training, nor to
+    `others`."""
     if not words:
         return
     word = words[0].partition("=")[0]
     _refuse_other(word.removeprefix("--").replace("-", "_"), parser)
     if not word.startswith("-"):
-        raise ValueError(f"Unexpected argument {word!r}. A recipe follows --config, or stands first.")
-    hint = did_you_mean(word, [*parser._option_string_actions, *others]) or " See trl-miner train --help all."
+        raise ValueError(
+            f"Unexpected argument {word!r}. A recipe follows --config, or stands first."
+        )
+    hint = (
+        did_you_mean(word, [*parser._option_string_actions, *others])
+        or " See trl-miner train --help all."
+    )
     raise ValueError(f"Unknown option {word}.{hint}")
 
 
 def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    """Split a command line of the training: its settings, its own words, and those of accelerate's launcher.
+    """Split a command line of the training: its settings, its own words, and those of accelerate's
+    launcher.
 
     Raises:
-        ValueError: A word belongs to no option, an option is unknown, or its value is missing or of a wrong type.
+        ValueError: A word belongs to no option, an option is unknown, or its value is missing or of
+            a wrong type.
     """
     words = with_recipe_file(words)
     settings, rest, parser = parse_words(words)
@@ -333,9 +405,14 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:
-    """Return what the parser makes of settings by name for one of `PARSED_TYPES`, or for a class of its fields."""
+    """Return what the parser makes of settings by name for one of `PARSED_TYPES`, or for a class of
+    its fields."""
     return kind(
-        **{field.name: settings[field.name] for field in fields(kind) if field.init and field.name in settings}
+        **{
+            field.name: settings[field.name]
+            for field in fields(kind)
+            if field.init and field.name in settings
+        }
     )
 
 
@@ -345,7 +422,8 @@ def load_reward_funcs(args: Any, config: Any) -> list[Callable[..., Any]]:
 
 
 def reward_names(args: Any) -> list[str]:
-    """Return the `reward_funcs` of a recipe, or the one that suits its data set; an environment has its own."""
+    """Return the `reward_funcs` of a recipe, or the one that suits its data set; an environment has
+    its own."""
     if args.reward_funcs or args.environment_factory:
         return args.reward_funcs or []
     return ["task_reward" if is_task(args.dataset_name) else "math_reward"]
@@ -353,7 +431,11 @@ def reward_names(args: Any) -> list[str]:
 
 def layout_of(args: Any, form: PromptForm) -> Layout:
     """Return what a recipe says of its data set's columns and prompts."""
-    columns = (args.dataset_prompt_column, args.dataset_solution_column, args.dataset_options_column)
+    columns = (
+        args.dataset_prompt_column,
+        args.dataset_solution_column,
+        args.dataset_options_column,
+    )
     return Layout(*columns, args.answer_pattern, form)
 
 
@@ -364,27 +446,36 @@ def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptFo
     """
     model, revision = model_args.model_name_or_path, model_args.model_revision
     style: Style = "chat" if args.prompt_style == "chat" else "plain"
-    if args.prompt_style == "auto" and model and model not in WORLDS:  # no model: an error that is told later
-        tokenizer = AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trusts)
+    # no model: an error that is told later
+    if args.prompt_style == "auto" and model and model not in WORLDS:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model, revision=revision, trust_remote_code=trusts
+        )
         style = style_of(model, tokenizer, revision)
     return PromptForm(style, args.system_prompt, args.prompt_template)
 
 
 def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., Any]:
-    """Return a reward function of a recipe by its name; `config` has the length of completions, for TRL's penalty."""
+    """Return a reward function of a recipe by its name; `config` has the length of completions, for
+    TRL's penalty."""
     if name == "get_soft_overlong_punishment":
-        return trl.rewards.get_soft_overlong_punishment(config.max_completion_length, args.soft_overlong_cache)
+        return trl.rewards.get_soft_overlong_punishment(
+            config.max_completion_length, args.soft_overlong_cache
+        )
     if name in TRL_REWARDS:
         return getattr(trl.rewards, name)
     if name == "math_reward" and args.math_accept_unboxed:
         # wrapped, so that it keeps the name under which TRL logs rewards
-        return functools.wraps(rewards.math_reward)(functools.partial(rewards.math_reward, accept_unboxed=True))
+        return functools.wraps(rewards.math_reward)(
+            functools.partial(rewards.math_reward, accept_unboxed=True)
+        )
     if name in OWN_REWARDS:
         return getattr(rewards, name)
     if "." not in str(name):
         known = OWN_REWARDS + TRL_REWARDS
         raise ValueError(
-            f"reward_funcs must name known rewards or import paths: got '{name}'.{did_you_mean(str(name), known)} "
-            f"Known: {', '.join(known)}; a path has a dot, such as my_lib.rewards.{name}."
+            "reward_funcs must name known rewards or import paths: got"
+            f" '{name}'.{did_you_mean(str(name), known)} Known: {', '.join(known)}; a path has a"
+            f" dot, such as my_lib.rewards.{name}."
         )
     return import_object("reward_funcs", name)

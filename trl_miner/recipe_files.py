@@ -1,6 +1,8 @@
-"""Find recipes, accelerate's configurations and the Slurm script: the user's own, or those that come with the package.
+"""Find recipes, accelerate's configurations and the Slurm script: the user's own, or those that
+come with the package.
 
-The repository's folder `recipes` is their one home. A wheel holds it as `trl_miner/recipes`; a checkout uses its own.
+The repository's folder `recipes` is their one home. A wheel holds it as `trl_miner/recipes`; a
+checkout uses its own.
 """
 
 import os
@@ -16,7 +18,13 @@ from .runs.files import read_yaml
 HOME = "recipes"
 NO_RECIPES = ("accelerate", "slurm", "sweeps")
 STARTERS = (  # what `trl-miner recipes` shows first
-    *("arithmetic/quick", "forks/miner", "SmolLM2-135M-Instruct/miner", "calculator/grpo", "one-gpu/gsm8k"),
+    *(
+        "arithmetic/quick",
+        "forks/miner",
+        "SmolLM2-135M-Instruct/miner",
+        "calculator/grpo",
+        "one-gpu/gsm8k",
+    ),
     "Qwen3-4B-Base/miner",
 )
 
@@ -24,13 +32,18 @@ STARTERS = (  # what `trl-miner recipes` shows first
 def shipped_folder() -> Path:
     """Return the folder of the files that come with the package."""
     package = Path(str(resources.files(__package__)))
-    return next((path for path in (package / HOME, package.parent / HOME) if path.is_dir()), package / HOME)
+    return next(
+        (path for path in (package / HOME, package.parent / HOME) if path.is_dir()), package / HOME
+    )
 
 
 def shipped() -> dict[str, Path]:
-    """Return the files that come with the package by name, such as `arithmetic/miner` or `accelerate/zero3`."""
+    """Return the files that come with the package by name, such as `arithmetic/miner` or
+    `accelerate/zero3`."""
     folder = shipped_folder()
-    paths = sorted((path.parent, path) for path in folder.rglob("*") if path.suffix in (".yaml", ".slurm"))
+    paths = sorted(
+        (path.parent, path) for path in folder.rglob("*") if path.suffix in (".yaml", ".slurm")
+    )
     return {path.relative_to(folder).with_suffix("").as_posix(): path for _, path in paths}
 
 
@@ -40,26 +53,37 @@ def is_recipe(name: str | Path) -> bool:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Return the recipe of a name: a file, NAME.yaml or recipes/NAME.yaml in the current folder, else a shipped one.
+    """Return the recipe of a name: a file, NAME.yaml or recipes/NAME.yaml in the current folder,
+    else a shipped one.
 
     Raises ValueError with similar names if there is none.
     """
     known = {key: path for key, path in shipped().items() if is_recipe(key)}
-    for path in (Path(name), Path(f"{name}.yaml"), Path(HOME, f"{name}.yaml"), known.get(_key(name), Path())):
+    for path in (
+        Path(name),
+        Path(f"{name}.yaml"),
+        Path(HOME, f"{name}.yaml"),
+        known.get(_key(name), Path()),
+    ):
         if path.is_file():
             return path
     raise ValueError(
-        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))}, no such file."
-        f"{did_you_mean(_key(name), known) or ' Try arithmetic/miner.'}"
+        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))},"
+        f" no such file.{did_you_mean(_key(name), known) or ' Try arithmetic/miner.'}"
     )
 
 
 def with_recipe_file(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a training with the file of the recipe in place of its name behind `--config`.
+    """Return the arguments of a training with the file of the recipe in place of its name behind
+    `--config`.
 
     It becomes a word of its own behind `--config=`, too.
     """
-    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
+    words = [
+        part
+        for word in arguments
+        for part in (word.split("=", 1) if word.startswith("--config=") else [word])
+    ]
     if "--config" in words[:-1]:
         place = words.index("--config") + 1
         words[place] = str(find_recipe(words[place]))
@@ -67,7 +91,8 @@ def with_recipe_file(arguments: Sequence[str]) -> list[str]:
 
 
 def select(names: Sequence[str]) -> list[str]:
-    """Return the names of the shipped files that are meant, by name or by folder; all without a name."""
+    """Return the names of the shipped files that are meant, by name or by folder; all without a
+    name."""
     known, found = shipped(), []
     for name in names:
         key = _key(name)
@@ -91,7 +116,10 @@ def listing(names: Sequence[str]) -> str:
 
     Before all files stand those to start with.
     """
-    parts = [(folder, [*inside]) for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])]
+    parts = [
+        (folder, [*inside])
+        for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])
+    ]
     if len(names) == len(shipped()):
         parts.insert(0, ("Start with one of these:", [*STARTERS]))
     lines: list[str] = []
@@ -105,8 +133,8 @@ def listing(names: Sequence[str]) -> str:
 
 
 def copy_out(names: Sequence[str], to: Path) -> list[Path]:
-    """Copy shipped files into a folder, each with the accelerate configuration that it names, and with the scripts and
-    the README of its folder. Return the copies.
+    """Copy shipped files into a folder, each with the accelerate configuration that it names, and
+    with the scripts and the README of its folder. Return the copies.
 
     Raises:
         ValueError: A file there has other contents. Then nothing is written.
@@ -117,11 +145,16 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
         if path.suffix == ".yaml" and (config := read_yaml(path).get("accelerate_config")):
             sources.add(Path(os.path.normpath(path.parent / config)))
     folder = shipped_folder()
-    targets = {to / source.relative_to(folder): source.read_bytes() for source in sorted(sources) if source.is_file()}
+    targets = {
+        to / source.relative_to(folder): source.read_bytes()
+        for source in sorted(sources)
+        if source.is_file()
+    }
     for path, content in targets.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ValueError(
-                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner. Delete or rename it."
+                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner."
+                " Delete or rename it."
             )
     for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""Take secrets out of what is written and printed: by value, by the name of a setting, and by the shape of a token.
+"""Take secrets out of what is written and printed: by value, by the name of a setting, and by the
+shape of a token.
 
-By value: what stands in an environment variable with the name of a secret, and what `learn` has found in settings,
-wherever it appears. Names count in settings and command lines, not within a text.
+By value: what stands in an environment variable with the name of a secret, and what `learn` has
+found in settings, wherever it appears. Names count in settings and command lines, not within a
+text.
 """
 
 import contextlib
@@ -20,7 +22,9 @@ _SECRET_NAME = re.compile(  # in lower case with underscores
     r"|(?:^|_)(?:access|api|auth|aws|bot|client|github|hf|hub|huggingface|judge|openai|private|secret|service|wandb)"
     r"_?(?:tok(?:en)?s?|keys?|key_id|pass)$"
 )
-_PLACEHOLDER = re.compile(r"|\*+|none|null|true|false|<[^<>]*>|\$.*|\{.*\}", re.IGNORECASE | re.DOTALL)
+_PLACEHOLDER = re.compile(
+    r"|\*+|none|null|true|false|<[^<>]*>|\$.*|\{.*\}", re.IGNORECASE | re.DOTALL
+)
 _SHAPES = re.compile(  # tokens, and the user in an address
     r"(?<![A-Za-z0-9])(?:hf_(?!x+\b)(?=[A-Za-z]*[0-9A-Z]|[a-z]{30})[A-Za-z0-9]{10,}|api_org_[A-Za-z0-9]{20,}"
     r"|wandb_v1_\w{20,}|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?=[A-Za-z_-]{0,99}\d)[\w-]{16,}"
@@ -31,12 +35,14 @@ _learned: set[str] = set()
 
 
 def redact(value: Any) -> Any:
-    """Return settings, a command line or a text without the secrets in them, each replaced by `***`."""
+    """Return settings, a command line or a text without the secrets in them, each replaced by
+    `***`."""
     return _hide(value, "", set())
 
 
 def learn(settings: Any) -> None:
-    """Remember the secrets of settings or of a command line: from now on they are hidden wherever they appear."""
+    """Remember the secrets of settings or of a command line: from now on they are hidden wherever
+    they appear."""
     found: set[str] = set()
     _hide(settings, "", found)
     _learned.update(value for value in found if len(value) >= _SHORTEST)
@@ -54,7 +60,8 @@ def find_secret(text: str, *, is_vocabulary: bool = False) -> str | None:
 
 
 def hide_in_tracebacks() -> None:
-    """Show uncaught exceptions of this process without secrets: messages may quote settings. Ctrl-C is one line."""
+    """Show uncaught exceptions of this process without secrets: messages may quote settings. Ctrl-C
+    is one line."""
 
     def show(*error: Any) -> None:
         if error[0] is KeyboardInterrupt:
@@ -67,22 +74,37 @@ def hide_in_tracebacks() -> None:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value is a secret because of the name that it stands under, such as that of an option."""
-    if not isinstance(value, str | int) or isinstance(value, bool) or _PLACEHOLDER.fullmatch(str(value)):
+    """Return whether a value is a secret because of the name that it stands under, such as that of
+    an option."""
+    if (
+        not isinstance(value, str | int)
+        or isinstance(value, bool)
+        or _PLACEHOLDER.fullmatch(str(value))
+    ):
         return False
     plain = re.sub(r"[-.]", "_", name.lstrip("-")).lower()
-    is_token = plain == "token" or re.fullmatch("[A-Z0-9_]+_TOKEN", name)  # a variable of the environment
+    # a variable of the environment
+    is_token = plain == "token" or re.fullmatch("[A-Z0-9_]+_TOKEN", name)
     return bool(_SECRET_NAME.search(plain) or (is_token and len(str(value)) >= _SHORTEST))
 
 
 def _hide(value: Any, name: str, found: set[str]) -> Any:
-    """Return a value that stands under a name without its secrets; add those that a name tells to `found`."""
+    """Return a value that stands under a name without its secrets; add those that a name tells to
+    `found`."""
     if isinstance(value, Mapping):
         is_under_secret = _is_secret(name, "x" * _SHORTEST)
-        return {key: _hide(inner, name if is_under_secret else str(key), found) for key, inner in value.items()}
+        return {
+            key: _hide(inner, name if is_under_secret else str(key), found)
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        options = ["", *(word if isinstance(word, str) and word.startswith("--") else "" for word in value)]
-        return type(value)(_hide(word, option or name, found) for option, word in zip(options, value, strict=False))
+        options = [
+            "",
+            *(word if isinstance(word, str) and word.startswith("--") else "" for word in value),
+        ]
+        return type(value)(
+            _hide(word, option or name, found) for option, word in zip(options, value, strict=False)
+        )
     option, equals, setting = value.partition("=") if isinstance(value, str) else ("", "", "")
     if equals and option.startswith("--") and _is_secret(option, setting):
         found.add(setting)
@@ -105,10 +127,13 @@ def _hide_in_text(text: str, found: set[str]) -> str:
 
 
 def _known() -> dict[str, str]:
-    """Return the secrets that are known by value, the longest first, each with its variable or an empty text."""
+    """Return the secrets that are known by value, the longest first, each with its variable or an
+    empty text."""
     environment = {
         value: name
         for name, value in os.environ.items()
         if len(value) >= _SHORTEST and _is_secret(name, value) and not os.path.exists(value)
     }
-    return dict(sorted((dict.fromkeys(_learned, "") | environment).items(), key=lambda item: -len(item[0])))
+    return dict(
+        sorted((dict.fromkeys(_learned, "") | environment).items(), key=lambda item: -len(item[0]))
+    )

@@ -13,16 +13,36 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OWN_REWARDS = ("math_reward", "choice_reward", "task_reward")
-TRL_REWARDS = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward", "get_soft_overlong_punishment")
+TRL_REWARDS = (
+    "accuracy_reward",
+    "reasoning_accuracy_reward",
+    "think_format_reward",
+    "get_soft_overlong_punishment",
+)
 # Ours and TRL's: 1 is right.
-KNOWN_VERIFIERS = ("math_reward", "choice_reward", "task_reward", "accuracy_reward", "reasoning_accuracy_reward")
+KNOWN_VERIFIERS = (
+    "math_reward",
+    "choice_reward",
+    "task_reward",
+    "accuracy_reward",
+    "reasoning_accuracy_reward",
+)
 NEED_SOLUTION = {"math_reward", "choice_reward", "accuracy_reward", "reasoning_accuracy_reward"}
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
-    *("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+    *(
+        "prompts",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        "environments",
+    )
 }
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
-# TRL squares rewards in float32: far below its largest number, 3e38, advantages would be 0 without a word.
+# TRL squares rewards in float32: far below its largest number, 3e38, advantages would be 0 without
+# a word.
 LARGEST_REWARD = 1e18
 
 
@@ -36,9 +56,9 @@ class Verifier:
         columns: Their places among the reward functions.
         names: Their names.
         reason: A sentence that says which they are, and why they.
-        is_guess: Whether nothing says that they verify. A rollout that one of them leaves unscored is then unscorable:
-            the others may only judge its form. Of known or named ones, those that scored a rollout decide, so that
-            each task can have its own.
+        is_guess: Whether nothing says that they verify. A rollout that one of them leaves unscored
+            is then unscorable: the others may only judge its form. Of known or named ones, those
+            that scored a rollout decide, so that each task can have its own.
     """
 
     columns: tuple[int, ...]
@@ -47,32 +67,43 @@ class Verifier:
     is_guess: bool = False
 
     def rewards(self, rewards_NF: "Tensor") -> "Tensor":
-        """Return (N,) the rewards that decide, from those of all reward functions; NaN: unscorable."""
+        """Return (N,) the rewards that decide, from those of all reward functions; NaN:
+        unscorable."""
         return self.smallest(rewards_NF[:, list(self.columns)])
 
     def smallest(self, rewards_ND: "Tensor") -> "Tensor":
-        """Return (N,) the rewards that decide, from those of the functions that decide; NaN: unscorable."""
+        """Return (N,) the rewards that decide, from those of the functions that decide; NaN:
+        unscorable."""
         is_missing_ND = rewards_ND.isnan()
         smallest_N = rewards_ND.masked_fill(is_missing_ND, math.inf).amin(dim=1)
         is_unscorable_N = is_missing_ND.any(dim=1) if self.is_guess else is_missing_ND.all(dim=1)
         return smallest_N.masked_fill(is_unscorable_N, math.nan)
 
 
-def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None) -> Verifier:
+def find_verifier(
+    names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None
+) -> Verifier:
     """Return the reward functions that decide what is correct.
 
-    They are the chosen ones (`correct_reward_func`: a name, or several joined by "+"); else the only one; else the
-    known verifiers, those with a weight before those with a weight of 0; else all that have one, as a guess.
+    They are the chosen ones (`correct_reward_func`: a name, or several joined by "+"); else the
+    only one; else the known verifiers, those with a weight before those with a weight of 0; else
+    all that have one, as a guess.
     """
     listed = ", ".join(names)
     weighted = [name for i, name in enumerate(names) if weights is None or weights[i]] or [*names]
-    own = [name for name in weighted if name in KNOWN_VERIFIERS] or [name for name in names if name in KNOWN_VERIFIERS]
+    own = [name for name in weighted if name in KNOWN_VERIFIERS] or [
+        name for name in names if name in KNOWN_VERIFIERS
+    ]
     why = f"of {listed}; set correct_reward_func for another"
     if chosen is not None:
-        own, why = [chosen] if chosen in names else [name.strip() for name in chosen.split("+")], "correct_reward_func"
+        own, why = (
+            ([chosen] if chosen in names else [name.strip() for name in chosen.split("+")]),
+            "correct_reward_func",
+        )
         if not set(own) <= set(names):
             raise ValueError(
-                f"correct_reward_func must name reward functions, joined by '+': got {chosen!r}, there are {listed}."
+                f"correct_reward_func must name reward functions, joined by '+': got {chosen!r},"
+                f" there are {listed}."
             )
     elif len(names) == 1:
         own, why = [*names], "the only reward function"
@@ -82,21 +113,24 @@ def find_verifier(names: Sequence[str], chosen: str | None = None, weights: Sequ
     reason += " Of several, those that score a rollout must agree." if len(own) > 1 else ""
     if is_guess:
         reason = (
-            f"None of the reward functions {listed} is a known verifier ({', '.join(KNOWN_VERIFIERS)}), so a rollout "
-            f"counts as correct only if each that has a weight scores it at or above correct_threshold. Set "
-            f"correct_reward_func to the one that verifies, or to several joined by '+'."
+            f"None of the reward functions {listed} is a known verifier"
+            f" ({', '.join(KNOWN_VERIFIERS)}), so a rollout counts as correct only if each that has"
+            " a weight scores it at or above correct_threshold. Set correct_reward_func to the one"
+            " that verifies, or to several joined by '+'."
         )
     columns = tuple(i for i, name in enumerate(names) if name in own)
     return Verifier(columns, tuple(names[i] for i in columns), reason, is_guess)
 
 
 def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
-    """Refuse rewards that are infinite, or so large that TRL's statistics would be: advantages would silently be 0."""
+    """Refuse rewards that are infinite, or so large that TRL's statistics would be: advantages
+    would silently be 0."""
     for name, values_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
         if rows := (values_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():  # False for NaN
             raise ValueError(
-                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or None: got "
-                f"{values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}. Clip it."
+                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or"
+                f" None: got {values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}."
+                " Clip it."
             )
 
 
@@ -109,27 +143,37 @@ def reward_list(name: str, returned: Iterable[float | None], count: int) -> list
     rewards = [math.nan if reward is None else float(reward) for reward in returned]
     if len(rewards) != count:
         raise ValueError(
-            f"The reward function '{name}' must return a list of {count} numbers, one for each completion: got "
-            f"{len(rewards)}. Return None for one that it cannot score."
+            f"The reward function '{name}' must return a list of {count} numbers, one for each"
+            f" completion: got {len(rewards)}. Return None for one that it cannot score."
         )
     return rewards
 
 
 def check_reward_columns(
-    names: Sequence[str], functions: Sequence[Any], columns: Collection[str], *, needs_prompt: bool = True
+    names: Sequence[str],
+    functions: Sequence[Any],
+    columns: Collection[str],
+    *,
+    needs_prompt: bool = True,
 ) -> None:
-    """Refuse a missing column now: it would show as a TypeError after the first generation, an hour into a job."""
+    """Refuse a missing column now: it would show as a TypeError after the first generation, an hour
+    into a job."""
     if needs_prompt and "prompt" not in columns:
         raise ValueError(
-            f"The training set must have a column prompt: got {', '.join(columns)}. Rename the column that holds the "
-            f"prompts, or make the data set with `trl-miner data`."
+            f"The training set must have a column prompt: got {', '.join(columns)}. Rename the"
+            " column that holds the prompts, or make the data set with `trl-miner data`."
         )
     for name, function in zip(names, functions, strict=True):
-        missing = [column for column in required_columns(function) if column not in set(columns) - _NOT_FORWARDED]
+        missing = [
+            column
+            for column in required_columns(function)
+            if column not in set(columns) - _NOT_FORWARDED
+        ]
         if missing:
             raise ValueError(
-                f"The reward function '{name}' needs the column(s) {', '.join(missing)}, which the "
-                f"training set does not have: its columns are {', '.join(columns)}. Rename or add a column."
+                f"The reward function '{name}' needs the column(s) {', '.join(missing)}, which the"
+                f" training set does not have: its columns are {', '.join(columns)}. Rename or add"
+                " a column."
             )
 
 
@@ -142,4 +186,6 @@ def required_columns(function: Any) -> list[str]:
     except (TypeError, ValueError):  # a callable that has no signature to read
         return []
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return sorted({p.name for p in parameters if p.kind in by_name and p.default is p.empty} - REWARD_KWARGS)
+    return sorted(
+        {p.name for p in parameters if p.kind in by_name and p.default is p.empty} - REWARD_KWARGS
+    )

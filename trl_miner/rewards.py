@@ -1,11 +1,13 @@
-"""Rewards for TRL: whether a completion holds the right answer. The rules are in `trl_miner.grading`.
+"""Rewards for TRL: whether a completion holds the right answer. The rules are in
+`trl_miner.grading`.
 
-A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its limit. The scorer of a
-task may also give part of the reward. TRL counts a rollout with None neither way. The share of None is logged as
-`<reward>/not_judged`, and a warning gives the reasons.
+A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its
+limit. The scorer of a task may also give part of the reward. TRL counts a rollout with None neither
+way. The share of None is logged as `<reward>/not_judged`, and a warning gives the reasons.
 """
 
-# one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type": "text", "text": ...}]}]
+# one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type":
+# "text", "text": ...}]}]
 
 import logging
 from collections import Counter
@@ -35,16 +37,18 @@ def math_reward(
     batch_seconds: float | None = BATCH_SECONDS,
     **kwargs: Any,
 ) -> list[float | None]:
-    r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not graded with None.
+    r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not
+    graded with None.
 
     Args:
-        completions: B completions, plain strings or conversations (the last assistant message counts). None and empty
-            ones score 0.0.
+        completions: B completions, plain strings or conversations (the last assistant message
+            counts). None and empty ones score 0.0.
         solution: B golds as text: `"17"`, `"\\frac{1}{2}"` or `"\\boxed{17}"`.
         accept_unboxed: Look for a final answer in completions without a box too.
-        batch_seconds: Wall time for the whole batch, in seconds, with waiting for other threads that grade; what is
-            not graded by then scores None.
-        **kwargs: The other columns of the batch, which TRL passes; unused, as in the functions below.
+        batch_seconds: Wall time for the whole batch, in seconds, with waiting for other threads
+            that grade; what is not graded by then scores None.
+        **kwargs: The other columns of the batch, which TRL passes; unused, as in the functions
+            below.
     """
     texts = [text_of(completion) for completion in completions]
     verdicts = grade("math", texts, solution, unboxed=accept_unboxed, budget=batch_seconds)
@@ -56,21 +60,28 @@ def choice_reward(
 ) -> list[float | None]:
     """Reward the right option after "The answer is" with 1.0, anything else with 0.0.
 
-    A gold in `solution` is the letter of the right option, its text, or its index, counted from 0; None where it is
-    none of the `options`.
+    A gold in `solution` is the letter of the right option, its text, or its index, counted from 0;
+    None where it is none of the `options`.
     """
     texts = [text_of(completion) for completion in completions]
-    return _rewards("choice_reward", grade("choice", texts, solution, options=options), texts, kwargs)
+    return _rewards(
+        "choice_reward", grade("choice", texts, solution, options=options), texts, kwargs
+    )
 
 
 def task_reward(
-    completions: list[Any], task: list[str], *, batch_seconds: float | None = BATCH_SECONDS, **kwargs: Any
+    completions: list[Any],
+    task: list[str],
+    *,
+    batch_seconds: float | None = BATCH_SECONDS,
+    **kwargs: Any,
 ) -> list[float | None]:
-    """Reward an answer to a problem of reasoning-gym with the score of its family's own scorer, 0.0 to 1.0.
+    """Reward an answer to a problem of reasoning-gym with the score of its family's own scorer, 0.0
+    to 1.0.
 
-    1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another form. `grading.tasks`
-    says where the answer stands, and what the column `task` holds. None: the problem cannot be read, or the scorer
-    exceeded its limits.
+    1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another
+    form. `grading.tasks` says where the answer stands, and what the column `task` holds. None: the
+    problem cannot be read, or the scorer exceeded its limits.
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)
@@ -86,19 +97,24 @@ def _rewards(
         log_metric(f"{name}/not_judged", len(missing) / len(verdicts))
     if missing:
         counts = Counter(verdicts[row].reason for row in missing)
-        reasons = ", ".join(f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None)
+        reasons = ", ".join(
+            f"{count} {_REASONS[reason]}" for reason, count in counts.items() if reason is not None
+        )
         logger.warning(
-            f"{name}: {len(missing)} of {len(verdicts)} answers were not graded and score None: {reasons}. The first "
-            f"ends with {texts[missing[0]][-100:]!r}."
+            f"{name}: {len(missing)} of {len(verdicts)} answers were not graded and score None:"
+            f" {reasons}. The first ends with {texts[missing[0]][-100:]!r}."
         )
     return [verdict.reward for verdict in verdicts]
 
 
 def text_of(completion: Any) -> str:
-    """Return the text of the answer in a completion of any of TRL's shapes; empty if there is none."""
+    """Return the text of the answer in a completion of any of TRL's shapes; empty if there is
+    none."""
     if completion is None or isinstance(completion, str):
         return completion or ""
-    messages = [message for message in completion if message.get("role", "assistant") == "assistant"]
+    messages = [
+        message for message in completion if message.get("role", "assistant") == "assistant"
+    ]
     content = messages[-1].get("content") if messages else None
     if content is None or isinstance(content, str):
         return content or ""

@@ -1,6 +1,8 @@
-"""The rules of settings, by what must be known to check them: one list for configuration, trainer and doctor.
+"""The rules of settings, by what must be known to check them: one list for configuration, trainer
+and doctor.
 
-A rule raises ValueError for settings that cannot be, and logs a warning for those without the effect they suggest.
+A rule raises ValueError for settings that cannot be, and logs a warning for those without the
+effect they suggest.
 """
 
 import logging
@@ -21,11 +23,18 @@ ONE_OF = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("server", "colocate"),
-    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+    "vllm_importance_sampling_mode": (
+        "token_truncate",
+        "token_mask",
+        "sequence_truncate",
+        "sequence_mask",
+    ),
 }
-# The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy loss to change.
+# The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy
+# loss to change.
 CLIPPED_LOSSES = {"grpo", "bnpo", "dr_grpo", "dapo"}
-# With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean advantage.
+# With these losses of TRL a sequence-level ratio makes the gradient that of the row's mean
+# advantage.
 AVERAGED_BY_SEQUENCE_RATIO = {"grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo"}
 # The distributions of accelerate with which no process has every weight and its gradient.
 _SHARDED = {"DEEPSPEED", "FSDP", "MEGATRON_LM"}
@@ -35,11 +44,16 @@ _SHARDED = {"DEEPSPEED", "FSDP", "MEGATRON_LM"}
 
 
 def fields_are_in_range(args: Any) -> None:
-    """Fields of our own are within their limits, and those of TRL whose wrong values nothing else refuses."""
+    """Fields of our own are within their limits, and those of TRL whose wrong values nothing else
+    refuses."""
     if math.isnan(args.correct_threshold):
-        raise ValueError("correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0.")
+        raise ValueError(
+            "correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0."
+        )
     if args.output_dir == "":
-        raise ValueError("output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder.")
+        raise ValueError(
+            "output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder."
+        )
     for name, values in ONE_OF.items():
         if (value := getattr(args, name)) not in values and not isinstance(value, bool):
             raise ValueError(f"{name} must be one of {', '.join(values)}: got {value!r}.")
@@ -54,9 +68,15 @@ def policy_loss_fits(args: Any) -> None:
     if args.policy_loss_method.function is None:
         return
     if args.importance_sampling_level != "token":
-        why = f"works on the ratio of each token: got importance_sampling_level={args.importance_sampling_level!r}"
+        why = (
+            "works on the ratio of each token: got"
+            f" importance_sampling_level={args.importance_sampling_level!r}"
+        )
     elif args.loss_type not in CLIPPED_LOSSES:
-        why = f"works inside a clipped loss, {', '.join(sorted(CLIPPED_LOSSES))}: got loss_type={args.loss_type!r}"
+        why = (
+            f"works inside a clipped loss, {', '.join(sorted(CLIPPED_LOSSES))}: got"
+            f" loss_type={args.loss_type!r}"
+        )
     elif name == KL_COV.name and args.delta is not None:
         why = f"has no clipping for delta to bound: got delta={args.delta}"
     if why:
@@ -64,7 +84,8 @@ def policy_loss_fits(args: Any) -> None:
 
 
 def sampling_keeps_what_methods_learn_from(args: Any) -> None:
-    """Neither `dynamic_sampling` nor `prompt_selection` passes over prompts that a method learns from."""
+    """Neither `dynamic_sampling` nor `prompt_selection` passes over prompts that a method learns
+    from."""
     mixed, learners = args.composition.mixed, _learners(args)
     if not learners:
         return
@@ -72,30 +93,35 @@ def sampling_keeps_what_methods_learn_from(args: Any) -> None:
     what = f"{' and '.join(learners).replace('_', '-')} prompts that {labels} learns from"
     if args.dynamic_sampling:
         raise ValueError(
-            f"dynamic_sampling drops the {what}: got {describe_estimators(args)}. To learn from mixed prompts alone, "
-            f"write advantage_estimator: {mixed.name} with {' and '.join(f'{kind}: none' for kind in learners)}; or "
-            f"leave dynamic_sampling out."
+            f"dynamic_sampling drops the {what}: got {describe_estimators(args)}. To learn from"
+            f" mixed prompts alone, write advantage_estimator: {mixed.name} with"
+            f" {' and '.join(f'{kind}: none' for kind in learners)}; or leave dynamic_sampling out."
         )
     if args.prompt_selection in SELECTIONS:
         logger.warning(
-            f"prompt_selection={args.prompt_selection} generates less often the {what}. Leave it out, or set "
-            f"advantage_estimator: grpo alone."
+            f"prompt_selection={args.prompt_selection} generates less often the {what}. Leave it"
+            " out, or set advantage_estimator: grpo alone."
         )
 
 
 def adaptive_sampling_fits(args: Any) -> None:
-    """`adaptive_sampling_rounds` has no other sampling beside it, and advantages are by all rollouts of a prompt."""
+    """`adaptive_sampling_rounds` has no other sampling beside it, and advantages are by all
+    rollouts of a prompt."""
     if args.adaptive_sampling_rounds <= 1:
         return
     mixed, got = args.composition.mixed, "dynamic_sampling=True" if args.dynamic_sampling else ""
     if args.multi_objective_aggregation != "sum_then_normalize":
         got = f"multi_objective_aggregation={args.multi_objective_aggregation!r}"
-    if mixed.from_total_rewards or mixed is F_GRPO:  # which see half of a group right, whatever the prompt's share is
-        got = f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts alone"
+    # which see half of a group right, whatever the prompt's share is
+    if mixed.from_total_rewards or mixed is F_GRPO:
+        got = (
+            f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts"
+            " alone"
+        )
     if got:
         raise ValueError(
-            f"adaptive_sampling_rounds fills the batch itself, and judges a rollout by the summed rewards of all of "
-            f"its prompt: got {got}. Leave one of them out."
+            "adaptive_sampling_rounds fills the batch itself, and judges a rollout by the summed"
+            f" rewards of all of its prompt: got {got}. Leave one of them out."
         )
 
 
@@ -104,11 +130,15 @@ def dose_has_methods_to_scale(args: Any) -> None:
     if args.dose_share is None:
         return
     if not 0 < args.dose_share < 1:
-        raise ValueError(f"dose_share must be above 0 and below 1: got {args.dose_share}. A good first value is 0.01.")
+        raise ValueError(
+            f"dose_share must be above 0 and below 1: got {args.dose_share}. A good first value is"
+            " 0.01."
+        )
     if not args.composition.dosed:
         raise ValueError(
-            f"dose_share scales a method of all_right or all_wrong prompts beside another one of mixed ones: got "
-            f"{describe_estimators(args)}. Write advantage_estimator: grpo with all_right: miner, or leave it out."
+            "dose_share scales a method of all_right or all_wrong prompts beside another one of"
+            f" mixed ones: got {describe_estimators(args)}. Write advantage_estimator: grpo with"
+            " all_right: miner, or leave it out."
         )
 
 
@@ -117,18 +147,22 @@ def dose_has_methods_to_scale(args: Any) -> None:
 
 def token_advantages_reach_tokens(args: Any) -> None:
     """The loss does not average over each rollout what differs from token to token."""
-    if args.importance_sampling_level != "sequence" or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO:
+    if (
+        args.importance_sampling_level != "sequence"
+        or args.loss_type not in AVERAGED_BY_SEQUENCE_RATIO
+    ):
         return
     if any(method.scores or method is MINER for method in args.estimators):
         logger.warning(
-            f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the advantage over each "
-            f"rollout, so that of {describe_estimators(args)} does not reach single tokens. Use "
-            f"importance_sampling_level='token' for it."
+            f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the"
+            f" advantage over each rollout, so that of {describe_estimators(args)} does not reach"
+            " single tokens. Use importance_sampling_level='token' for it."
         )
 
 
 def settings_have_an_effect(args: Any) -> None:
-    """No setting is of a method or feature that has no part in the run, or that a method passes over."""
+    """No setting is of a method or feature that has no part in the run, or that a method passes
+    over."""
     used = {field for method in args.methods for field in method.settings.values()}
     unused = {
         field: f"of {method.name}, which has no part in this run"
@@ -149,56 +183,74 @@ def settings_have_an_effect(args: Any) -> None:
         if (value := getattr(args, name)) != getattr(type(args), name)
     ]
     if shown:
-        logger.warning(f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need.")
+        logger.warning(
+            f"Settings without effect: {'; '.join(shown)}. Leave them out, or set what they need."
+        )
 
 
 def policy_loss_has_ratios(args: Any) -> None:
     """A `policy_loss` sees the off-policy ratios, and whole optimizer steps, that it needs."""
     loss = args.policy_loss_method
-    accumulation, cycle = args.gradient_accumulation_steps, args.steps_per_generation * args.num_iterations
+    accumulation, cycle = (
+        args.gradient_accumulation_steps,
+        args.steps_per_generation * args.num_iterations,
+    )
     if loss.off_policy_only and accumulation % cycle == 0:
         logger.warning(
-            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability ratio is 1. Raise "
-            f"steps_per_generation or num_iterations, as recipes/arithmetic/{loss.name}.yaml does."
+            f"policy_loss={loss.name} does nothing strictly on-policy, where every probability"
+            " ratio is 1. Raise steps_per_generation or num_iterations, as"
+            f" recipes/arithmetic/{loss.name}.yaml does."
         )
     elif loss.spans_optimizer_step and args.steps_per_generation % accumulation:
         raise ValueError(
-            f"policy_loss={loss.name} searches its bounds over an optimizer batch: got {accumulation} micro-batches, "
-            f"and steps_per_generation={args.steps_per_generation}. Make steps_per_generation a multiple of "
-            f"gradient_accumulation_steps."
+            f"policy_loss={loss.name} searches its bounds over an optimizer batch: got"
+            f" {accumulation} micro-batches, and steps_per_generation={args.steps_per_generation}."
+            " Make steps_per_generation a multiple of gradient_accumulation_steps."
         )
 
 
 def dose_sees_a_step(args: Any) -> None:
-    """A `dose_share` is held in each generation batch: one for each optimizer step, or for several."""
+    """A `dose_share` is held in each generation batch: one for each optimizer step, or for
+    several."""
     if args.dose_share is not None and (count := 1 / args.optimizer_steps_per_generation) > 1:
         logger.warning(
-            f"dose_share is held in each generation batch, and an optimizer step has {count:g}. If some of them have "
-            f"no mixed prompt, the step's share lies above it; dose/share shows it. Raise steps_per_generation for "
-            f"one batch a step."
+            f"dose_share is held in each generation batch, and an optimizer step has {count:g}. If"
+            " some of them have no mixed prompt, the step's share lies above it; dose/share shows"
+            " it. Raise steps_per_generation for one batch a step."
         )
 
 
 def policy_loss_has_rollouts_to_compare(args: Any) -> None:
-    """Clip-Cov and KL-Cov find several rollouts in a micro-batch: all tokens of one have the same advantage."""
-    if args.policy_loss_method.fixed_micro_batches and args.per_device_train_batch_size * args.num_processes < 2:
+    """Clip-Cov and KL-Cov find several rollouts in a micro-batch: all tokens of one have the same
+    advantage."""
+    if (
+        args.policy_loss_method.fixed_micro_batches
+        and args.per_device_train_batch_size * args.num_processes < 2
+    ):
         raise ValueError(
-            f"policy_loss={args.policy_loss} compares the rollouts of a micro-batch: got one alone, in which all "
-            f"covariances are 0. Raise per_device_train_batch_size, or take several processes."
+            f"policy_loss={args.policy_loss} compares the rollouts of a micro-batch: got one alone,"
+            " in which all covariances are 0. Raise per_device_train_batch_size, or take several"
+            " processes."
         )
 
 
-# Known besides: accelerate's distribution and precision; of a model in 4 or 8 bits, how vLLM would get its weights.
+# Known besides: accelerate's distribution and precision; of a model in 4 or 8 bits, how vLLM would
+# get its weights.
 
 
 def gradients_can_be_measured(args: Any, *, distribution: str, precision: str) -> None:
     """Every process has the gradients that `dose_share` and `log_gradient_share` measure."""
-    setting = " and ".join(name for name in ("dose_share", "log_gradient_share") if getattr(args, name))
+    setting = " and ".join(
+        name for name in ("dose_share", "log_gradient_share") if getattr(args, name)
+    )
     if not setting:
         return
     reason = ""
     if distribution.upper() in _SHARDED:
-        reason = f"needs every weight and its gradient on each process: got {distribution}. Launch without it"
+        reason = (
+            f"needs every weight and its gradient on each process: got {distribution}. Launch"
+            " without it"
+        )
     elif precision == "fp16":
         reason = "does not follow the loss scaling of fp16: got fp16=True. Use bf16"
     if reason:
@@ -210,8 +262,9 @@ def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) 
     got = {"load_in_8bit": bits == 8, "use_dora": has_dora, "FSDP or ZeRO-3": is_sharded}
     if any(got.values()):
         raise ValueError(
-            f"vLLM gets the weights of a quantized model only in 4 bits, without DoRA, and whole on each process: got "
-            f"{', '.join(name for name, is_so in got.items() if is_so)}. Change that, or leave out load_in_4bit."
+            "vLLM gets the weights of a quantized model only in 4 bits, without DoRA, and whole on"
+            f" each process: got {', '.join(name for name, is_so in got.items() if is_so)}. Change"
+            " that, or leave out load_in_4bit."
         )
 
 
@@ -219,7 +272,8 @@ def vllm_gets_quantized_weights(*, bits: int, is_sharded: bool, has_dora: bool) 
 
 
 def draws_prompts(args: Any) -> str:
-    """Return the setting by which the trainer draws prompts in the place of TRL's dataloader; empty: it does not."""
+    """Return the setting by which the trainer draws prompts in the place of TRL's dataloader;
+    empty: it does not."""
     if args.dynamic_sampling:
         return "dynamic_sampling"
     if args.adaptive_sampling_rounds > 1:
@@ -228,15 +282,17 @@ def draws_prompts(args: Any) -> str:
 
 
 def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
-    """A training set has the prompts of a batch; what draws them in the place of TRL's dataloader can do so by their
-    index."""
+    """A training set has the prompts of a batch; what draws them in the place of TRL's dataloader
+    can do so by their index."""
     setting, why = draws_prompts(args), ""
     has_images = bool({"image", "images"} & set(getattr(rows, "column_names", None) or ()))
     num_groups = args.generation_batch_size // args.num_generations
-    if isinstance(rows, Sized) and len(rows) < num_groups:  # TRL would make no step, without an error
+    # TRL would make no step, without an error
+    if isinstance(rows, Sized) and len(rows) < num_groups:
         raise ValueError(
-            f"The training set must fill a generation batch: got {len(rows)} prompts for batches of {num_groups} "
-            f"(generation_batch_size / num_generations). Lower per_device_train_batch_size, or add prompts."
+            f"The training set must fill a generation batch: got {len(rows)} prompts for batches of"
+            f" {num_groups} (generation_batch_size / num_generations). Lower"
+            " per_device_train_batch_size, or add prompts."
         )
     if not setting:
         return
@@ -245,32 +301,45 @@ def prompts_can_be_drawn(args: Any, rows: Any, *, has_tools: bool) -> None:
     elif not isinstance(rows, Sized):
         why = "draws prompts by their index: got a streaming training set"
     elif len(rows) < 2 * num_groups:
-        why = f"chooses from at least two batches: got {len(rows)} prompts for batches of {num_groups}"
+        why = (
+            f"chooses from at least two batches: got {len(rows)} prompts for batches of"
+            f" {num_groups}"
+        )
     if why:
         raise ValueError(f"{setting} {why}. Change that, or leave {setting} out.")
 
 
 def prompts_can_be_recognised(args: Any, *, has_environment: bool) -> None:
-    """What goes by the past of a prompt knows it by its text, where no environment brings the task."""
-    by_past = [f"advantage_estimator: {method.name}" for method in args.estimators if method.reads_past]
-    by_past += [f"prompt_selection: {args.prompt_selection}"] * (args.prompt_selection in SELECTIONS)
+    """What goes by the past of a prompt knows it by its text, where no environment brings the
+    task."""
+    by_past = [
+        f"advantage_estimator: {method.name}" for method in args.estimators if method.reads_past
+    ]
+    by_past += [f"prompt_selection: {args.prompt_selection}"] * (
+        args.prompt_selection in SELECTIONS
+    )
     if has_environment and by_past:
         raise ValueError(
-            f"{by_past[0]} knows a prompt by its text: got environment_factory, whose environments may pose other "
-            f"tasks with the same text. Leave one of them out."
+            f"{by_past[0]} knows a prompt by its text: got environment_factory, whose environments"
+            " may pose other tasks with the same text. Leave one of them out."
         )
 
 
 def describe_estimators(args: Any) -> str:
     """Return the settings that name the estimators as they are written."""
     names = ("advantage_estimator", "all_right", "all_wrong")
-    return ", ".join(f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None)
+    return ", ".join(
+        f"{name}={value!r}" for name in names if (value := getattr(args, name)) is not None
+    )
 
 
 def _learners(args: Any) -> dict[Kind, AdvantageEstimator]:
-    """Return the methods that may learn from all-right and all-wrong prompts, by the kind of prompt."""
+    """Return the methods that may learn from all-right and all-wrong prompts, by the kind of
+    prompt."""
     mixed, homogeneous = args.composition.mixed, args.composition.homogeneous
-    return {kind: mixed for kind in sorted(mixed.acts_on - {"mixed"} - homogeneous.keys())} | args.composition.dosed
+    return {
+        kind: mixed for kind in sorted(mixed.acts_on - {"mixed"} - homogeneous.keys())
+    } | args.composition.dosed
 
 
 def check_settings(args: Any) -> None:

@@ -1,4 +1,5 @@
-"""Settings: fields with limits, and values brought into their types by pydantic; errors say what to write."""
+"""Settings: fields with limits, and values brought into their types by pydantic; errors say what to
+write."""
 
 import types
 import typing
@@ -13,17 +14,23 @@ NONE = type(None)
 
 
 class _Metadata(dict[str, Any]):
-    """Help and limits of a field. transformers' parser gives a copy to argparse, which knows no limits."""
+    """Help and limits of a field. transformers' parser gives a copy to argparse, which knows no
+    limits."""
 
     def copy(self) -> dict[str, Any]:
         return {"help": self["help"]}
 
 
 def setting(
-    default: Any, help: str, *, at_least: float | None = None, one_of: Collection[str] = (), or_none: bool = False
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    one_of: Collection[str] = (),
+    or_none: bool = False,
 ) -> Any:
-    """Return a field with a default, its help, and limits for `check_limits`; None is a value where it is the default,
-    or with `or_none`."""
+    """Return a field with a default, its help, and limits for `check_limits`; None is a value where
+    it is the default, or with `or_none`."""
     limits = at_least, one_of, or_none or default is None
     return field(default=default, metadata=_Metadata(help=help, limits=limits))
 
@@ -31,13 +38,25 @@ def setting(
 def check_limits(args: Any) -> None:
     """Raise ValueError for a field of `setting` that is out of its limits."""
     for one in fields(args):
-        value, (at_least, one_of, or_none) = getattr(args, one.name), one.metadata.get("limits", (None, (), True))
-        rule = f"one of {', '.join(one_of)}" if one_of else "" if at_least is None else f"at least {at_least:g}"
+        value, (at_least, one_of, or_none) = (
+            getattr(args, one.name),
+            one.metadata.get("limits", (None, (), True)),
+        )
+        rule = (
+            f"one of {', '.join(one_of)}"
+            if one_of
+            else ""
+            if at_least is None
+            else f"at least {at_least:g}"
+        )
         if not rule or (value is None and or_none):
             continue
-        if value not in one_of if one_of else value is None or not value >= at_least:  # NaN is refused, too
+        # NaN is refused, too
+        if value not in one_of if one_of else value is None or not value >= at_least:
             rule += ", or None" if or_none else ""
-            raise ValueError(f"{one.name} must be {rule}: got {value!r}. The default is {one.default}.")
+            raise ValueError(
+                f"{one.name} must be {rule}: got {value!r}. The default is {one.default}."
+            )
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -47,7 +66,8 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def convert(name: str, value: Any, annotation: Any) -> Any:
-    """Return the value of a setting in its type: YAML may have an int for a float, and reads 1e-3 as a text.
+    """Return the value of a setting in its type: YAML may have an int for a float, and reads 1e-3
+    as a text.
 
     Raises:
         ValueError: It is of another type, or none of the choices of a Literal.
@@ -69,13 +89,19 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
 
 @lru_cache
 def _numeric_types(config: type) -> dict[str, Any]:
-    """Return the types of the settings of a configuration class that take numbers and truths alone."""
+    """Return the types of the settings of a configuration class that take numbers and truths
+    alone."""
     hints = typing.get_type_hints(config)
-    return {name: hint for name, hint in hints.items() if {*alternatives(hint)} <= {bool, int, float, NONE}}
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if {*alternatives(hint)} <= {bool, int, float, NONE}
+    }
 
 
 def convert_fields(args: Any) -> None:
-    """Bring numbers that were given as texts, as recipes may, into their type; raise ValueError for other types."""
+    """Bring numbers that were given as texts, as recipes may, into their type; raise ValueError for
+    other types."""
     for name, hint in _numeric_types(type(args)).items():  # type: ignore[arg-type]
         value = getattr(args, name, None)
         if value is not None and (converted := convert(name, value, hint)) != value:

@@ -17,9 +17,11 @@ class Table:
     is_text: bool = False  # prose rather than numbers, and so aligned to the left
 
     def markdown(self) -> str:
-        """Return table and notes as Markdown that a terminal shows as columns too; markup in cells is escaped."""
+        """Return table and notes as Markdown that a terminal shows as columns too; markup in cells
+        is escaped."""
         lines = [[for_markdown(cell) for cell in line] for line in (self.header, *self.rows)]
-        widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]  # a rule is at least `-:`
+        # a rule is at least `-:`
+        widths = [max(2, *map(len, column)) for column in zip(*lines, strict=True)]
         end, justify = ("-", str.ljust) if self.is_text else (":", str.rjust)
         rule = ["-" * widths[0], *("-" * (width - 1) + end for width in widths[1:])]
         shown = []

@@ -1,16 +1,20 @@
-"""Text from files and models, made safe to show: nothing hides, nothing turns the rest around, no markup acts."""
+"""Text from files and models, made safe to show: nothing hides, nothing turns the rest around, no
+markup acts."""
 
 import html
 import re
 import unicodedata
 
 # Brackets act in Markdown only as a link, a definition, or a task list
-_MARKDOWN = re.compile(r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)")
+_MARKDOWN = re.compile(
+    r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)"
+)
 
 
 def one_line(text: object, limit: int | None = None) -> str:
     """Return the text on one line, its control characters visible, cut to `limit` characters."""
-    known = str(text).encode("utf-8", "backslashreplace").decode("utf-8")  # JSON may hold half a character
+    # JSON may hold half a character
+    known = str(text).encode("utf-8", "backslashreplace").decode("utf-8")
     shown = "".join(map(_visible, known))
     return shown if limit is None or len(shown) <= limit else shown[: max(0, limit - 1)] + "…"
 
@@ -21,13 +25,17 @@ def for_markdown(text: object) -> str:
 
 
 def code_for_markdown(text: object) -> str:
-    """Return text as code, also for the cell of a table; escaped instead where it would end the code or the cell."""
+    """Return text as code, also for the cell of a table; escaped instead where it would end the
+    code or the cell."""
     shown = one_line(text)
-    return for_markdown(shown) if "`" in shown or "|" in shown or not shown.strip() else f"`{shown}`"
+    return (
+        for_markdown(shown) if "`" in shown or "|" in shown or not shown.strip() else f"`{shown}`"
+    )
 
 
 def for_picture(text: object, limit: int = 44) -> str:
-    """Escape text for matplotlib, which reads dollars as mathematics and hides labels with a leading underscore.
+    """Escape text for matplotlib, which reads dollars as mathematics and hides labels with a
+    leading underscore.
 
     Of a long text both ends are kept, as names differ there.
     """
@@ -47,5 +55,7 @@ def _visible(character: str) -> str:
     if code == 0x7F:
         return "\N{SYMBOL FOR DELETE}"
     if unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp"):
-        return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{code:04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+        return (
+            f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{code:04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+        )
     return character

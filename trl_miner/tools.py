@@ -1,7 +1,8 @@
 """The tools and environments of a recipe, and how long one call may take.
 
-TRL hands the text of an exception to the model as the tool's result and counts the call as failed. What it does not
-survive becomes an exception here: a call that hangs, that exits, or whose result has no text.
+TRL hands the text of an exception to the model as the tool's result and counts the call as failed.
+What it does not survive becomes an exception here: a call that hangs, that exits, or whose result
+has no text.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ from .importing import import_object
 
 TOOL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first
-# Whether a tool is being called: another one that it calls returns its result as it is, not as text.
+# Whether a tool is being called: another one that it calls returns its result as it is, not as
+# text.
 _is_running: ContextVar[bool] = ContextVar("_is_running", default=False)
 _NOT_TOOLS = ("reset", "get_reward")  # methods of an environment that TRL calls itself
 
@@ -30,7 +32,8 @@ class _TimeIsUp(BaseException):
 
 
 def load_tools(paths: Collection[str], seconds: float) -> list[Callable[..., Any]]:
-    """Return the tools that a recipe names by import path, each with a time limit in seconds for one call."""
+    """Return the tools that a recipe names by import path, each with a time limit in seconds for
+    one call."""
     return [limited(import_object("tools", path), seconds) for path in paths]
 
 
@@ -47,7 +50,9 @@ def load_environments(named: str | Mapping[str, str], seconds: float) -> Any:
 def check_prompts(setting: str, prompt: Any) -> None:
     """Refuse prompts of plain text, in which TRL mentions no tool, and finds no call."""
     if isinstance(prompt, str):
-        raise ValueError(f"{setting} needs messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat.")
+        raise ValueError(
+            f"{setting} needs messages: got plain text, {prompt[:40]!r}. Set prompt_style: chat."
+        )
 
 
 def _make_limited(factory: Callable[[], Any], seconds: float) -> Any:
@@ -59,10 +64,11 @@ def _make_limited(factory: Callable[[], Any], seconds: float) -> Any:
 
 
 def limited(tool: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """Return a tool whose calls end after some seconds, with an exception that TRL survives if they end badly.
+    """Return a tool whose calls end after some seconds, with an exception that TRL survives if they
+    end badly.
 
-    Not ended are a library's computation, such as `9**9**9`, a tool that sets SIGALRM itself, and calls outside of
-    the main thread. An async tool is ended where it awaits.
+    Not ended are a library's computation, such as `9**9**9`, a tool that sets SIGALRM itself, and
+    calls outside of the main thread. An async tool is ended where it awaits.
     """
     failing = partial(_failing, tool.__name__, seconds)
 
@@ -99,17 +105,23 @@ def _failing(name: str, seconds: float) -> Iterator[None]:
 
 
 def _as_content(result: Any) -> Any:
-    """Return a result as TRL puts it into a message: blocks of text and images as they are, all else as text.
+    """Return a result as TRL puts it into a message: blocks of text and images as they are, all
+    else as text.
 
     TRL would convert it where an exception ends the run, and take any list for blocks.
     """
     is_list = isinstance(result, list) and len(result) > 0
-    return result if is_list and all(isinstance(part, dict) and "type" in part for part in result) else str(result)
+    return (
+        result
+        if is_list and all(isinstance(part, dict) and "type" in part for part in result)
+        else str(result)
+    )
 
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _TimeIsUp in the block after some seconds, and again until it ends; in the main thread alone."""
+    """Raise _TimeIsUp in the block after some seconds, and again until it ends; in the main thread
+    alone."""
     if threading.current_thread() is not threading.main_thread() or not math.isfinite(seconds):
         yield
         return

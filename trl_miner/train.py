@@ -44,34 +44,49 @@ from .runs.locks import check_run, hold_run
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
-from .training_data import check_golds, held_out_problems, is_made, load_data, rows_of, training_form
+from .training_data import (
+    check_golds,
+    held_out_problems,
+    is_made,
+    load_data,
+    rows_of,
+    training_form,
+)
 from .viewing.curves import draw_training
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train the recipe of a command line (default: the process's own)."""
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning)
+    warnings.filterwarnings(
+        "ignore", message=".*gradient_checkpointing.* is deprecated", category=FutureWarning
+    )
     arguments = sys.argv[1:] if argv is None else list(argv)
     learn(arguments)
     if argv is None:
         hide_in_tracebacks()
         sys.argv[1:] = redact(arguments)  # which trackers record
     arguments = with_recipe_file(arguments)
-    script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(arguments)
+    script_args, config, model_args, mixture = make_parser(arguments).parse_args_and_config(
+        arguments
+    )
     with quietly(script_args.quiet):
         run(script_args, config, model_args, mixture)
-    # Free the objects that hold the process group while the interpreter is still alive: one of gloo's threads may need
-    # it for that, and aborts the process if it is finalized (one run in ten, measured with two CPU processes). The
-    # thread must be done before, as it waits for the interpreter with a lock that freeing the group waits for: the
-    # barrier lets it go on. Its own work holds nothing of Python's.
+    # Free the objects that hold the process group while the interpreter is still alive: one of
+    # gloo's threads may need it for that, and aborts the process if it is finalized (one run in
+    # ten, measured with two CPU processes). The thread must be done before, as it waits for the
+    # interpreter with a lock that freeing the group waits for: the barrier lets it go on. Its own
+    # work holds nothing of Python's.
     if is_initialized():  # else it was ended in order
         PartialState().wait_for_everyone()
     gc.collect()
 
 
 def run(
-    args: MinerScriptArguments, config: MinerGRPOConfig, model_args: ModelConfig, mixture: DatasetMixtureConfig
+    args: MinerScriptArguments,
+    config: MinerGRPOConfig,
+    model_args: ModelConfig,
+    mixture: DatasetMixtureConfig,
 ) -> MinerGRPOTrainer:
     """Train one recipe: score, train, score, save, draw. Return the trainer."""
     PartialState()
@@ -88,16 +103,20 @@ def run(
 
 
 def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
-    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe trusts that."""
+    """Raise ValueError for a model that is not there. It is asked for its code only if the recipe
+    trusts that."""
     model = model_args.model_name_or_path
     if not model or model in WORLDS:  # none: an error that is told later
         return
     try:
-        AutoConfig.from_pretrained(model, revision=model_args.model_revision, trust_remote_code=trusts)
+        AutoConfig.from_pretrained(
+            model, revision=model_args.model_revision, trust_remote_code=trusts
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"model_name_or_path must be a model: {model} could not be loaded ({first_line(error)}). Check the name, "
-            f"or run `trl-miner sft`, if the recipe says so."
+            f"model_name_or_path must be a model: {model} could not be loaded"
+            f" ({first_line(error)}). Check the name, or run `trl-miner sft`, if the recipe"
+            " says so."
         ) from error
 
 
@@ -110,7 +129,8 @@ def build(
 ) -> tuple[MinerGRPOTrainer, EvaluationCallback]:
     """Return a recipe's trainer, ready to train, and what scores its held-out problems.
 
-    `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses must be found here.
+    `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses
+    must be found here.
     """
     trainer = _build_trainer(args, config, model_args, reward_funcs, data)
     trainer.take_form(training_form(args, config, rows_of(data, args)))
@@ -129,15 +149,24 @@ def build(
 
 
 def _run(
-    trainer: MinerGRPOTrainer, scores: EvaluationCallback, args: MinerScriptArguments, model_args: ModelConfig
+    trainer: MinerGRPOTrainer,
+    scores: EvaluationCallback,
+    args: MinerScriptArguments,
+    model_args: ModelConfig,
 ) -> MinerGRPOTrainer:
     config, output = trainer.args, Path(trainer.args.output_dir)
     trainer.about = {"dataset": args.dataset_name, "others": (args, model_args)}
-    _train(trainer, scores, trainer.find_checkpoint(config.resume_from_checkpoint), args.watchdog_seconds)
+    _train(
+        trainer,
+        scores,
+        trainer.find_checkpoint(config.resume_from_checkpoint),
+        args.watchdog_seconds,
+    )
     _publish(trainer, output, None if is_made(args) else args.dataset_name)
     is_main = trainer.is_world_process_zero()
     trainer.accelerator.wait_for_everyone()  # as at the end of `main`
-    if hasattr(trainer, "end"):  # transformers 5.18 and later: closes trackers and the process group
+    # transformers 5.18 and later: closes trackers and the process group
+    if hasattr(trainer, "end"):
         trainer.end()
     if is_main:
         _finish(output)
@@ -145,7 +174,10 @@ def _run(
 
 
 def _train(
-    trainer: MinerGRPOTrainer, scores: EvaluationCallback, checkpoint: str | None, patience: float | None
+    trainer: MinerGRPOTrainer,
+    scores: EvaluationCallback,
+    checkpoint: str | None,
+    patience: float | None,
 ) -> None:
     """Score, train, and score."""
     if not scores.restore(checkpoint):
@@ -161,7 +193,8 @@ def _train(
 def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
     """Save the model, draw the training, write the card, and push if the recipe says so."""
     check_run(output)  # the scoring may have taken long
-    trainer.save_model(trainer.args.output_dir, _internal_call=True)  # transformers would push pickles and logs
+    # transformers would push pickles and logs
+    trainer.save_model(trainer.args.output_dir, _internal_call=True)
     trainer.save_state()
     if trainer.is_world_process_zero():
         try:
@@ -207,9 +240,15 @@ def _build_trainer(
 
         return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(
-        eval_dataset=rows_of(data, args, "dataset_test_split") if config.eval_strategy != "no" else None,
+        eval_dataset=(
+            rows_of(data, args, "dataset_test_split") if config.eval_strategy != "no" else None
+        ),
         quantization_config=quantization,
-        **({"rollout_func": import_object("rollout_func", args.rollout_func)} if args.rollout_func else {}),
+        **(
+            {"rollout_func": import_object("rollout_func", args.rollout_func)}
+            if args.rollout_func
+            else {}
+        ),
         **given,
     )
 
@@ -220,7 +259,9 @@ def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     if args.tools:
         found["tools"] = load_tools(args.tools, args.tool_seconds)
     if args.environment_factory:
-        found["environment_factory"] = load_environments(args.environment_factory, args.tool_seconds)
+        found["environment_factory"] = load_environments(
+            args.environment_factory, args.tool_seconds
+        )
     for setting in found:
         check_prompts(setting, next(iter(rows_of(data, args))).get("prompt"))
     return found
@@ -235,7 +276,8 @@ def _finish(output: Path) -> None:
 
 
 def _command(argv: Sequence[str] | None = None) -> int:
-    """Train the recipe of the command line, and tell of a mistake in one line; in the training, show the traceback."""
+    """Train the recipe of the command line, and tell of a mistake in one line; in the training,
+    show the traceback."""
     gc.freeze()  # all that the imports have left, which accelerate's collections would look through
     gc.enable()
     try:
@@ -243,17 +285,23 @@ def _command(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _end_interrupted()
     except Exception as error:
-        if any(frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+        if any(
+            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
+        ):
             raise
         return tell(error, "train")
     return 0
 
 
 def _end_interrupted() -> None:
-    """Say once how to go on, and end at once: an ordinary exit may wait for what the other processes held."""
+    """Say once how to go on, and end at once: an ordinary exit may wait for what the other
+    processes held."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if int(os.environ.get("RANK") or 0) == 0:
-        how = "To go on from the newest checkpoint: the same command with --resume_from_checkpoint latest"
+        how = (
+            "To go on from the newest checkpoint: the same command with --resume_from_checkpoint"
+            " latest"
+        )
         print(f"trl-miner train: stopped by Ctrl-C. {how}", file=sys.stderr, flush=True)
     atexit._run_exitfuncs()  # trackers
     sys.stdout.flush()

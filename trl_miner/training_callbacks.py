@@ -19,7 +19,11 @@ _SHOWN = (
 
 def short_line(step: int, logs: dict[str, Any]) -> str:
     """Return one log as one line; metrics that it lacks are left out."""
-    parts = [f"{title} {form.format(logs[key])}" for key, title, form in _SHOWN if logs.get(key) is not None]
+    parts = [
+        f"{title} {form.format(logs[key])}"
+        for key, title, form in _SHOWN
+        if logs.get(key) is not None
+    ]
     return f"step {step}: " + ", ".join(parts)
 
 
@@ -41,12 +45,16 @@ class TrainingProgress(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         is_shown = state.is_world_process_zero
-        self._bar = Progress("training", state.max_steps, unit="steps", initial=state.global_step, quiet=not is_shown)
+        self._bar = Progress(
+            "training", state.max_steps, unit="steps", initial=state.global_step, quiet=not is_shown
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.update()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         if state.is_world_process_zero and logs and "reward" in logs:
             print(short_line(state.global_step, logs), flush=True)
 

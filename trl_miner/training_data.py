@@ -1,4 +1,5 @@
-"""The data of a training: the problems to train on, those held out to score, and the form of their prompts."""
+"""The data of a training: the problems to train on, those held out to score, and the form of their
+prompts."""
 
 import warnings
 from collections.abc import Sized
@@ -30,9 +31,14 @@ TEST = "test"  # the split that `held_out` makes where a data set has none
 
 
 def load_data(
-    args: MinerScriptArguments, mixture: DatasetMixtureConfig, model_args: ModelConfig, *, trusts: bool = False
+    args: MinerScriptArguments,
+    mixture: DatasetMixtureConfig,
+    model_args: ModelConfig,
+    *,
+    trusts: bool = False,
 ) -> Any:
-    """Return the recipe's data set by split, with the columns `prompt`, `solution` and, where it has some, `options`.
+    """Return the recipe's data set by split, with the columns `prompt`, `solution` and, where it
+    has some, `options`.
 
     The model decides on the style of prompts that are built here.
     """
@@ -42,7 +48,10 @@ def load_data(
         return data
     layout, names = layout_of(args, form), reward_names(args)
     used = (args.dataset_train_split, args.dataset_test_split)
-    return {split: arrange(rows, layout, names) if split in used else rows for split, rows in data.items()}
+    return {
+        split: arrange(rows, layout, names) if split in used else rows
+        for split, rows in data.items()
+    }
 
 
 def is_made(args: MinerScriptArguments) -> bool:
@@ -53,18 +62,24 @@ def is_made(args: MinerScriptArguments) -> bool:
 def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: PromptForm) -> Any:
     name = args.dataset_name
     if mixture.datasets and name:
-        raise ValueError(f"datasets must be given without dataset_name: got {name!r}, too. Leave one of them out.")
+        raise ValueError(
+            f"datasets must be given without dataset_name: got {name!r}, too. Leave one of them"
+            " out."
+        )
     if mixture.datasets:
         return get_dataset(mixture)
     if not name:
         raise ValueError(
-            f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for embedded problems, or "
-            f"reasoning_gym/FAMILY. Or give a mixture with `datasets`."
+            f"dataset_name must be given: a Hub id, a file, a folder, {' or '.join(WORLDS)} for"
+            " embedded problems, or reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
     if name in WORLDS:
         if ignored := [one for one in ("prompt_template", "system_prompt") if getattr(args, one)]:
             raise ValueError(f"{name} has prompts of its own: got {ignored[0]}. Leave it out.")
-        return {"train": WORLDS[name].load_dataset("train", args.task_size), "test": WORLDS[name].load_dataset("test")}
+        return {
+            "train": WORLDS[name].load_dataset("train", args.task_size),
+            "test": WORLDS[name].load_dataset("test"),
+        }
     if not reasoning_gym.is_task(name):
         settings = args.dataset_config, args.dataset_revision
         return load_data_set(name, *settings, streaming=args.dataset_streaming)
@@ -73,13 +88,14 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
     sizes = {"train": args.task_size or reasoning_gym.TRAIN_SIZE, "test": held_out}
     args.held_out = held_out if args.held_out_size else args.held_out  # as in `hold_out`
     return {
-        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form) for split, size in sizes.items()
+        split: reasoning_gym.load_dataset(parts, split, size, args.task_seed, form)
+        for split, size in sizes.items()
     }
 
 
 def hold_out(data: Any, args: MinerScriptArguments) -> Any:
-    """Return a data set with a test split: where it has none, the rows that `held_out` asks for, the same every time.
-    A share becomes their number.
+    """Return a data set with a test split: where it has none, the rows that `held_out` asks for,
+    the same every time. A share becomes their number.
 
     Raises:
         ValueError: The data set has none and is streamed, or nothing would be left to train on.
@@ -91,12 +107,15 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     rows = rows_of(data, args)
     if not isinstance(rows, Dataset):
         raise ValueError(
-            f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}. Set it to "
-            f"false, or leave held_out out."
+            f"held_out needs a test split where dataset_streaming is true: got {', '.join(data)}."
+            " Set it to false, or leave held_out out."
         )
     size = number_of(args.held_out_size, len(rows))
     if size >= len(rows):
-        raise ValueError(f"held_out must leave problems to train on: got {args.held_out}, and there are {len(rows)}.")
+        raise ValueError(
+            f"held_out must leave problems to train on: got {args.held_out}, and there are"
+            f" {len(rows)}."
+        )
     parts = rows.train_test_split(test_size=size, seed=0)
     args.held_out = size  # all of what is split off is scored, not a share of it again
     return {**data, args.dataset_train_split: parts["train"], TEST: parts["test"]}
@@ -111,17 +130,23 @@ def rows_of(data: Any, args: MinerScriptArguments, setting: str = "dataset_train
     """Return the rows of the split that a setting names. Raise ValueError if there are none."""
     name = getattr(args, setting)
     if name not in data:
-        advice = " Name one that the run does not train on." if setting == "dataset_test_split" else ""
+        advice = (
+            " Name one that the run does not train on." if setting == "dataset_test_split" else ""
+        )
         raise ValueError(
-            f"{setting} must be a split of the data set: got {name!r}. There are {', '.join(data)}.{advice}"
+            f"{setting} must be a split of the data set: got {name!r}. There are"
+            f" {', '.join(data)}.{advice}"
         )
     if isinstance(data[name], Sized) and not len(data[name]):
-        raise ValueError(f"{setting} must have rows: {name!r} has none. Choose another split, or other data.")
+        raise ValueError(
+            f"{setting} must have rows: {name!r} has none. Choose another split, or other data."
+        )
     return data[name]
 
 
 def check_golds(args: MinerScriptArguments, data: Any) -> None:
-    """Raise if a row has no answer, or if a verifier rejects most of the first golds; warn if it rejects a few."""
+    """Raise if a row has no answer, or if a verifier rejects most of the first golds; warn if it
+    rejects a few."""
     names, rows = reward_names(args), rows_of(data, args)
     if args.dataset_name in WORLDS:
         return
@@ -142,8 +167,11 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
             warnings.warn(rejected, stacklevel=2)
 
 
-def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any) -> PromptForm | None:
-    """Return the form of the prompts of a training: that in which they are built here, or else that of some rows."""
+def training_form(
+    args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
+) -> PromptForm | None:
+    """Return the form of the prompts of a training: that in which they are built here, or else that
+    of some rows."""
     found = form_of_rows(rows, config.chat_template_kwargs)
     if found is None:
         return None
@@ -157,14 +185,19 @@ def training_form(args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
     return built if has_words or built.template else replace(built, template=QUESTION)
 
 
-def held_out_problems(args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
-    """Return the problems to score, and the reward function that verifies them; None: none, or the trainer's.
+def held_out_problems(
+    args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer"
+) -> tuple[Any, Any]:
+    """Return the problems to score, and the reward function that verifies them; None: none, or the
+    trainer's.
 
     A benchmark is asked in the form of the trainer's prompts.
     """
     if not args.held_out:
         return None, None
-    problems, verifier = _benchmark(args, trainer) if args.held_out_benchmark else (_held_out_rows(args, data), None)
+    problems, verifier = (
+        _benchmark(args, trainer) if args.held_out_benchmark else (_held_out_rows(args, data), None)
+    )
     _warn_of_trained(problems, rows_of(data, args))
     return problems, verifier
 
@@ -184,7 +217,9 @@ def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple
     benchmark = find_benchmark(entry.name, entry.path)
     loaded = load(benchmark, entry.path or None)[0][: entry.number]
     form = trainer.prompt_form or PromptForm(
-        style_of(trainer.model.config.name_or_path, trainer.processing_class), args.system_prompt, args.prompt_template
+        style_of(trainer.model.config.name_or_path, trainer.processing_class),
+        args.system_prompt,
+        args.prompt_template,
     )
     rows = [
         {
@@ -198,16 +233,20 @@ def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple
 
 
 def _warn_of_trained(problems: Dataset, rows: Any) -> None:
-    """Warn of held-out problems whose prompts the run trains on too; those of a stream are not known in advance."""
-    is_known = isinstance(rows, Dataset) and "prompt" in rows.column_names  # an environment may bring the prompts
+    """Warn of held-out problems whose prompts the run trains on too; those of a stream are not
+    known in advance."""
+    # an environment may bring the prompts
+    is_known = isinstance(rows, Dataset) and "prompt" in rows.column_names
     if not is_known or not PartialState().is_main_process:
         return
     held_out, trained = (
-        {prompt_key({"prompt": one}): str(one) for one in data["prompt"]} for data in (problems, rows)
+        {prompt_key({"prompt": one}): str(one) for one in data["prompt"]}
+        for data in (problems, rows)
     )
     if both := [text for key, text in held_out.items() if key in trained]:
         warnings.warn(
-            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their scores are not of "
-            f"new problems. The first: {min(both)[:200]!r}. Drop them from one of the two.",
+            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their"
+            f" scores are not of new problems. The first: {min(both)[:200]!r}. Drop them from one"
+            " of the two.",
             stacklevel=2,
         )

@@ -1,7 +1,9 @@
-"""A calculator for a model to call, and a small model that calls it half of the time: `python calculator.py`.
+"""A calculator for a model to call, and a small model that calls it half of the time: `python
+calculator.py`.
 
-The model learns from solutions of sums of which every second one calls the calculator, and the others state the answer
-at once, which a model of this size cannot work out. What is left for RL is to call it always.
+The model learns from solutions of sums of which every second one calls the calculator, and the
+others state the answer at once, which a model of this size cannot work out. What is left for RL is
+to call it always.
 """
 
 import ast
@@ -54,7 +56,12 @@ RESPONSE_TEMPLATE = {
         "content": {"close_pattern": "<end>", "content": "text"},
     },
 }
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.USub: operator.neg}
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.USub: operator.neg,
+}
 
 
 def calculate(expression: str) -> int:
@@ -81,10 +88,16 @@ def work_out(node: ast.expr) -> int:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer with a token for each phrase, and one for each other character."""
-    tokens = list(dict.fromkeys(["<pad>", "<unknown>", *PHRASES, *map(chr, (9, 10, 13, *range(32, 127)))]))
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unknown>"))
+    tokens = list(
+        dict.fromkeys(["<pad>", "<unknown>", *PHRASES, *map(chr, (9, 10, 13, *range(32, 127)))])
+    )
+    tokenizer = Tokenizer(
+        models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unknown>")
+    )
     longest_first = sorted(PHRASES, key=len, reverse=True)
-    pattern = "|".join([*(phrase.replace("+", r"\+").replace("{", r"\{") for phrase in longest_first), r"[\s\S]"])
+    pattern = "|".join(
+        [*(phrase.replace("+", r"\+").replace("{", r"\{") for phrase in longest_first), r"[\s\S]"]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
@@ -102,7 +115,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 def solutions(size: int) -> list[dict[str, str]]:
     """Return whole conversations: every second one calls the calculator."""
     rows = load_dataset(
-        read_parts("reasoning_gym/chain_sum", TASK, None), "train", size, 1, PromptForm("chat", None, "{question}")
+        read_parts("reasoning_gym/chain_sum", TASK, None),
+        "train",
+        size,
+        1,
+        PromptForm("chat", None, "{question}"),
     )
     texts = []
     for number, row in enumerate(rows):
@@ -116,7 +133,8 @@ def solutions(size: int) -> list[dict[str, str]]:
 
 
 def make_model(folder: str, steps: int = STEPS, size: int = ROWS) -> None:
-    """Train a model of 0.1 million parameters on that many solutions, and save it with its tokenizer."""
+    """Train a model of 0.1 million parameters on that many solutions, and save it with its
+    tokenizer."""
     set_seed(0)
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()

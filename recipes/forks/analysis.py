@@ -4,8 +4,8 @@ python recipes/forks/analysis.py recipes/forks/results/{study,real_model}.jsonl.
     --again recipes/forks/results/again.jsonl.gz --page recipes/forks/tables.md \
     --figure recipes/forks/figures/effect_against_share.png
 
-An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in BASELINES. Pass@1 is in
-log-odds: logit of the share of right samples.
+An effect is the difference from the baseline, paired by seed. It is GRPO's, but for those in
+BASELINES. Pass@1 is in log-odds: logit of the share of right samples.
 """
 
 import argparse
@@ -29,19 +29,30 @@ from trl_miner.viewing.effects import holm
 Run = TypeVar("Run")  # what is known of a run
 MARGIN = 0.1  # in log-odds: differences within it count as none
 REAL = "SmolLM2-135M"
-WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror", "reasoning_gym": REAL}  # by data set
-BY_OPERATIONS: dict[str, Container] = {"levels 0 and 1": (0, 1), "levels 2 to 4": (2, 3, 4), "levels 6 and 7": (6, 7)}
+# by data set
+WORLDS = {"trl_miner/forks": "forks", "trl_miner/forks_mirror": "mirror", "reasoning_gym": REAL}
+BY_OPERATIONS: dict[str, Container] = {
+    "levels 0 and 1": (0, 1),
+    "levels 2 to 4": (2, 3, 4),
+    "levels 6 and 7": (6, 7),
+}
 BY_FAMILY: dict[str, Container] = {
     "basic_arithmetic": ("basic_arithmetic",),
     "chain_sum": ("chain_sum num digits 1", "chain_sum num digits 2"),
     "gcd": ("gcd",),
 }
 LEVELS = {"forks": BY_OPERATIONS, "mirror": BY_OPERATIONS, REAL: BY_FAMILY}
-AT_COMMON_RATE = "_2e-4"  # ends the name of an arm at the learning rate of most, where its own is another one
-PLANNED, MORE = 10, "forks, more seeds"  # seeds of the protocol, and where those beyond go (its deviation 2)
+# ends the name of an arm at the learning rate of most, where its own is another one
+AT_COMMON_RATE = "_2e-4"
+# seeds of the protocol, and where those beyond go (its deviation 2)
+PLANNED, MORE = 10, "forks, more seeds"
 AGAIN = ", again"  # ends the name of a world from another base model (its deviation 4)
 BASELINES = {"ledger": "repeats", "ledger_2e-4": "repeats"}  # of the others: grpo
-CONFIRMATORY = (("forks", "miner", "grpo"), ("mirror", "miner", "grpo"), ("forks", "miner", "entropy"))
+CONFIRMATORY = (
+    ("forks", "miner", "grpo"),
+    ("mirror", "miner", "grpo"),
+    ("forks", "miner", "entropy"),
+)
 DOSES = ("miner", "miner_1", "miner_5", "miner_20")  # a line connects them
 DRAWN = (
     ("forks", "tab:blue", "o", "forks: the rare way is sound"),
@@ -52,8 +63,11 @@ START, END = "<!-- tables of analysis.py -->", "<!-- end -->"  # the marks of th
 MARKED = re.compile(f"{START}\n(.*?){END}", re.DOTALL)
 
 
-def right_samples(run: RunHistory, levels: Container | None = None, when: str = "after") -> tuple[np.ndarray, int]:
-    """Return the right samples of each held-out problem after (or before) training, and how many samples each has.
+def right_samples(
+    run: RunHistory, levels: Container | None = None, when: str = "after"
+) -> tuple[np.ndarray, int]:
+    """Return the right samples of each held-out problem after (or before) training, and how many
+    samples each has.
 
     `levels` are those of the problems that count; None: all.
     """
@@ -76,7 +90,8 @@ def points(levels: Container, run: RunHistory) -> float:
 
 
 def log_odds(run: RunHistory) -> float:
-    """Return the primary measure: the logit of Pass@1 over all problems, with half a sample added to either side."""
+    """Return the primary measure: the logit of Pass@1 over all problems, with half a sample added
+    to either side."""
     right, samples = right_samples(run)
     total = len(right) * samples
     return math.log((right.sum() + 0.5) / (total - right.sum() + 0.5))
@@ -95,10 +110,11 @@ def over_run(run: RunHistory, key: str) -> float:
 
 
 def gradient_share(run: RunHistory) -> float:
-    """Return the share of all-right prompts in the policy gradient: theirs of the sum of both mean norms.
+    """Return the share of all-right prompts in the policy gradient: theirs of the sum of both mean
+    norms.
 
-    A mean of the steps' shares would be ruled by batches without mixed prompts, where the share is 1. NaN where no
-    step that was measured has a mixed prompt.
+    A mean of the steps' shares would be ruled by batches without mixed prompts, where the share is
+    1. NaN where no step that was measured has a mixed prompt.
     """
     own, others = (over_run(run, f"miner/{part}_gradient_norm") for part in ("ph", "other"))
     return own / (own + others) if others else math.nan
@@ -131,26 +147,42 @@ def effect(differences: Sequence[float]) -> Effect:
         return Effect(count, mean, math.nan, math.nan, math.nan)
     t = stats.t(count - 1)
     p_equivalent = max(t.sf((mean + MARGIN) / error), t.cdf((mean - MARGIN) / error))
-    return Effect(count, mean, float(t.ppf(0.975)) * error, 2 * float(t.sf(abs(mean) / error)), float(p_equivalent))
+    return Effect(
+        count,
+        mean,
+        float(t.ppf(0.975)) * error,
+        2 * float(t.sf(abs(mean) / error)),
+        float(p_equivalent),
+    )
 
 
 def seeds_needed(differences: Sequence[float], power: float = 0.8) -> int:
-    """Return with how many seeds as scattered as these a true difference of MARGIN would be significant that often."""
+    """Return with how many seeds as scattered as these a true difference of MARGIN would be
+    significant that often."""
     deviation = float(np.std(differences, ddof=1))
     for count in range(2, 10_000):
         shift, bound = MARGIN / deviation * math.sqrt(count), stats.t(count - 1).ppf(0.975)
         if stats.nct(count - 1, shift).sf(bound) >= power:
             return count
-    raise ValueError(f"more than 9,999 seeds would be needed: the differences scatter by {deviation:.3g}.")
+    raise ValueError(
+        f"more than 9,999 seeds would be needed: the differences scatter by {deviation:.3g}."
+    )
 
 
-def paired(runs: Mapping[int, Run], baseline: Mapping[int, Run], measure: Callable[[Run], float]) -> list[float]:
+def paired(
+    runs: Mapping[int, Run], baseline: Mapping[int, Run], measure: Callable[[Run], float]
+) -> list[float]:
     """Return a measure's differences from the baseline, for the seeds that both have."""
-    return [measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))]
+    return [
+        measure(runs[seed]) - measure(baseline[seed]) for seed in sorted(set(runs) & set(baseline))
+    ]
 
 
-def by_world(runs: Iterable[RunHistory], suffix: str = "") -> dict[str, dict[str, dict[int, RunHistory]]]:
-    """Return finished runs by world, method and seed; those of more seeds than planned as a world of their own.
+def by_world(
+    runs: Iterable[RunHistory], suffix: str = ""
+) -> dict[str, dict[str, dict[int, RunHistory]]]:
+    """Return finished runs by world, method and seed; those of more seeds than planned as a world
+    of their own.
 
     `suffix` ends the names of the worlds.
     """
@@ -164,7 +196,8 @@ def by_world(runs: Iterable[RunHistory], suffix: str = "") -> dict[str, dict[str
 
 
 def baseline_of(name: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> str | None:
-    """Return what a method is compared with: of its baseline at two learning rates the better one (protocol.md)."""
+    """Return what a method is compared with: of its baseline at two learning rates the better one
+    (protocol.md)."""
     wanted = BASELINES.get(name, "grpo")
     means = {
         each: float(np.mean([log_odds(run) for run in methods[each].values()]))
@@ -175,11 +208,15 @@ def baseline_of(name: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> s
 
 
 def against_baseline(
-    name: str, methods: Mapping[str, Mapping[int, RunHistory]], measure: Callable[[RunHistory], float]
+    name: str,
+    methods: Mapping[str, Mapping[int, RunHistory]],
+    measure: Callable[[RunHistory], float],
 ) -> Effect | None:
     """Return a method's effect on a measure; None for a baseline, or without runs to pair."""
     baseline = baseline_of(name, methods)
-    differences = paired(methods[name], methods[baseline], measure) if baseline not in (None, name) else []
+    differences = (
+        paired(methods[name], methods[baseline], measure) if baseline not in (None, name) else []
+    )
     return effect(differences) if differences else None
 
 
@@ -196,28 +233,49 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 # What `comparison_rows` tells of a comparison.
-COMPARED = ("Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict")
+COMPARED = (
+    "Seeds",
+    "Pass@1, log-odds",
+    "p",
+    "p, Holm",
+    "p, equivalence",
+    "Seeds needed",
+    "Verdict",
+)
 
 
 def comparison_rows(compared: Mapping[str, Sequence[float]]) -> list[list[str]]:
-    """Return a row for each comparison, by its paired differences: its name and COMPARED. The verdict is by p as Holm
-    adjusts it over all rows. A comparison with a single pair, or none, is left out."""
+    """Return a row for each comparison, by its paired differences: its name and COMPARED. The
+    verdict is by p as Holm adjusts it over all rows. A comparison with a single pair, or none, is
+    left out."""
     known = {name: differences for name, differences in compared.items() if len(differences) > 1}
     effects = [effect(differences) for differences in known.values()]
     adjusted = holm([found.p for found in effects])
     return [
-        [name, str(found.seeds), interval(found), p_value(found.p), p_value(p), p_value(found.p_equivalent)]
+        [
+            name,
+            str(found.seeds),
+            interval(found),
+            p_value(found.p),
+            p_value(p),
+            p_value(found.p_equivalent),
+        ]
         + [str(seeds_needed(differences)), replace(found, p=p).verdict]
         for (name, differences), found, p in zip(known.items(), effects, adjusted, strict=True)
     ]
 
 
-def confirmatory_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], *, to_the_letter: bool) -> Table:
-    """Return the comparisons that decide, with p adjusted by Holm; `to_the_letter` against `grpo` at 4e-4."""
+def confirmatory_table(
+    worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], *, to_the_letter: bool
+) -> Table:
+    """Return the comparisons that decide, with p adjusted by Holm; `to_the_letter` against `grpo`
+    at 4e-4."""
     compared = {}
     for world, method, other in CONFIRMATORY:
         methods = worlds.get(world, {})
-        baseline = other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
+        baseline = (
+            other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
+        )
         differences = paired(methods.get(method, {}), methods.get(baseline, {}), log_odds)
         compared[f"{method} against {baseline}, {world}"] = differences
     title = "To the letter of the protocol" if to_the_letter else "Confirmatory"
@@ -230,16 +288,28 @@ def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]
     baseline = baseline_of("miner", more) or "grpo"
     added = paired(more["miner"], more[baseline], log_odds)
     rows = []
-    for seeds, differences in (("added", added), ("all", added + paired(first["miner"], first[baseline], log_odds))):
+    for seeds, differences in (
+        ("added", added),
+        ("all", added + paired(first["miner"], first[baseline], log_odds)),
+    ):
         found = effect(differences)
-        rows.append([seeds, str(found.seeds), interval(found), p_value(found.p), p_value(found.p_equivalent)])
+        rows.append(
+            [
+                seeds,
+                str(found.seeds),
+                interval(found),
+                p_value(found.p),
+                p_value(found.p_equivalent),
+            ]
+        )
         rows[-1].append(found.verdict)
     header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
     return Table(f"More seeds, miner against {baseline}, forks", header, rows)
 
 
 def again_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
-    """Return the effects of the runs from another base model, and whether what the study found holds again."""
+    """Return the effects of the runs from another base model, and whether what the study found
+    holds again."""
     rows = []
     for world in LEVELS:
         for name in (methods := worlds.get(world + AGAIN, {})):
@@ -249,12 +319,21 @@ def again_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) ->
                 holds = "yes" if holds_again(before, found) else "no"
                 row = [f"{name}, {world}", str(found.seeds), interval(found), found.verdict]
                 rows.append([*row, str(before.seeds), interval(before), holds])
-    header = ["Method", "Seeds", "Pass@1, log-odds", "Verdict", "Seeds, study", "Study", "Holds again"]
+    header = [
+        "Method",
+        "Seeds",
+        "Pass@1, log-odds",
+        "Verdict",
+        "Seeds, study",
+        "Study",
+        "Holds again",
+    ]
     return Table("Again, with another base model", header, rows)
 
 
 def holds_again(before: Effect, found: Effect) -> bool:
-    """Return whether two effects agree: their intervals overlap, and a difference that was clear keeps its sign."""
+    """Return whether two effects agree: their intervals overlap, and a difference that was clear
+    keeps its sign."""
     overlap = abs(before.mean - found.mean) <= before.half_width + found.half_width
     was_clear = abs(before.mean) > before.half_width
     return overlap and (not was_clear or found.mean * before.mean > 0)
@@ -275,23 +354,41 @@ def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
         found = against_baseline(name, methods, log_odds)
         if found is None:
             continue
-        by_level = (against_baseline(name, methods, partial(points, of)) for of in LEVELS[world].values())
+        by_level = (
+            against_baseline(name, methods, partial(points, of)) for of in LEVELS[world].values()
+        )
         differences = [signed(one.mean, 1) for one in by_level if one]
         p = [p_value(found.p), p_value(found.p_equivalent)]
         rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *differences])
     header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
-    return Table(f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows)
+    return Table(
+        f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows
+    )
 
 
 def score_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return Pass@1 and Pass@K of each method after training, by kind of problem; K is the number of samples."""
+    """Return Pass@1 and Pass@K of each method after training, by kind of problem; K is the number
+    of samples."""
     samples = max(right_samples(run)[1] for runs in methods.values() for run in runs.values())
     groups = {"all": None, **LEVELS[world]}
     every = [run for runs in methods.values() for run in runs.values()]
-    starts = [100 * float(np.mean([pass_at_1(run, of, "before") for run in every])) for of in groups.values()]
-    rows = [["before training", str(len(every)), *(plain(share, 1) for share in starts), *["n/a"] * len(groups)]]
+    starts = [
+        100 * float(np.mean([pass_at_1(run, of, "before") for run in every]))
+        for of in groups.values()
+    ]
+    rows = [
+        [
+            "before training",
+            str(len(every)),
+            *(plain(share, 1) for share in starts),
+            *["n/a"] * len(groups),
+        ]
+    ]
     for name, runs in methods.items():
-        once = [100 * float(np.mean([pass_at_1(run, of) for run in runs.values()])) for of in groups.values()]
+        once = [
+            100 * float(np.mean([pass_at_1(run, of) for run in runs.values()]))
+            for of in groups.values()
+        ]
         hits = ([right_samples(run, of)[0] > 0 for run in runs.values()] for of in groups.values())
         shares = [*once, *(100 * float(np.mean(hit)) for hit in hits)]
         rows.append([name, str(len(runs)), *(plain(share, 1) for share in shares)])
@@ -306,11 +403,14 @@ TRAINING_COLUMNS: dict[str, tuple[Callable[[RunHistory], float], int]] = {
     "Entropy, nats per token": (lambda run: late(run, "entropy"), 3),
     "Prompts all right, %": (lambda run: 100 * late(run, "groups/ph"), 0),
     "Their share of the gradient, %": (lambda run: 100 * gradient_share(run), 2),
-    "Tokens of a run, thousands": (lambda run: run.points("num_tokens")[-1, 1] / 1000, 0),  # generated and read
+    # generated and read
+    "Tokens of a run, thousands": (lambda run: run.points("num_tokens")[-1, 1] / 1000, 0),
 }
 
 
-def means(runs: Iterable[RunHistory], columns: Iterable[tuple[Callable[[RunHistory], float], int]]) -> list[str]:
+def means(
+    runs: Iterable[RunHistory], columns: Iterable[tuple[Callable[[RunHistory], float], int]]
+) -> list[str]:
     """Return the mean over the runs of each column."""
     return [plain(float(np.mean([of(run) for run in runs])), digits) for of, digits in columns]
 
@@ -318,14 +418,17 @@ def means(runs: Iterable[RunHistory], columns: Iterable[tuple[Callable[[RunHisto
 def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return what training did."""
     columns = dict(TRAINING_COLUMNS)
-    if not any(run.values("rewards/is_sound/mean") for runs in methods.values() for run in runs.values()):
+    if not any(
+        run.values("rewards/is_sound/mean") for runs in methods.values() for run in runs.values()
+    ):
         del columns["Sound way, %"]  # a task without ways
     rows = [[name, *means(runs.values(), columns.values())] for name, runs in methods.items()]
     return Table(f"What training did, {world}", ["Method", *columns], rows)
 
 
 def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
-    """Return how soon each method is where GRPO of the same seed is best, by the scores during training.
+    """Return how soon each method is where GRPO of the same seed is best, by the scores during
+    training.
 
     Seeds at which GRPO never scores above the start are left out.
     """
@@ -339,7 +442,9 @@ def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> T
                 reached.append(reached_at(by_seed[seed], max(scores)))
         found = [where for where in reached if where is not None]
         steps, rollouts = (
-            (f"{np.median(values):,.0f}" for values in zip(*found, strict=True)) if found else ("n/a",) * 2
+            (f"{np.median(values):,.0f}" for values in zip(*found, strict=True))
+            if found
+            else ("n/a",) * 2
         )
         rows.append([name, f"{len(found)} of {len(reached)}", steps, rollouts])
     header = ["Method", "Runs that reach it", "Steps, median of these", "Rollouts, median of these"]
@@ -347,8 +452,11 @@ def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> T
 
 
 def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
-    """Return the step of the first score of at least `wanted`, and the rollouts generated until then."""
-    step = next((step for step, score in sorted(run.scores.items()) if score["pass@1"] >= wanted), None)
+    """Return the step of the first score of at least `wanted`, and the rollouts generated until
+    then."""
+    step = next(
+        (step for step, score in sorted(run.scores.items()) if score["pass@1"] >= wanted), None
+    )
     if step is None:
         return None
     generated = [total for at, total in run.values("rollouts/generated_total") if at <= step]
@@ -364,18 +472,25 @@ def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list
         methods = worlds.get(world)
         if not methods:
             continue
-        found += [effect_table(world, methods), score_table(world, methods), training_table(world, methods)]
+        found += [
+            effect_table(world, methods),
+            score_table(world, methods),
+            training_table(world, methods),
+        ]
         found.append(pace_table(world, methods))
     return found
 
 
 def sections(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> str:
     """Return all tables with their titles, as they stand on the page."""
-    return "".join(f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in tables(worlds))
+    return "".join(
+        f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in tables(worlds)
+    )
 
 
 def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
-    """Draw each method's effect against its mean share of the policy gradient, with 95 % intervals."""
+    """Draw each method's effect against its mean share of the policy gradient, with 95 %
+    intervals."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -392,7 +507,9 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
         if not effects:
             continue
         shares, means, widths = np.array([*effects.values()]).T
-        axes.errorbar(shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label)
+        axes.errorbar(
+            shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label
+        )
         curve = sorted(effects[name][:2] for name in DOSES if name in effects)
         axes.plot(*zip(*curve, strict=True), color=color, linewidth=1, alpha=0.5)
         labels += [(name, *point, color) for name, point in effects.items()]
@@ -407,22 +524,45 @@ def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Pat
 
 
 def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, float, str]]) -> None:
-    """Write names beside points at (x, y), in a color, where none covers another, a point or its interval.
+    """Write names beside points at (x, y), in a color, where none covers another, a point or its
+    interval.
 
-    A label is (name, x, y, half of the interval, color). Where there is room it covers no line either.
+    A label is (name, x, y, half of the interval, color). Where there is room it covers no line
+    either.
     """
     # in pixels: boxes along the lines, and around points and bars
-    curves = [axes.transData.transform(line.get_xydata()) for line in axes.get_lines() if len(line.get_xydata()) > 2]
-    along = [(a + (b - a) * part) for curve in curves for a, b in pairwise(curve) for part in np.linspace(0, 1, 50)]
+    curves = [
+        axes.transData.transform(line.get_xydata())
+        for line in axes.get_lines()
+        if len(line.get_xydata()) > 2
+    ]
+    along = [
+        (a + (b - a) * part)
+        for curve in curves
+        for a, b in pairwise(curve)
+        for part in np.linspace(0, 1, 50)
+    ]
     lines = [np.concatenate([point - 1, point + 1]) for point in along]
     taken = []
     for _, x, y, half, _ in labels:
-        (at, middle), (_, low), (_, high) = axes.transData.transform([(x, y + part) for part in (0, -half, half)])
-        taken += [np.array([at - 6, middle - 6, at + 6, middle + 6]), np.array([at - 2, low, at + 2, high])]
+        (at, middle), (_, low), (_, high) = axes.transData.transform(
+            [(x, y + part) for part in (0, -half, half)]
+        )
+        taken += [
+            np.array([at - 6, middle - 6, at + 6, middle + 6]),
+            np.array([at - 2, low, at + 2, high]),
+        ]
 
-    places = [(side * (7 + far), up) for far in (0, 13, 26) for up in range(-36, 31, 3) for side in (1, -1)]
+    places = [
+        (side * (7 + far), up)
+        for far in (0, 13, 26)
+        for up in range(-36, 31, 3)
+        for side in (1, -1)
+    ]
     for name, x, y, _, color in labels:
-        text = axes.annotate(name, (x, y), (0, 0), textcoords="offset points", fontsize=8, color=color)
+        text = axes.annotate(
+            name, (x, y), (0, 0), textcoords="offset points", fontsize=8, color=color
+        )
         # in points of type: a line may be covered rather than a place taken that is as far away
         costs = [
             abs(across) + abs(up + 3) + 12 * covers(box, lines) + 1000 * covers(box, taken)
@@ -432,7 +572,8 @@ def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, float, str]]
 
 
 def put_at(place: tuple[int, int], text: Any) -> np.ndarray:
-    """Put a text beside its point, in points of type, and return its box in pixels: left, low, right, high."""
+    """Put a text beside its point, in points of type, and return its box in pixels: left, low,
+    right, high."""
     text.set(position=place, horizontalalignment="left" if place[0] > 0 else "right")
     return text.get_window_extent().extents
 
@@ -442,8 +583,11 @@ def covers(box: np.ndarray, others: Sequence[np.ndarray]) -> bool:
     return any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in others)
 
 
-def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, tuple[float, float, float]]:
-    """Return by method its share of the gradient in percent, its effect, and half the effect's interval.
+def effect_points(
+    methods: Mapping[str, Mapping[int, RunHistory]],
+) -> dict[str, tuple[float, float, float]]:
+    """Return by method its share of the gradient in percent, its effect, and half the effect's
+    interval.
 
     Of a method at two learning rates the better one stands for both.
     """
@@ -458,11 +602,19 @@ def effect_points(methods: Mapping[str, Mapping[int, RunHistory]]) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them"
+    )
     parser.add_argument("--again", type=Path, help="raw results of runs from another base model")
-    parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
-    parser.add_argument("--figure", type=Path, help="where to draw the effect against the share of the gradient")
+    parser.add_argument(
+        "--page", type=Path, help="a page to put the tables into, between its two marks"
+    )
+    parser.add_argument(
+        "--figure", type=Path, help="where to draw the effect against the share of the gradient"
+    )
     args = parser.parse_args()
     worlds = by_world(run for path in args.runs for run in read_runs(path))
     if args.again:

@@ -1,6 +1,7 @@
 """Tables of the second protocol, both_sides.md, from its raw results. Prints Markdown.
 
-python recipes/forks/both_sides.py recipes/forks/results/both_sides.jsonl.gz --page recipes/forks/both_sides.md
+python recipes/forks/both_sides.py recipes/forks/results/both_sides.jsonl.gz --page
+recipes/forks/both_sides.md
 
 Effects, intervals and verdicts are those of analysis.py.
 """
@@ -35,7 +36,8 @@ from trl_miner.runs.runs_file import read_runs
 from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
-Arms = Mapping[tuple[str, str, str], Mapping[int, RunHistory]]  # by world, method and learning rate, then by seed
+# by world, method and learning rate, then by seed
+Arms = Mapping[tuple[str, str, str], Mapping[int, RunHistory]]
 BASELINES = {"boundary_gate": "repeats_2e-4", "thompson": "repeats_2e-4"}  # of the others: grpo
 NOT_AGAINST_GRPO = {"grpo", *BASELINES, *BASELINES.values()}
 CONFIRMATORY = "miner"
@@ -53,25 +55,44 @@ def by_arm(runs: list[RunHistory]) -> Arms:
 
 
 def baseline_of(arms: Arms, world: str, method: str, rate: str) -> Mapping[int, RunHistory]:
-    """Return the runs that a method is compared with: those of its baseline at the same learning rate."""
+    """Return the runs that a method is compared with: those of its baseline at the same learning
+    rate."""
     return arms.get((world, BASELINES.get(method, "grpo"), rate), {})
 
 
 def same_rate_table(arms: Arms) -> Table:
-    """Return each method against its baseline at the same learning rate; p of MINER's adjusted by Holm."""
+    """Return each method against its baseline at the same learning rate; p of MINER's adjusted by
+    Holm."""
     rows, confirmatory = [], []
     for (world, method, rate), runs in sorted(arms.items()):
         differences = paired(runs, baseline_of(arms, world, method, rate), log_odds)
         if method in ("grpo", *BASELINES.values()) or len(differences) < 2:
             continue
         found = effect(differences)
-        row = [f"{method}, {world}, {rate}", str(found.seeds), interval(found), p_value(found.p), "exploratory"]
-        rows.append([*row, p_value(found.p_equivalent), str(seeds_needed(differences)), found.verdict])
+        row = [
+            f"{method}, {world}, {rate}",
+            str(found.seeds),
+            interval(found),
+            p_value(found.p),
+            "exploratory",
+        ]
+        rows.append(
+            [*row, p_value(found.p_equivalent), str(seeds_needed(differences)), found.verdict]
+        )
         if method == CONFIRMATORY:
             confirmatory.append((rows[-1], found.p))
     for (row, _), p in zip(confirmatory, holm([p for _, p in confirmatory]), strict=True):
         row[4] = p_value(p)
-    header = ["Arm", "Seeds", "Pass@1, log-odds", "p", "p, Holm", "p, equivalence", "Seeds needed", "Verdict"]
+    header = [
+        "Arm",
+        "Seeds",
+        "Pass@1, log-odds",
+        "p",
+        "p, Holm",
+        "p, equivalence",
+        "Seeds needed",
+        "Verdict",
+    ]
     return Table("Against GRPO at the same learning rate", header, rows)
 
 
@@ -79,24 +100,44 @@ def better_rate_table(arms: Arms) -> Table:
     """Return each method against GRPO at the better of the rates, by its mean in that world."""
     rows = []
     for world in sorted({world for world, *_ in arms}):
-        rates = {rate: runs for (where, method, rate), runs in arms.items() if (where, method) == (world, "grpo")}
-        best = max(rates, key=lambda rate: np.mean([log_odds(run) for run in rates[rate].values()]), default=None)
+        rates = {
+            rate: runs
+            for (where, method, rate), runs in arms.items()
+            if (where, method) == (world, "grpo")
+        }
+        best = max(
+            rates,
+            key=lambda rate: np.mean([log_odds(run) for run in rates[rate].values()]),
+            default=None,
+        )
         for (where, method, rate), runs in sorted(arms.items()):
             differences = paired(runs, rates[best], log_odds) if best else []
             if where == world and method not in NOT_AGAINST_GRPO and len(differences) > 1:
                 found = effect(differences)
-                row = [f"{method}, {world}, {rate}", f"grpo, {best}", str(found.seeds), interval(found)]
+                row = [
+                    f"{method}, {world}, {rate}",
+                    f"grpo, {best}",
+                    str(found.seeds),
+                    interval(found),
+                ]
                 rows.append([*row, found.verdict])
-    return Table("Against GRPO at the better rate", ["Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"], rows)
+    return Table(
+        "Against GRPO at the better rate",
+        ["Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"],
+        rows,
+    )
 
 
 def other_pairs_table(arms: Arms) -> Table:
-    """Return MINER against each other method at the same rate, and each arm at 1e-4 against itself at 2e-4."""
+    """Return MINER against each other method at the same rate, and each arm at 1e-4 against itself
+    at 2e-4."""
     rows = []
     others = [arm for arm in sorted(arms) if arm[1] not in NOT_AGAINST_GRPO | {CONFIRMATORY}]
     pairs = [((world, CONFIRMATORY, rate), (world, method, rate)) for world, method, rate in others]
     pairs += [
-        ((world, method, rate), (world, method, "2e-4")) for world, method, rate in sorted(arms) if rate == "1e-4"
+        ((world, method, rate), (world, method, "2e-4"))
+        for world, method, rate in sorted(arms)
+        if rate == "1e-4"
     ]
     for first, second in pairs:
         differences = paired(arms.get(first, {}), arms.get(second, {}), log_odds)
@@ -104,12 +145,16 @@ def other_pairs_table(arms: Arms) -> Table:
             found = effect(differences)
             names = (f"{method}, {rate}" for _, method, rate in (first, second))
             rows.append([first[0], *names, str(found.seeds), interval(found), found.verdict])
-    return Table("Other pairs", ["World", "Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"], rows)
+    return Table(
+        "Other pairs", ["World", "Arm", "Against", "Seeds", "Pass@1, log-odds", "Verdict"], rows
+    )
 
 
 def score_table(arms: Arms) -> Table:
     """Return the means of each arm: its scores after training, and what training did."""
-    samples = max((right_samples(run)[1] for runs in arms.values() for run in runs.values()), default=0)
+    samples = max(
+        (right_samples(run)[1] for runs in arms.values() for run in runs.values()), default=0
+    )
     columns: dict[str, tuple[Callable[[RunHistory], float], int]] = {
         "Pass@1, %": (lambda run: 100 * pass_at_1(run), 1),
         f"Pass@{samples}, %": (lambda run: 100 * float(np.mean(right_samples(run)[0] > 0)), 1),
@@ -123,7 +168,8 @@ def score_table(arms: Arms) -> Table:
 
 
 def draw(arms: Arms, path: Path) -> None:
-    """Draw what the table of one rate has, at 2e-4: each method's effect in both worlds, with 95 % intervals."""
+    """Draw what the table of one rate has, at 2e-4: each method's effect in both worlds, with 95 %
+    intervals."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -152,14 +198,27 @@ def draw(arms: Arms, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them")
-    parser.add_argument("--page", type=Path, help="a page to put the tables into, between its two marks")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="raw results, as trl-miner compare writes them"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="a page to put the tables into, between its two marks"
+    )
     parser.add_argument("--figure", type=Path, help="draw the methods at 2e-4 into this file")
     args = parser.parse_args()
     arms = by_arm([run for path in args.runs for run in read_runs(path)])
-    found = [same_rate_table(arms), better_rate_table(arms), other_pairs_table(arms), score_table(arms)]
-    text = "".join(f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in found if table.rows)
+    found = [
+        same_rate_table(arms),
+        better_rate_table(arms),
+        other_pairs_table(arms),
+        score_table(arms),
+    ]
+    text = "".join(
+        f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in found if table.rows
+    )
     print(text)
     if args.figure:
         draw(arms, args.figure)

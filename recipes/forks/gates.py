@@ -1,4 +1,5 @@
-"""Does the world have room for a credit on solved prompts? Print the gates of protocol.md, and whether they hold.
+"""Does the world have room for a credit on solved prompts? Print the gates of protocol.md, and
+whether they hold.
 
 python recipes/forks/gates.py recipes/forks/results/pilot.jsonl.gz
 
@@ -33,14 +34,19 @@ HARD = (2, 3, 4)  # levels at which the sound way alone works, and which trainin
 def score(
     model: Any, pad: int, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (N, T) log-probs of the tokens with a graph, entropies without one, and the mask of the tokens."""
+    """Return (N, T) log-probs of the tokens with a graph, entropies without one, and the mask of
+    the tokens."""
     width, length = max(map(len, prompts)), max(map(len, rows))
     ids = torch.full((len(rows), width + length), pad)
     mask = torch.zeros_like(ids)
     for i, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
         place = slice(width - len(prompt), width + len(row))
         ids[i, place], mask[i, place] = torch.tensor([*prompt, *row]), 1
-    logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1).logits[:, :-1].log_softmax(dim=2)
+    logits = (
+        model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1)
+        .logits[:, :-1]
+        .log_softmax(dim=2)
+    )
     entropies_NT = -(logits.exp() * logits).sum(dim=2).detach()
     return logits.gather(2, ids[:, width:, None]).squeeze(2), entropies_NT, mask[:, width:]
 
@@ -48,20 +54,33 @@ def score(
 def policy_gradient(model: Any, logps_NT: Tensor, advantages_NT: Tensor) -> Tensor:
     """Return the flat gradient of the sum of advantages times log-probs."""
     loss = (advantages_NT * logps_NT).sum()
-    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)])
+    return torch.cat(
+        [
+            part.flatten()
+            for part in torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
+        ]
+    )
 
 
 class Batch:
     """Rollouts of a model, and their log-probs with a graph."""
 
-    def __init__(self, model: Any, tokenizer: Any, problems: Sequence[forks.Problem], seed: int) -> None:
-        seeds = [sample_seed(seed, str(place), number) for place in range(len(problems)) for number in range(G)]
+    def __init__(
+        self, model: Any, tokenizer: Any, problems: Sequence[forks.Problem], seed: int
+    ) -> None:
+        seeds = [
+            sample_seed(seed, str(place), number)
+            for place in range(len(problems))
+            for number in range(G)
+        ]
         prompts = [tokenizer(each.prompt)["input_ids"] for each in problems for _ in range(G)]
         self.tokens = sample_all(model, tokenizer, prompts, seeds, max_new_tokens=MAX_TOKENS)
         self.texts = tokenizer.batch_decode(self.tokens, skip_special_tokens=True)
         answers = [each.answer for each in problems for _ in range(G)]
         self.rewards_N = torch.tensor(math_reward(self.texts, answers))
-        self.logps_NT, self.entropies_NT, self.mask_NT = score(model, tokenizer.pad_token_id, prompts, self.tokens)
+        self.logps_NT, self.entropies_NT, self.mask_NT = score(
+            model, tokenizer.pad_token_id, prompts, self.tokens
+        )
 
     def centred(self, values_N: Tensor) -> Tensor:
         """Return (N, 1) values less the mean over each prompt's rollouts."""
@@ -77,18 +96,29 @@ class Batch:
 
 
 def gradients(model: Any, tokenizer: Any, num_problems: int, seed: int) -> dict[str, Tensor]:
-    """Return policy gradients on fresh problems: of held-out success, mixed prompts, and credits on solved ones."""
+    """Return policy gradients on fresh problems: of held-out success, mixed prompts, and credits on
+    solved ones."""
     rng = random.Random(f"gates {seed}")
-    held_out = Batch(model, tokenizer, [forks.draw("test", HARD[i % 3], rng) for i in range(num_problems)], seed)
+    held_out = Batch(
+        model, tokenizer, [forks.draw("test", HARD[i % 3], rng) for i in range(num_problems)], seed
+    )
     found = {"held-out success": held_out.gradient(model, held_out.centred(held_out.rewards_N))}
     del held_out
-    trained = Batch(model, tokenizer, [forks.draw("train", i % 2, rng) for i in range(num_problems)], seed)
+    trained = Batch(
+        model, tokenizer, [forks.draw("train", i % 2, rng) for i in range(num_problems)], seed
+    )
     is_ph_N = trained.is_all_right_N
     ways_N = torch.tensor(forks.is_sound(trained.texts))
     mined = miner_advantages(
-        trained.rewards_N, trained.logps_NT.detach(), trained.mask_NT, num_generations=G, lambda_max=None
+        trained.rewards_N,
+        trained.logps_NT.detach(),
+        trained.mask_NT,
+        num_generations=G,
+        lambda_max=None,
     )
-    entropy_NT = entropy_bonus_advantages(trained.logps_NT.detach(), trained.entropies_NT, trained.mask_NT, weight=1.0)
+    entropy_NT = entropy_bonus_advantages(
+        trained.logps_NT.detach(), trained.entropies_NT, trained.mask_NT, weight=1.0
+    )
     for name, advantages in {
         "mixed prompts": trained.centred(trained.rewards_N) * ~is_ph_N.view(-1, 1),
         "oracle": trained.centred(ways_N) * is_ph_N.view(-1, 1),
@@ -100,9 +130,12 @@ def gradients(model: Any, tokenizer: Any, num_problems: int, seed: int) -> dict[
 
 
 def cosines_of(halves: Sequence[Mapping[str, Tensor]]) -> dict[str, list[float]]:
-    """Return the cosine of each gradient with that of held-out success, in two independent halves of the problems."""
+    """Return the cosine of each gradient with that of held-out success, in two independent halves
+    of the problems."""
     pairs = {"MINER, no cap, with the entropy bonus": ("MINER, no cap", "entropy bonus")}
-    pairs |= {f"{name} with held-out success": (name, "held-out success") for name in list(halves[0])[1:]}
+    pairs |= {
+        f"{name} with held-out success": (name, "held-out success") for name in list(halves[0])[1:]
+    }
     return {
         title: [torch.cosine_similarity(half[one], half[other], dim=0).item() for half in halves]
         for title, (one, other) in pairs.items()
@@ -113,7 +146,9 @@ def cosines_of(halves: Sequence[Mapping[str, Tensor]]) -> dict[str, list[float]]
 def ways(model: Any, tokenizer: Any, num_problems: int) -> list[tuple[str, float, float]]:
     """Return by way how many rollouts of level 1 take it, and how many of these are right."""
     rng = random.Random("ways")
-    batch = Batch(model, tokenizer, [forks.draw("train", 1, rng) for _ in range(num_problems)], seed=0)
+    batch = Batch(
+        model, tokenizer, [forks.draw("train", 1, rng) for _ in range(num_problems)], seed=0
+    )
     found = []
     for way in forks.STARTS:
         is_way_N = torch.tensor([forks.way_of(text) == way for text in batch.texts])
@@ -125,17 +160,25 @@ def after(run: RunHistory, hit: bool = False) -> float:
     """Return Pass@1 after training, or with `hit` the share of problems with a right sample."""
     assert run.held_out is not None and run.held_out.after is not None
     moment = run.held_out.after
-    return fmean(float(right > 0) if hit else right / moment.num_samples for right in moment.num_correct)
+    return fmean(
+        float(right > 0) if hit else right / moment.num_samples for right in moment.num_correct
+    )
 
 
 def middle(run: RunHistory, key: str) -> float:
     """Return the mean of a metric over the middle half of the steps."""
-    return fmean(value for step, value in run.values(key) if 0.25 * run.steps < step <= 0.75 * run.steps)
+    return fmean(
+        value for step, value in run.values(key) if 0.25 * run.steps < step <= 0.75 * run.steps
+    )
 
 
-def gates(runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]) -> list[tuple[str, str, bool]]:
+def gates(
+    runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]
+) -> list[tuple[str, str, bool]]:
     """Return each gate, what was measured, and whether it holds."""
-    by_seed = {name: {run.seed: run for run in runs if run.method == name} for name in ("grpo", "oracle")}
+    by_seed = {
+        name: {run.seed: run for run in runs if run.method == name} for name in ("grpo", "oracle")
+    }
     grpo = list(by_seed["grpo"].values())
     gains = [after(run) - after(by_seed["grpo"][seed]) for seed, run in by_seed["oracle"].items()]
     once, often, solved = (
@@ -145,7 +188,11 @@ def gates(runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]) ->
     )
     cosine = cosines["oracle with held-out success"]
     return [
-        ("The oracle gains at least 10 points of Pass@1", f"{100 * min(gains):.1f} at least", min(gains) >= 0.1),
+        (
+            "The oracle gains at least 10 points of Pass@1",
+            f"{100 * min(gains):.1f} at least",
+            min(gains) >= 0.1,
+        ),
         ("GRPO ends at a Pass@1 of 40 to 70 %", f"{100 * once:.1f} %", 0.4 <= once <= 0.7),
         ("GRPO ends at a Pass@64 of 50 to 80 %", f"{100 * often:.1f} %", 0.5 <= often <= 0.8),
         (
@@ -162,16 +209,25 @@ def gates(runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", help="runs.jsonl with runs of grpo and oracle with the same seeds")
     parser.add_argument(
-        "--model", default=forks.NAME, help="model whose gradients are compared (default: the base model)"
+        "--model",
+        default=forks.NAME,
+        help="model whose gradients are compared (default: the base model)",
     )
-    parser.add_argument("--problems", type=int, default=96, help="problems of each gradient (default: 96)")
+    parser.add_argument(
+        "--problems", type=int, default=96, help="problems of each gradient (default: 96)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     folder = find_model(args.model)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     halves = [gradients(model, tokenizer, args.problems, seed) for seed in (1, 2)]
     cosines = cosines_of(halves)
     print("| Gate | Measured | Holds |\n| --- | --- | --- |")
@@ -183,8 +239,13 @@ def main() -> None:
     print("\n| Way, at level 1 | Rollouts that take it | Right |\n| --- | ---: | ---: |")
     for way, share, right in ways(model, tokenizer, args.problems):
         print(f"| {way} | {share:.1%} | {right:.1%} |")
-    weights = [float(half["MINER, no cap"].norm() / half["entropy bonus"].norm()) for half in halves]
-    print(f"\nAn entropy bonus of weight {weights[0]:.4f} ({weights[1]:.4f}) has a gradient as long as MINER's.")
+    weights = [
+        float(half["MINER, no cap"].norm() / half["entropy bonus"].norm()) for half in halves
+    ]
+    print(
+        f"\nAn entropy bonus of weight {weights[0]:.4f} ({weights[1]:.4f}) has a gradient as long"
+        " as MINER's."
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-r"""A world with MINER's premise built in: solved prompts can be solved in a rare sound way or by a frequent shortcut.
+r"""A world with MINER's premise built in: solved prompts can be solved in a rare sound way or by a
+frequent shortcut.
 
     Apply b to 7314.
     fast: \boxed{4137}.                                      the shortcut: the answer at once
@@ -10,20 +11,20 @@ r"""A world with MINER's premise built in: solved prompts can be solved in a rar
     Apply w to 7314.
     try \boxed{4137}.                                       level 0: there is no choice
 
-Operations rearrange four digits or add to each of them, so an answer is one of 10,000. A problem's level is its number
-of operations; level 0 has a single one of another kind:
+Operations rearrange four digits or add to each of them, so an answer is one of 10,000. A problem's
+level is its number of operations; level 0 has a single one of another kind:
 
     level 0       one operation of w to z, which does one of two things, by a rule that the base model does not know
     level 1       one operation of a to f: both ways are right
     levels 2 to 4 chains of a to f: the shortcut mostly skips one of them, the sound way is right
     levels 6, 7   longer than any chain that the base model has seen
 
-Training uses levels 0 and 1, so it never rewards the sound way for being sound: prompts of level 1 are all right, and
-those of level 0 are mixed and have no ways. (With ways, the frequent one would be practised more, become right more
-often, and be rewarded for that.) The ways differ from their first token on, and no wording
-varies, so that of the rollouts of an all-right prompt the sound ones alone are unlikely. Whether a method finds that
-out shows at levels 2 to 4, which it never trains on. `forks_mirror` is the same world with the shares of the ways
-exchanged.
+Training uses levels 0 and 1, so it never rewards the sound way for being sound: prompts of level 1
+are all right, and those of level 0 are mixed and have no ways. (With ways, the frequent one would
+be practised more, become right more often, and be rewarded for that.) The ways differ from their
+first token on, and no wording varies, so that of the rollouts of an all-right prompt the sound ones
+alone are unlikely. Whether a method finds that out shows at levels 2 to 4, which it never trains
+on. `forks_mirror` is the same world with the shares of the ways exchanged.
 """
 
 import random
@@ -44,7 +45,8 @@ Digits = tuple[int, ...]
 
 NAME = "trl_miner/forks"
 LEVELS = (0, 1)  # of the training set
-PRETRAINED_LEVELS = (0, 1, 1, 2, 3, 3, 4, 4)  # of the solutions that the base model learns from, with their shares
+# of the solutions that the base model learns from, with their shares
+PRETRAINED_LEVELS = (0, 1, 1, 2, 3, 3, 4, 4)
 TEST_LEVELS = (0, 1, 1, 1, 2, 3, 4, 6, 7, 7)
 SIZES = {"train": 4800, "test": 512}
 SHARES = {"sound": 0.3, "fast": 0.7}  # of the ways in the solutions that the base model learns from
@@ -59,7 +61,8 @@ SURE: dict[str, Callable[[Digits], Digits]] = {
     "e": lambda d: _add(d, 1),
     "f": lambda d: _add(d, 3),
 }
-UNSURE = {"w": "ab", "x": "cd", "y": "ef", "z": "be"}  # does the first for an even first digit, else the second
+# does the first for an even first digit, else the second
+UNSURE = {"w": "ab", "x": "cd", "y": "ef", "z": "be"}
 OPERATIONS = (*SURE, *UNSURE)
 
 QUESTION, OF, ASK = "Apply ", " to ", ".\n"
@@ -94,7 +97,8 @@ class Problem:
         return _text(self.states(self.operations)[-1])
 
     def states(self, operations: str) -> list[Digits]:
-        """Return the digits after each of some operations, of which the unsure ones follow their rule."""
+        """Return the digits after each of some operations, of which the unsure ones follow their
+        rule."""
         states = [self.start]
         for name in operations:
             if name in UNSURE:
@@ -106,7 +110,10 @@ class Problem:
 def draw(split: str, level: int, rng: random.Random) -> Problem:
     """Draw a problem of one level from one split."""
     if not 0 <= level <= max(TEST_LEVELS):
-        raise ValueError(f"level must be 0 to {max(TEST_LEVELS)}: got {level}. It is the number of sure operations.")
+        raise ValueError(
+            f"level must be 0 to {max(TEST_LEVELS)}: got {level}. It is the number of sure"
+            " operations."
+        )
 
     def problem() -> Problem:
         start = tuple(rng.randrange(10) for _ in range(LENGTH))
@@ -116,11 +123,16 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
 
 
 def solution(
-    problem: Problem, rng: random.Random, step_error: float = 0.0, shares: Mapping[str, float] = SHARES
+    problem: Problem,
+    rng: random.Random,
+    step_error: float = 0.0,
+    shares: Mapping[str, float] = SHARES,
 ) -> str:
-    """Work a problem out in a way drawn from `rng`, which also decides what an unsure operation does, by a coin.
+    """Work a problem out in a way drawn from `rng`, which also decides what an unsure operation
+    does, by a coin.
 
-    `step_error` is the probability that the shortcut skips one of several operations, `shares` that of each way.
+    `step_error` is the probability that the shortcut skips one of several operations, `shares` that
+    of each way.
     """
     way = pick(shares, rng)
     taken = "".join(rng.choice(UNSURE.get(name, name)) for name in problem.operations)
@@ -128,7 +140,10 @@ def solution(
         skipped = rng.randrange(len(taken))
         taken = taken[:skipped] + taken[skipped + 1 :]
     states = [_text(digits) for digits in problem.states(taken)]
-    steps = [f"{name}{RESULT}{state}{SEPARATOR}" for name, state in zip(problem.operations, states, strict=False)]
+    steps = [
+        f"{name}{RESULT}{state}{SEPARATOR}"
+        for name, state in zip(problem.operations, states, strict=False)
+    ]
     has_ways = problem.operations[0] in SURE
     work = STARTS[way] + "".join(steps) * (way == "sound") if has_ways else TRY
     return f"{work}{BOX}{states[-1]}{END}"
@@ -140,14 +155,17 @@ def way_of(completion: str) -> str:
 
 
 def is_sound(completions: Sequence[str], **_: Any) -> list[float]:
-    """Reward 1 for a rollout of the sound way, whether right or wrong, else 0: for logging, with a weight of 0."""
+    """Reward 1 for a rollout of the sound way, whether right or wrong, else 0: for logging, with a
+    weight of 0."""
     return [float(way_of(text) == "sound") for text in completions]
 
 
 def oracle(rollouts: Any) -> Any:
-    """Pay the sound way, `all_right: trl_miner.data.forks.oracle`: 1 or 0, less the mean over the prompt's rollouts.
+    """Pay the sound way, `all_right: trl_miner.data.forks.oracle`: 1 or 0, less the mean over the
+    prompt's rollouts.
 
-    An upper bound of what any credit on all-right prompts can do here, as no method can see which way is sound.
+    An upper bound of what any credit on all-right prompts can do here, as no method can see which
+    way is sound.
     """
     return _over_group_mean(rollouts, is_sound(rollouts.texts()))
 
@@ -163,7 +181,9 @@ def uniqueness(rollouts: Any) -> Any:
     ways_N = rollouts.world.gather(tensor([ways.index(way_of(text)) for text in rollouts.texts()]))
     ways_PG = ways_N.view(-1, rollouts.num_generations)
     counts_PG = (ways_PG.unsqueeze(2) == ways_PG.unsqueeze(1)).sum(dim=2)
-    return _over_group_mean(rollouts, rollouts.local((rollouts.num_generations / counts_PG).flatten()).tolist())
+    return _over_group_mean(
+        rollouts, rollouts.local((rollouts.num_generations / counts_PG).flatten()).tolist()
+    )
 
 
 def _over_group_mean(rollouts: Any, values_B: Sequence[float]) -> Any:
@@ -174,13 +194,17 @@ def _over_group_mean(rollouts: Any, values_B: Sequence[float]) -> Any:
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
-    """Return problems as `arithmetic.load_dataset` does: 4800 of levels 0 and 1 to train, 512 of 0 to 6 to test."""
+    """Return problems as `arithmetic.load_dataset` does: 4800 of levels 0 and 1 to train, 512 of 0
+    to 6 to test."""
     levels: Sequence[int] = TEST_LEVELS if split == "test" else LEVELS
-    return arithmetic.make_dataset(split, SIZES.get(split, 0) if size is None else size, seed, levels, draw)
+    return arithmetic.make_dataset(
+        split, SIZES.get(split, 0) if size is None else size, seed, levels, draw
+    )
 
 
 def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by character."""
+    """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by
+    character."""
     phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
     return arithmetic.word_tokenizer([str(digit) for digit in range(10)], phrases)
 
@@ -188,7 +212,8 @@ def build_tokenizer() -> "PreTrainedTokenizerFast":
 def mirrored() -> SimpleNamespace:
     """Return this world with the shares of the ways exchanged: there the rare way is the shortcut.
 
-    It fails on harder problems. What pays rare ways on solved prompts gains here, and must lose there.
+    It fails on harder problems. What pays rare ways on solved prompts gains here, and must lose
+    there.
     """
     shares = {"sound": SHARES["fast"], "fast": SHARES["sound"]}
     changed = {"NAME": "trl_miner/forks_mirror", "solution": partial(solution, shares=shares)}

@@ -30,13 +30,22 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
         Both counts by (level, strategy).
     """
     folder = find_model(name)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     problems = WORLD.load_dataset("test", size)
-    seeds = [sample_seed(0, str(place), number) for place in range(size) for number in range(SAMPLES)]
+    seeds = [
+        sample_seed(0, str(place), number) for place in range(size) for number in range(SAMPLES)
+    ]
     ids = [tokenizer(prompt)["input_ids"] for prompt in problems["prompt"] for _ in range(SAMPLES)]
-    sampled = sample_all(model, tokenizer, ids, seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE)
+    sampled = sample_all(
+        model, tokenizer, ids, seeds, max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE
+    )
     texts = tokenizer.batch_decode(sampled, skip_special_tokens=True)
-    golds, levels = ([value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level"))
+    golds, levels = (
+        [value for value in problems[key] for _ in range(SAMPLES)] for key in ("solution", "level")
+    )
     taken, right = Counter(), Counter()
     for text, level, verdict in zip(texts, levels, math_reward(texts, golds), strict=True):
         taken[level, strategy_of(text)] += 1
@@ -45,8 +54,12 @@ def count(name: str, size: int) -> tuple[Counter, Counter]:
 
 
 def table(names: list[str], size: int) -> str:
-    """Return Markdown: for each model and range of levels, the share of each strategy and how often it is right."""
-    lines = ["| Model | Levels | " + " | ".join(STRATEGIES) + " |", "| --- | ---: |" + " ---: |" * len(STRATEGIES)]
+    """Return Markdown: for each model and range of levels, the share of each strategy and how often
+    it is right."""
+    lines = [
+        "| Model | Levels | " + " | ".join(STRATEGIES) + " |",
+        "| --- | ---: |" + " ---: |" * len(STRATEGIES),
+    ]
     for name in names:
         taken, right = count(name, size)
         for first, last in ((1, 2), (3, 6), (7, 8), (9, 10)):
@@ -54,15 +67,28 @@ def table(names: list[str], size: int) -> str:
             total = sum(taken[level, strategy] for level in levels for strategy in STRATEGIES)
             cells = []
             for strategy in STRATEGIES:
-                number, good = (sum(counts[level, strategy] for level in levels) for counts in (taken, right))
-                cells.append(f"{number / total:.0%}, right in {good / number:.0%}" if number else "0%")
+                number, good = (
+                    sum(counts[level, strategy] for level in levels) for counts in (taken, right)
+                )
+                cells.append(
+                    f"{number / total:.0%}, right in {good / number:.0%}" if number else "0%"
+                )
             lines.append(f"| {name} | {first} to {last} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="folders, or trl_miner/strategies for the base model")
-    parser.add_argument("--problems", type=int, default=100, help="test problems, levels taking turns (default: 100)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "models", nargs="+", help="folders, or trl_miner/strategies for the base model"
+    )
+    parser.add_argument(
+        "--problems",
+        type=int,
+        default=100,
+        help="test problems, levels taking turns (default: 100)",
+    )
     arguments = parser.parse_args()
     print(table(arguments.models, arguments.problems), end="")

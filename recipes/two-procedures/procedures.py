@@ -1,18 +1,20 @@
-"""Two procedures for the same problems, for a real language model: what it learns from, and what it is asked.
+"""Two procedures for the same problems, for a real language model: what it learns from, and what it
+is asked.
 
     python procedures.py                               # data/{start,problems/train,problems/test}.jsonl
     python procedures.py --worked 0.8 --folder mirror  # the mirror: direct answers are the rare way, and the worse one
 
-A sum of one-digit numbers is solved by a direct answer, as in 80 % of the solutions of the start, or in worked steps:
+A sum of one-digit numbers is solved by a direct answer, as in 80 % of the solutions of the start,
+or in worked steps:
 
     Question: What is 7 + 5 + 3?
     Answer: The answer is 15.
     Answer: 7 + 5 = 12. 12 + 3 = 15. The answer is 15.
 
-The two differ from their first token on. On two terms, which reinforcement learning trains, both are right; on three
-and four terms, which it does not train, a model of this size is mostly right only where it works in steps. The mixed
-prompts of the training are products. Their answers begin with a token of their own, so rewarding them says nothing
-about the procedures for sums:
+The two differ from their first token on. On two terms, which reinforcement learning trains, both
+are right; on three and four terms, which it does not train, a model of this size is mostly right
+only where it works in steps. The mixed prompts of the training are products. Their answers begin
+with a token of their own, so rewarding them says nothing about the procedures for sums:
 
     Question: Multiply 23 by 4.
     Answer: Product: 92.
@@ -45,8 +47,16 @@ def problem(level: str, numbers: Sequence[int]) -> dict[str, Any]:
     """Return a problem: "question", "answer" and "level"."""
     if level == PRODUCT:
         first, second = numbers
-        return {"question": f"Multiply {first} by {second}.", "answer": str(first * second), "level": level}
-    return {"question": f"What is {' + '.join(map(str, numbers))}?", "answer": str(sum(numbers)), "level": level}
+        return {
+            "question": f"Multiply {first} by {second}.",
+            "answer": str(first * second),
+            "level": level,
+        }
+    return {
+        "question": f"What is {' + '.join(map(str, numbers))}?",
+        "answer": str(sum(numbers)),
+        "level": level,
+    }
 
 
 def solution(level: str, numbers: Sequence[int], is_worked: bool) -> str:
@@ -61,7 +71,8 @@ def solution(level: str, numbers: Sequence[int], is_worked: bool) -> str:
 
 
 def test_problems() -> list[dict[str, Any]]:
-    """Return the held-out problems, each once; neither the rows of the start nor the problems to train have any."""
+    """Return the held-out problems, each once; neither the rows of the start nor the problems to
+    train have any."""
     rng = random.Random("test")
     found: dict[str, dict[str, Any]] = {}
     for level, count in TEST_PROBLEMS.items():
@@ -98,7 +109,8 @@ def train_problems() -> list[dict[str, Any]]:
 
 
 def is_worked(completions: Sequence[str], level: Sequence[str], **_: Any) -> list[float | None]:
-    """Reward 1 for worked steps, right or wrong, else 0; None for a product. For logging, with a weight of 0."""
+    """Reward 1 for worked steps, right or wrong, else 0; None for a product. For logging, with a
+    weight of 0."""
     pairs = zip(completions, level, strict=True)
     return [None if its == PRODUCT else float(takes_steps(text)) for text, its in pairs]
 
@@ -109,7 +121,8 @@ def takes_steps(completion: str) -> bool:
 
 
 def oracle(rollouts: Any) -> Any:
-    """Pay worked steps, `all_right: procedures.oracle`: 1 or 0, less the mean over the prompt's rollouts."""
+    """Pay worked steps, `all_right: procedures.oracle`: 1 or 0, less the mean over the prompt's
+    rollouts."""
     from torch import tensor
 
     own_B = tensor([float(takes_steps(text)) for text in rollouts.texts()])
@@ -119,7 +132,11 @@ def oracle(rollouts: Any) -> Any:
 
 def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
     """Write the three files."""
-    rows = {"start": start_rows(share_worked), "problems/train": train_problems(), "problems/test": test_problems()}
+    rows = {
+        "start": start_rows(share_worked),
+        "problems/train": train_problems(),
+        "problems/test": test_problems(),
+    }
     for name, own in rows.items():
         path = folder / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,8 +144,14 @@ def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worked", type=float, default=SHARE_WORKED, help="share of worked steps (default: 0.2)")
-    parser.add_argument("--folder", type=Path, default=Path("data"), help="where to write (default: data)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--worked", type=float, default=SHARE_WORKED, help="share of worked steps (default: 0.2)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("data"), help="where to write (default: data)"
+    )
     args = parser.parse_args()
     write(args.folder, args.worked)

@@ -1,12 +1,15 @@
-"""Sample several answers to each prompt on a CPU, and train on them: what is equal is computed once.
+"""Sample several answers to each prompt on a CPU, and train on them: what is equal is computed
+once.
 
-Short answers to short problems are often the same. transformers' `generate` reads a prompt once for each of its
-answers, and computes all answers until the longest has ended. Here answers that agree so far share a forward, and an
-answer that has ended is left out. Otherwise the samples are those of `trl_miner.evaluation.seeded_sampling`: each
-depends on its seed alone, so arms with the same seed have the same rollouts as long as their models agree. A training
-step computes equal rollouts once, too, and of the vocabulary's scores those of completions alone.
+Short answers to short problems are often the same. transformers' `generate` reads a prompt once for
+each of its answers, and computes all answers until the longest has ended. Here answers that agree
+so far share a forward, and an answer that has ended is left out. Otherwise the samples are those of
+`trl_miner.evaluation.seeded_sampling`: each depends on its seed alone, so arms with the same seed
+have the same rollouts as long as their models agree. A training step computes equal rollouts once,
+too, and of the vocabulary's scores those of completions alone.
 
-# P prompts, N samples of them, K distinct beginnings of these, R distinct rows of B, T tokens so far, V tokens of the
+# P prompts, N samples of them, K distinct beginnings of these, R distinct rows of B, T tokens so
+far, V tokens of the
 # vocabulary
 """
 
@@ -34,11 +37,14 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
 ) -> list[list[int]]:
-    """Return a completion of each prompt, in tokens. Equal prompts are neighbors; the token `end` ends it."""
+    """Return a completion of each prompt, in tokens. Equal prompts are neighbors; the token `end`
+    ends it."""
     groups = [(list(prompt), len([*same])) for prompt, same in groupby(prompts)]
     width = max(len(prompt) for prompt, _ in groups)
     tokens_PT = torch.tensor([[end] * (width - len(prompt)) + prompt for prompt, _ in groups])
-    mask_KT = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in groups])
+    mask_KT = torch.tensor(
+        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in groups]
+    )
     cache = DynamicCache(config=model.config)
 
     def forward(tokens_KT: Tensor, mask_KT: Tensor) -> Tensor:
@@ -48,11 +54,20 @@ def sample(
         return found.logits[:, -1]
 
     logits_KV = forward(tokens_PT, mask_KT)
-    places_N = torch.tensor([place for place, (_, count) in enumerate(groups) for _ in range(count)])
+    places_N = torch.tensor(
+        [place for place, (_, count) in enumerate(groups) for _ in range(count)]
+    )
     rows_N, seeds_N = torch.arange(len(prompts)), torch.tensor(seeds)
     completions: list[list[int]] = [[] for _ in prompts]
     for position in range(max_new_tokens):
-        scores_NV = race(logits_KV, seeds_N[rows_N], position, temperature=temperature, top_p=top_p, places_B=places_N)
+        scores_NV = race(
+            logits_KV,
+            seeds_N[rows_N],
+            position,
+            temperature=temperature,
+            top_p=top_p,
+            places_B=places_N,
+        )
         tokens_N = scores_NV.argmax(dim=1)
         for row, token in zip(rows_N.tolist(), tokens_N.tolist(), strict=True):
             completions[row].append(token)
@@ -71,10 +86,12 @@ def sample(
 
 
 def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
-    """Sample the rollouts of a batch: TRL's `rollout_func`. The training then computes equal rollouts once."""
+    """Sample the rollouts of a batch: TRL's `rollout_func`. The training then computes equal
+    rollouts once."""
     tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
     prompt_ids = tokenizer(prompts)["input_ids"]
-    seeds = torch.randint(2**62, (len(prompts),)).tolist()  # of the stream that a resumed run goes on with
+    # of the stream that a resumed run goes on with
+    seeds = torch.randint(2**62, (len(prompts),)).tolist()
     with trainer.casting_once():
         completion_ids = sample(
             model,
@@ -90,14 +107,22 @@ def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
 
 
 def forward_once(forward: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return what a model's forward returns, which computes equal rows once where TRL asks for log-probs."""
+    """Return what a model's forward returns, which computes equal rows once where TRL asks for
+    log-probs."""
     if not kwargs.get("fused_lm_head"):
         return forward(*args, **kwargs)
     names = ("input_ids", "attention_mask", "labels")
     rows_B3T = torch.stack([kwargs[name] for name in names], dim=1)
     rows_R3T, places_B = rows_B3T.unique(dim=0, return_inverse=True)
-    # TRL takes this path on GPUs alone, as accelerators other than these compile for each number of tokens.
+    # TRL takes this path on GPUs alone, as accelerators other than these compile for each number of
+    # tokens.
     with patch("trl.trainer.utils._use_triton", lambda device: True):
-        found = forward(*args, **{**kwargs, **dict(zip(names, rows_R3T.unbind(dim=1), strict=True))})
-    of_rows = {name: value[places_B] for name, value in found.items() if value.dim() and len(value) == len(rows_R3T)}
+        found = forward(
+            *args, **{**kwargs, **dict(zip(names, rows_R3T.unbind(dim=1), strict=True))}
+        )
+    of_rows = {
+        name: value[places_B]
+        for name, value in found.items()
+        if value.dim() and len(value) == len(rows_R3T)
+    }
     return type(found)(**{**found, **of_rows})

@@ -43,7 +43,8 @@ USUAL_RATE = 5e-6  # the learning rate that an arm takes where none is clearly b
 GRPO, GRPO_FAST = "grpo", "grpo_1e-5"
 SMOOTHED = 10  # steps whose mean the picture shows
 CONFIRMATORY = (("miner", GRPO), ("miner_5", GRPO), ("miner_5", "entropy_5"))
-DOSES = (("miner_20", "miner_5"), ("miner_5", "miner_1"), ("miner_1", "entropy_1"))  # at one learning rate
+# at one learning rate
+DOSES = (("miner_20", "miner_5"), ("miner_5", "miner_1"), ("miner_1", "entropy_1"))
 RESULTS = FOLDER / "results"
 ARMS = [RESULTS / name for name in ("arms_amd", "arms_xeon")]  # by machine
 MIRROR = RESULTS / "mirror_xeon"
@@ -78,16 +79,26 @@ class Measured:
         return float(self.run.settings["learning_rate"])
 
     def total(self, name: str, *levels: str) -> int:
-        """Return how many samples of these levels are "correct", "worked" or "both", at temperature 0.7."""
-        return sum(n for n, level in zip(self.line[name], self.line["level"], strict=True) if level in levels)
+        """Return how many samples of these levels are "correct", "worked" or "both", at temperature
+        0.7."""
+        return sum(
+            n
+            for n, level in zip(self.line[name], self.line["level"], strict=True)
+            if level in levels
+        )
 
     def share(self, name: str, *levels: str) -> float:
         """Return that as a share of the samples."""
-        return self.total(name, *levels) / (self.line["num_samples"] * sum(x in levels for x in self.line["level"]))
+        return self.total(name, *levels) / (
+            self.line["num_samples"] * sum(x in levels for x in self.line["level"])
+        )
 
     def among_direct(self, *levels: str) -> float:
         """Return the share of right samples among direct answers."""
-        right, all_of = self.share("correct", *levels) - self.share("both", *levels), 1 - self.share("worked", *levels)
+        right, all_of = (
+            self.share("correct", *levels) - self.share("both", *levels),
+            1 - self.share("worked", *levels),
+        )
         return right / all_of if all_of else math.nan
 
     def among_worked(self, *levels: str) -> float:
@@ -101,7 +112,8 @@ class Measured:
         return [100 * n / self.line["num_samples"] for n, level in rows if level in SUMS]
 
     def primary(self) -> float:
-        """Return Pass@1 on the held-out sums at temperature 0.7, in log-odds, half a sample added to either side."""
+        """Return Pass@1 on the held-out sums at temperature 0.7, in log-odds, half a sample added
+        to either side."""
         samples = self.line["num_samples"] * sum(level in SUMS for level in self.line["level"])
         return log_odds(self.total("correct", *SUMS), samples)
 
@@ -113,11 +125,14 @@ class Measured:
     def all_right(self) -> float:
         """Return the share of all-right prompts in the middle half of the steps."""
         steps, values = self.run.steps, self.run.values("groups/ph")
-        return float(np.mean([value for step, value in values if 0.25 * steps < step <= 0.75 * steps]))
+        return float(
+            np.mean([value for step, value in values if 0.25 * steps < step <= 0.75 * steps])
+        )
 
 
 def solved(run: RunHistory) -> float:
-    """Return the share of held-out sums with a right sample, of 16 after training at temperature 1."""
+    """Return the share of held-out sums with a right sample, of 16 after training at temperature
+    1."""
     right, _ = right_samples(run, SUMS)
     return float((right > 0).mean())
 
@@ -163,7 +178,8 @@ def read(prefix: str | Path) -> list[Measured]:
 
 
 def sweep_table(sweep: Sequence[Measured]) -> Table:
-    """Return how each arm came out at each learning rate, and which it takes: see "Learning rate" in protocol.md."""
+    """Return how each arm came out at each learning rate, and which it takes: see "Learning rate"
+    in protocol.md."""
     rates = sorted({own.rate for own in sweep})
     rows = []
     for name in dict.fromkeys(own.run.method for own in sweep):
@@ -172,7 +188,11 @@ def sweep_table(sweep: Sequence[Measured]) -> Table:
         best = max(points, key=points.__getitem__)
         taken = USUAL_RATE if points[best] - points.get(USUAL_RATE, 0) <= 2 else best
         cells = [
-            f"{points[rate]:.1f} ({100 * at[rate].share('worked', *SUMS):.0f})" if rate in at else "not run"
+            (
+                f"{points[rate]:.1f} ({100 * at[rate].share('worked', *SUMS):.0f})"
+                if rate in at
+                else "not run"
+            )
             for rate in rates
         ]
         rows.append([str(name), *cells, f"{taken:.1e}" if len(at) == len(rates) else "not swept"])
@@ -188,39 +208,57 @@ def by_arm(measured: Sequence[Measured]) -> dict[str, dict[int, Measured]]:
     return {name: arms[name] for name in LABELS if name in arms}
 
 
-def means_table(title: str, arms: Arms, columns: Mapping[str, Callable[[Measured], float]], digits: int) -> Table:
+def means_table(
+    title: str, arms: Arms, columns: Mapping[str, Callable[[Measured], float]], digits: int
+) -> Table:
     """Return the means over the runs of each arm, over those that have the value."""
     rows = []
     for name, runs in arms.items():
-        values = [[value for own in runs.values() if not math.isnan(value := of(own))] for of in columns.values()]
+        values = [
+            [value for own in runs.values() if not math.isnan(value := of(own))]
+            for of in columns.values()
+        ]
         means = [float(np.mean(known)) if known else math.nan for known in values]
         rows.append([name, str(len(runs)), *(plain(mean, digits) for mean in means)])
     return Table(title, ["Arm", "Runs", *columns], rows)
 
 
 def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) -> Table:
-    """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1, and in points with
-    an interval over problems, too."""
+    """Return the mean differences of each pair over its common seeds, at temperature 0.7 and at 1,
+    and in points with an interval over problems, too."""
     at_07: dict[str, list[float]] = {}
     at_1: dict[str, list[float]] = {}
     for name, baseline in pairs:
         for found, of in ((at_07, Measured.primary), (at_1, Measured.primary_at_1)):
-            found[f"{name} against {baseline}"] = paired(arms.get(name, {}), arms.get(baseline, {}), of)
+            found[f"{name} against {baseline}"] = paired(
+                arms.get(name, {}), arms.get(baseline, {}), of
+            )
     rows = comparison_rows(at_07)
     effects_at_1 = [effect(at_1[row[0]]) for row in rows]
     adjusted = holm([found.p for found in effects_at_1])
     for row, found, p in zip(rows, effects_at_1, adjusted, strict=True):
         row += [interval(found), replace(found, p=p).verdict]
         runs, others = (arms[name] for name in row[0].split(" against "))
-        own, theirs = ([of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others))
+        own, theirs = (
+            [of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others)
+        )
         points = crossed_difference(own, theirs)
-        row += [f"{signed(points.difference, 1)} ({signed(points.low, 1)} to {signed(points.high, 1)})"]
-    header = ["Comparison", *COMPARED, "At temperature 1", "Verdict", "Points, over seeds and problems"]
+        row += [
+            f"{signed(points.difference, 1)} ({signed(points.low, 1)} to {signed(points.high, 1)})"
+        ]
+    header = [
+        "Comparison",
+        *COMPARED,
+        "At temperature 1",
+        "Verdict",
+        "Points, over seeds and problems",
+    ]
     return Table(title, header, rows)
 
 
 def products_table(arms: Arms) -> Table:
-    """Return each arm's difference from GRPO in the share of right products at temperature 0.7, in points."""
+    """Return each arm's difference from GRPO in the share of right products at temperature 0.7, in
+    points."""
     rows = []
     for name, runs in arms.items():
         differences = paired(runs, arms.get(GRPO, {}), OUTCOMES["right, products"])
@@ -231,32 +269,39 @@ def products_table(arms: Arms) -> Table:
 
 
 def summary_table(arms: Arms) -> Table:
-    """Return what the page shows: the effects against GRPO, and the means of some outcomes in percent."""
+    """Return what the page shows: the effects against GRPO, and the means of some outcomes in
+    percent."""
     shown = ("three terms", "four terms", "worked", "worked, two terms", "right, products")
     rows = []
     for name, runs in arms.items():
         differences = paired(runs, arms.get(GRPO, {}), Measured.primary)
         against = "" if name == GRPO or not differences else interval(effect(differences))
-        means = [float(np.mean([OUTCOMES[column](own) for own in runs.values()])) for column in shown]
+        means = [
+            float(np.mean([OUTCOMES[column](own) for own in runs.values()])) for column in shown
+        ]
         rows.append([LABELS[name], str(len(runs)), against, *(plain(mean, 0) for mean in means)])
     return Table("Summary", ["Arm", "Seeds", "Pass@1 against GRPO, log-odds", *shown], rows)
 
 
 def tables(measured: Sequence[Measured]) -> list[Table]:
-    """Return what came out, and the comparisons: those that decide, and the others, with GRPO at either rate."""
+    """Return what came out, and the comparisons: those that decide, and the others, with GRPO at
+    either rate."""
     arms = by_arm(measured)
-    others = [(name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)]
+    others = [
+        (name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)
+    ]
     return [
         summary_table(arms),
         means_table(
-            "Right answers and worked steps at temperature 0.7, and prompts in training, %, over the runs that have "
-            "the value",
+            "Right answers and worked steps at temperature 0.7, and prompts in training, %, over"
+            " the runs that have the value",
             arms,
             OUTCOMES,
             0,
         ),
         means_table(
-            "At temperature 1, and over the last fifth of the training, over the runs that have the value",
+            "At temperature 1, and over the last fifth of the training, over the runs that have the"
+            " value",
             arms,
             SECONDARY,
             2,
@@ -272,7 +317,8 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
 
 
 def draw(arms: Arms, path: Path) -> None:
-    """Draw each arm's Pass@1 against GRPO, with its 95 % interval and a dot a seed; and worked steps in training."""
+    """Draw each arm's Pass@1 against GRPO, with its 95 % interval and a dot a seed; and worked
+    steps in training."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -285,16 +331,34 @@ def draw(arms: Arms, path: Path) -> None:
     for place, name in enumerate(arms):
         differences = paired(arms[name], arms[GRPO], Measured.primary)
         found = effect(differences)
-        left.plot(differences, [-place] * len(differences), "o", color=colors[name], alpha=0.3, markersize=4)
-        left.errorbar(found.mean, -place, xerr=np.nan_to_num(found.half_width), fmt="D", color=colors[name], capsize=3)
+        left.plot(
+            differences,
+            [-place] * len(differences),
+            "o",
+            color=colors[name],
+            alpha=0.3,
+            markersize=4,
+        )
+        left.errorbar(
+            found.mean,
+            -place,
+            xerr=np.nan_to_num(found.half_width),
+            fmt="D",
+            color=colors[name],
+            capsize=3,
+        )
     left.set_yticks([-place for place in range(len(arms))], [LABELS[name] for name in arms])
     left.set(xlabel="held-out Pass@1 against GRPO at 5e-6, log-odds")
     left.legend(loc="best", fontsize=8)
     for name, runs in arms.items():
-        shares = pd.DataFrame({seed: dict(own.run.values("rewards/is_worked/mean")) for seed, own in runs.items()})
+        shares = pd.DataFrame(
+            {seed: dict(own.run.values("rewards/is_worked/mean")) for seed, own in runs.items()}
+        )
         smooth = 100 * shares.sort_index().mean(axis=1).rolling(SMOOTHED).mean()
         right.plot(smooth.index, smooth, color=colors[name])
-    right.set(xlabel=f"step (means of {SMOOTHED})", ylabel="worked steps in training, %", ylim=(0, None))
+    right.set(
+        xlabel=f"step (means of {SMOOTHED})", ylabel="worked steps in training, %", ylim=(0, None)
+    )
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -305,14 +369,21 @@ def page(measured: Sequence[Measured]) -> str:
     found = {"Arms": tables(measured), "Mirror": tables(read(MIRROR))}
     found["Learning rates"] = [sweep_table(read(RESULTS / "sweep"))]
     found |= {title: tables(read(RESULTS / prefix))[1:2] for prefix, title in PILOTS.items()}
-    text = "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw results](results).\n"
+    text = (
+        "# Two procedures: all tables\n\n`python tables.py` makes this page from the [raw"
+        " results](results).\n"
+    )
     for title, own in found.items():
-        text += f"\n## {title}\n" + "".join(f"\n{table.title}:\n\n{table.markdown()}" for table in own if table.rows)
+        text += f"\n## {title}\n" + "".join(
+            f"\n{table.title}:\n\n{table.markdown()}" for table in own if table.rows
+        )
     return text
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("prefixes", nargs="*", help="of the two files, such as results/check")
     given = parser.parse_args()
     found = [own for prefix in given.prefixes or ARMS for own in read(prefix)]

@@ -2,9 +2,9 @@
 
     python tests/bench/advantage.py [--write] [--gpu]
 
-Against plain GRPO advantages, and against the floor: reading the log-probs and the mask and writing the advantages
-once, in one pass. Target: at most 6 x the floor, at most two extra (N, T) float32 tensors alive at once (the result is
-one of them), and time linear in N x T.
+Against plain GRPO advantages, and against the floor: reading the log-probs and the mask and writing
+the advantages once, in one pass. Target: at most 6 x the floor, at most two extra (N, T) float32
+tensors alive at once (the result is one of them), and time linear in N x T.
 """
 
 import sys
@@ -23,14 +23,20 @@ DEVICE = torch.device("cuda" if ON_GPU else "cpu")
 
 
 def batch(num_prompts: int, num_tokens: int, ph_share: float):
-    """Rewards, log-probs and mask (int64, as TRL makes it): `ph_share` of the prompts all right, the rest mixed.
-    Lengths are log-normal with a mean of a quarter of the cap, as reasoning lengths are."""
+    """Rewards, log-probs and mask (int64, as TRL makes it): `ph_share` of the prompts all right,
+    the rest mixed. Lengths are log-normal with a mean of a quarter of the cap, as reasoning lengths
+    are."""
     generator = torch.Generator().manual_seed(0)
     num_rows = num_prompts * G
     rewards = (torch.rand(num_rows, generator=generator) < 0.5).float()
     rewards[: round(num_prompts * ph_share) * G] = 1.0
     logps = torch.empty(num_rows, num_tokens).exponential_(4.0, generator=generator).neg_()
-    lengths = torch.empty(num_rows).log_normal_(-1.7, 0.8, generator=generator).mul(num_tokens).clamp(1, num_tokens)
+    lengths = (
+        torch.empty(num_rows)
+        .log_normal_(-1.7, 0.8, generator=generator)
+        .mul(num_tokens)
+        .clamp(1, num_tokens)
+    )
     mask = (torch.arange(num_tokens) < lengths.unsqueeze(1)).long()
     return rewards.to(DEVICE), logps.to(DEVICE), mask.to(DEVICE)
 
@@ -53,7 +59,8 @@ def wait() -> None:
 
 
 def extra_memory(function) -> float:
-    """Peak of the resident set, or of the GPU's memory, above what it was before, in MiB, the result included."""
+    """Peak of the resident set, or of the GPU's memory, above what it was before, in MiB, the
+    result included."""
     if ON_GPU:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -110,8 +117,14 @@ def main() -> None:
         "time per element, relative",
         "extra (N, T) float32 at the peak",
     ]
-    text = f"# The advantage computation\n\n{__doc__.split('Against')[0].splitlines()[0]}\n\n{machine()}\n"
-    text += f"Median of {REPEATS} after one warm-up. `python tests/bench/advantage.py {' '.join(sys.argv[1:])}`\n\n"
+    text = (
+        "# The advantage"
+        f" computation\n\n{__doc__.split('Against')[0].splitlines()[0]}\n\n{machine()}\n"
+    )
+    text += (
+        f"Median of {REPEATS} after one warm-up. `python tests/bench/advantage.py"
+        f" {' '.join(sys.argv[1:])}`\n\n"
+    )
     report("advantage_gpu" if ON_GPU else "advantage", text + table(header, rows))
 
 

@@ -1,10 +1,12 @@
-"""Verdicts on pairs of gold and answer: ours, plain math-verify's, and what a strict but fair reader says.
+"""Verdicts on pairs of gold and answer: ours, plain math-verify's, and what a strict but fair
+reader says.
 
     python tests/bench/answers.py [--write]
 
-The pairs and their truth are in `tests/golden/answers.tsv`. They were made up for this table, from how models write.
-Plain math-verify is TRL's `accuracy_reward` for the completion `So it is \\boxed{ANSWER}.` and the solution
-`\\boxed{GOLD}`, with math-verify 0.9. With --write, our verdicts are written into the table too.
+The pairs and their truth are in `tests/golden/answers.tsv`. They were made up for this table, from
+how models write. Plain math-verify is TRL's `accuracy_reward` for the completion `So it is
+\\boxed{ANSWER}.` and the solution `\\boxed{GOLD}`, with math-verify 0.9. With --write, our verdicts
+are written into the table too.
 """
 
 import sys
@@ -43,10 +45,10 @@ def main() -> None:
     head = ["kind", "pairs", "right", *(f"{who}: {what}" for who in HEAD[4:] for what in whats)]
     report(
         "answers",
-        "# Verdicts on made-up answers\n\nPairs of `tests/golden/answers.tsv`. `right` is how many answers a "
-        f"strict but fair reader accepts. Pairs that math-verify gets right and we do not: {lost}. The rules were "
-        "written with these pairs in view, so on other answers expect less.\n\n"
-        "`python tests/bench/answers.py --write`\n\n" + table(head, lines),
+        "# Verdicts on made-up answers\n\nPairs of `tests/golden/answers.tsv`. `right` is how many"
+        " answers a strict but fair reader accepts. Pairs that math-verify gets right and we do"
+        f" not: {lost}. The rules were written with these pairs in view, so on other answers expect"
+        " less.\n\n`python tests/bench/answers.py --write`\n\n" + table(head, lines),
     )
 
 

@@ -22,14 +22,18 @@ def machine() -> str:
 
     model = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").is_file():
-        lines = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        lines = [
+            line
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = lines[0].split(":")[1].strip() if lines else model
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return (
-        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB{gpu}; Python {platform.python_version()}, "
-        f"torch {torch.__version__} ({torch.get_num_threads()} threads), transformers {transformers.__version__}, "
-        f"trl {trl.__version__}"
+        f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB{gpu}; Python"
+        f" {platform.python_version()}, torch {torch.__version__} ({torch.get_num_threads()}"
+        f" threads), transformers {transformers.__version__}, trl {trl.__version__}"
     )
 
 
@@ -57,11 +61,16 @@ def memory_mib(field: str) -> float:
 
 
 def tensors_mib(run: Callable[[], object]) -> float:
-    """The most that the tensors made by `run` held at once, in MiB, as PyTorch's allocator told its profiler."""
+    """The most that the tensors made by `run` held at once, in MiB, as PyTorch's allocator told its
+    profiler."""
     gc.collect()  # or what is older is freed meanwhile, which would count as less
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         run()
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [
+        event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(itertools.accumulate(changes)) / 2**20
 
@@ -76,7 +85,10 @@ def report(name: str, text: str) -> None:
         print(f"written to {path}")
 
 
-def report_table(name: str, title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """`report` a table under a title, an explanation, and the machine with the command that measured it."""
+def report_table(
+    name: str, title: str, text: str, header: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    """`report` a table under a title, an explanation, and the machine with the command that
+    measured it."""
     measured = f"{machine()}. `python tests/bench/{name}.py --write`"
     report(name, "\n\n".join([f"# {title}", text, measured, table(header, rows)]))

@@ -2,8 +2,9 @@
 
     python tests/bench/generation.py models/SmolLM2-135M-Instruct-sft --write
 
-8 prompts x 8 rollouts of at most 24 tokens, as recipes/SmolLM2-135M-Instruct trains. Each way takes turns with the
-first one. CPU seconds of the process, on one thread. vLLM's row needs vLLM's CPU build.
+8 prompts x 8 rollouts of at most 24 tokens, as recipes/SmolLM2-135M-Instruct trains. Each way takes
+turns with the first one. CPU seconds of the process, on one thread. vLLM's row needs vLLM's CPU
+build.
 """
 
 import importlib.util
@@ -25,7 +26,9 @@ PROMPTS = [f"Question: What is {a} + {a + 7}?\nAnswer:" for a in range(11, 19) f
 MAX_TOKENS = 24
 
 
-def with_transformers(name: str, dtype: torch.dtype, *, autocast: bool, **settings: Any) -> Callable[[], object]:
+def with_transformers(
+    name: str, dtype: torch.dtype, *, autocast: bool, **settings: Any
+) -> Callable[[], object]:
     """Return a function that samples one generation batch."""
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype).eval()
@@ -39,13 +42,16 @@ def with_transformers(name: str, dtype: torch.dtype, *, autocast: bool, **settin
             if is_continuous:
                 rows = [tokenizer(prompt).input_ids for prompt in PROMPTS]
                 return model.generate_batch(rows, config, progress_bar=False)
-            return model.generate(**tokenizer(PROMPTS, return_tensors="pt", padding=True), generation_config=config)
+            return model.generate(
+                **tokenizer(PROMPTS, return_tensors="pt", padding=True), generation_config=config
+            )
 
     return sample
 
 
 def with_own_seeds(name: str) -> Callable[[], object]:
-    """Return the same where each rollout is a function of a seed of its own, as held-out scores are sampled."""
+    """Return the same where each rollout is a function of a seed of its own, as held-out scores are
+    sampled."""
     tokenizer = AutoTokenizer.from_pretrained(name)
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
     ids = [tokenizer(prompt).input_ids for prompt in PROMPTS]
@@ -63,21 +69,31 @@ def with_vllm(name: str) -> Callable[[], object]:
     from vllm import LLM, SamplingParams
 
     engine = LLM(name, dtype="bfloat16", max_model_len=256, enforce_eager=True)
-    return lambda: engine.generate(PROMPTS, SamplingParams(max_tokens=MAX_TOKENS, top_k=-1), use_tqdm=False)
+    return lambda: engine.generate(
+        PROMPTS, SamplingParams(max_tokens=MAX_TOKENS, top_k=-1), use_tqdm=False
+    )
 
 
 def ways(name: str) -> dict[str, Callable[[], Callable[[], object]]]:
     """Return how each way is made ready, the recipe's first."""
     bf16, fp32 = torch.bfloat16, torch.float32
     found: dict[str, Callable[[], Callable[[], object]]] = {
-        "32-bit weights, computed in bf16 (the recipe's)": lambda: with_transformers(name, fp32, autocast=True),
-        "the same, each rollout from a seed of its own, as scores are sampled": lambda: with_own_seeds(name),
-        "32-bit weights, computed in 32 bits": lambda: with_transformers(name, fp32, autocast=False),
+        "32-bit weights, computed in bf16 (the recipe's)": lambda: with_transformers(
+            name, fp32, autocast=True
+        ),
+        "the same, each rollout from a seed of its own, as scores are sampled": (
+            lambda: with_own_seeds(name)
+        ),
+        "32-bit weights, computed in 32 bits": lambda: with_transformers(
+            name, fp32, autocast=False
+        ),
         "bf16 weights": lambda: with_transformers(name, bf16, autocast=False),
         "static cache, bf16 weights": lambda: with_transformers(
             name, bf16, autocast=False, cache_implementation="static"
         ),
-        "continuous batching, bf16 weights": lambda: with_transformers(name, bf16, autocast=False, is_continuous=True),
+        "continuous batching, bf16 weights": lambda: with_transformers(
+            name, bf16, autocast=False, is_continuous=True
+        ),
     }
     if importlib.util.find_spec("vllm"):
         found["vLLM's CPU build, bf16 weights"] = lambda: with_vllm(name)
@@ -108,7 +124,13 @@ def main(name: str) -> None:
         print(*rows[-1], flush=True)
     rows.insert(0, [first, f"{statistics.median(of_first):.1f} s", "1"])
     text = " ".join((__doc__ or "").split("\n\n")[2].split())
-    report_table("generation", "Generation on a CPU", text, ["Way", "CPU time, median", "of the first (range)"], rows)
+    report_table(
+        "generation",
+        "Generation on a CPU",
+        text,
+        ["Way", "CPU time, median", "of the first (range)"],
+        rows,
+    )
 
 
 if __name__ == "__main__":

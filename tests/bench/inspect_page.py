@@ -2,8 +2,8 @@
 
     python tests/bench/inspect_page.py [--write] [--rounds 5] [--rollouts 2000 6400] [--tokens 1000]
 
-Synthetic records: numbers without any regularity, token texts by Zipf's law from 50,000, eight rollouts a prompt.
-Targets: under 40 MB, and open in under 3 s.
+Synthetic records: numbers without any regularity, token texts by Zipf's law from 50,000, eight
+rollouts a prompt. Targets: under 40 MB, and open in under 3 s.
 """
 
 import argparse
@@ -40,18 +40,30 @@ def write_run(folder, num_rollouts, num_tokens, num_steps=25):
         for place in range(num_rollouts // GENERATIONS // num_steps * GENERATIONS):
             group, index = divmod(place, GENERATIONS)
             ids = np.minimum(random.zipf(1.2, num_tokens), VOCABULARY) - 1
-            lists = dict(zip(LISTS, random.standard_normal((4, num_tokens)).astype(np.float32), strict=True))
+            lists = dict(
+                zip(LISTS, random.standard_normal((4, num_tokens)).astype(np.float32), strict=True)
+            )
             kind, tokens = ("PH", "HE", "NH", "PH")[group % 4], texts[ids].tolist()
             rows.append(
                 lists
-                | dict.fromkeys(("reward", "verifier_reward", "grpo_advantage", "advantage", "nll"), 0.5)
-                | {"step": step, "group": group, "rollout": index, "kind": kind, "length": num_tokens}
+                | dict.fromkeys(
+                    ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll"), 0.5
+                )
+                | {
+                    "step": step,
+                    "group": group,
+                    "rollout": index,
+                    "kind": kind,
+                    "length": num_tokens,
+                }
                 | {"prompt": "".join(tokens[:60]), "completion": "".join(tokens)}
                 | {"tokens": tokens, "token_ids": ids.tolist()}
             )
         meta = {b"trl_miner": b'{"step": %d}' % step}
         written = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(meta)
-        pq.write_table(written, folder / "credit" / f"credit_{step:05d}.parquet", compression="zstd")
+        pq.write_table(
+            written, folder / "credit" / f"credit_{step:05d}.parquet", compression="zstd"
+        )
 
 
 def measure(run, rounds):
@@ -71,7 +83,10 @@ def measure(run, rounds):
             opening.append(time.perf_counter() - start)
             for jump in (1, 60, 120):  # prompts that are not unpacked yet
                 start = time.perf_counter()
-                page.evaluate(f"() => choose(prompts[Math.min({jump}, prompts.length - 1)]).then(() => {DRAWN})")
+                page.evaluate(
+                    f"() => choose(prompts[Math.min({jump}, prompts.length - 1)]).then(() =>"
+                    f" {DRAWN})"
+                )
                 showing.append(time.perf_counter() - start)
             start = time.perf_counter()
             page.evaluate("() => search('no such text')")
@@ -99,11 +114,11 @@ def main():
     header += ["write, s", "open, s", "another prompt, s", "search all, s"]
     report(
         "inspect_page",
-        f"# The page of `trl-miner inspect`: rollouts of {args.tokens:,} tokens\n\n"
-        f"Medians of {args.rounds} rounds, in headless Chromium. Open: until the first prompt is drawn. Another "
-        f"prompt: one that is not unpacked yet, {GENERATIONS} rollouts. Targets: under 40 MB, open in under 3 s.\n"
-        f"A page shows at most {MOST_TOKENS:,} tokens.\n\n"
-        f"{machine()}. `python tests/bench/inspect_page.py --write`\n\n{table(header, rows)}",
+        f"# The page of `trl-miner inspect`: rollouts of {args.tokens:,} tokens\n\nMedians of"
+        f" {args.rounds} rounds, in headless Chromium. Open: until the first prompt is drawn."
+        f" Another prompt: one that is not unpacked yet, {GENERATIONS} rollouts. Targets: under 40"
+        f" MB, open in under 3 s.\nA page shows at most {MOST_TOKENS:,} tokens.\n\n{machine()}."
+        f" `python tests/bench/inspect_page.py --write`\n\n{table(header, rows)}",
     )
 
 

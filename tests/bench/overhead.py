@@ -2,16 +2,17 @@
 
     python tests/bench/overhead.py [--write] [--pairs 40]
 
-Both trainers live in one process and take generation cycles in turn, the order changing from pair to pair. They start
-from the same weights, learn at rate 0 and draw from the same seed, so that both handle the very same rollouts.
+Both trainers live in one process and take generation cycles in turn, the order changing from pair
+to pair. They start from the same weights, learn at rate 0 and draw from the same seed, so that both
+handle the very same rollouts.
 
 What makes the step faster in other ways is switched off: `step.py` measures that.
 
 (a) aligned: TRL has no old log-probs, so MINER forwards the all-right rows itself.
 (b) off-policy: TRL has them (num_iterations=2), so MINER adds arithmetic alone.
-Each with the base model, where fewer prompts are all right, and with one trained by MINER, where most are.
-Target for the median ratio of whole cycles: (a) at most 1 + 0.35 x the PH share, (b) at most 1.01. Same peak memory
-within 2 %.
+Each with the base model, where fewer prompts are all right, and with one trained by MINER, where
+most are. Target for the median ratio of whole cycles: (a) at most 1 + 0.35 x the PH share, (b) at
+most 1.01. Same peak memory within 2 %.
 """
 
 import argparse
@@ -51,7 +52,9 @@ class Cycles:
 
     def __init__(self, cls, config_cls, model: str, folder: str, num_iterations: int):
         own = AS_TRL if config_cls is MinerGRPOConfig else {}
-        args = config_cls(output_dir=folder, learning_rate=0.0, num_iterations=num_iterations, **SETTINGS, **own)
+        args = config_cls(
+            output_dir=folder, learning_rate=0.0, num_iterations=num_iterations, **SETTINGS, **own
+        )
         self.trainer = cls(model, math_reward, args, arithmetic.load_dataset("train"))
         self.trainer.create_optimizer()
         self.trainer.current_gradient_accumulation_steps = 1
@@ -88,7 +91,9 @@ class Cycles:
 def trained_model(folder: str, steps: int) -> str:
     """The base model after some MINER training, so that most prompts are all right."""
     args = MinerGRPOConfig(output_dir=folder, learning_rate=1e-4, max_steps=steps, **SETTINGS)
-    trainer = MinerGRPOTrainer(find_model(arithmetic.NAME), math_reward, args, arithmetic.load_dataset("train"))
+    trainer = MinerGRPOTrainer(
+        find_model(arithmetic.NAME), math_reward, args, arithmetic.load_dataset("train")
+    )
     trainer.train()
     trainer.save_model(folder)
     return folder
@@ -113,17 +118,29 @@ def measure(model: str, num_iterations: int, num_pairs: int, folder: str) -> dic
         "method": miner.metric("miner/seconds"),
         "whole": quartiles(whole),
         "training": quartiles(training),
-        "memory": statistics.median(pair[5] for pair in pairs) / statistics.median(pair[2] for pair in pairs),
+        "memory": (
+            statistics.median(pair[5] for pair in pairs)
+            / statistics.median(pair[2] for pair in pairs)
+        ),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the table to tests/bench/results")
-    parser.add_argument("--pairs", type=int, default=40, help="pairs of generation cycles for each row")
-    parser.add_argument("--steps", type=int, default=60, help="MINER steps behind the trained model")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table to tests/bench/results"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=40, help="pairs of generation cycles for each row"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=60, help="MINER steps behind the trained model"
+    )
     options = parser.parse_args()
-    torch.set_num_threads(1)  # two threads that wait for each other say more about the machine than about the step
+    # two threads that wait for each other say more about the machine than about the step
+    torch.set_num_threads(1)
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:

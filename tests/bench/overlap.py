@@ -1,11 +1,13 @@
-"""How long a step takes where the generator is slow, as on GPUs, in the synchronous and the asynchronous trainer.
+"""How long a step takes where the generator is slow, as on GPUs, in the synchronous and the
+asynchronous trainer.
 
     python tests/bench/overlap.py --write
 
-The embedded world, 8 prompts x 8 rollouts a step. Both trainers have a generator that takes so many seconds for a
-step's rollouts that this is 65 % of the synchronous trainer's step; beyond what it computes it sleeps, as a trainer
-does that waits for a server. They take turns. Wall time, one thread for each process; the committed
-table is of two cores that other jobs shared, so that seconds are long and the ratio is what it says.
+The embedded world, 8 prompts x 8 rollouts a step. Both trainers have a generator that takes so many
+seconds for a step's rollouts that this is 65 % of the synchronous trainer's step; beyond what it
+computes it sleeps, as a trainer does that waits for a server. They take turns. Wall time, one
+thread for each process; the committed table is of two cores that other jobs shared, so that seconds
+are long and the ratio is what it says.
 """
 
 import os
@@ -72,18 +74,34 @@ class Times(TrainerCallback):
         self.ends.append(time.monotonic())
 
 
-def train(kind: Any, settings: Any, seconds: float, steps: int = STEPS, **own: Any) -> tuple[Any, list[float]]:
-    """Return the trainer after its training, and the seconds of each step but for the first ones."""
+def train(
+    kind: Any, settings: Any, seconds: float, steps: int = STEPS, **own: Any
+) -> tuple[Any, list[float]]:
+    """Return the trainer after its training, and the seconds of each step but for the first
+    ones."""
     os.environ[SECONDS] = str(seconds)
     with tempfile.TemporaryDirectory() as folder:
-        batch = dict(per_device_train_batch_size=64, num_generations=8, max_completion_length=48, max_steps=steps)
+        batch = dict(
+            per_device_train_batch_size=64,
+            num_generations=8,
+            max_completion_length=48,
+            max_steps=steps,
+        )
         quiet = dict(report_to="none", save_strategy="no", disable_tqdm=True, logging_steps=1)
         on_cpu = dict(use_cpu=True, bf16=False, gradient_checkpointing=False)
         args = settings(folder, learning_rate=1e-4, **batch, **quiet, **on_cpu, **own)
-        trainer, times = kind("trl_miner/arithmetic", math_reward, args, arithmetic.load_dataset("train")), Times()
+        trainer, times = (
+            kind("trl_miner/arithmetic", math_reward, args, arithmetic.load_dataset("train")),
+            Times(),
+        )
         trainer.add_callback(times)
         trainer.train()
-    return trainer, [later - end for end, later in zip(times.ends, times.ends[1:], strict=False)][WARM_UP - 1 :]
+    return (
+        trainer,
+        [later - end for end, later in zip(times.ends, times.ends[1:], strict=False)][
+            WARM_UP - 1 :
+        ],
+    )
 
 
 def main() -> None:
@@ -115,7 +133,14 @@ def main() -> None:
             f"{statistics.mean(staleness):.1f}",
         ],
     ]
-    header = ["Trainer", "Step, median", "of the first", "Waits for rollouts", "Computes", "Steps behind the policy"]
+    header = [
+        "Trainer",
+        "Step, median",
+        "of the first",
+        "Waits for rollouts",
+        "Computes",
+        "Steps behind the policy",
+    ]
     report_table("overlap", "Generation beside training", __doc__, header, rows)
 
 

@@ -2,8 +2,8 @@
 
     python tests/bench/packed_tokens.py [--write]
 
-The batches are cut by the trainers' own code: `plan_micro_batches` of the synchronous one, TRL's batchers and trees of
-the asynchronous one.
+The batches are cut by the trainers' own code: `plan_micro_batches` of the synchronous one, TRL's
+batchers and trees of the asynchronous one.
 """
 
 from collections import defaultdict
@@ -28,7 +28,8 @@ def lengths(profile: str, generator: torch.Generator) -> list[int]:
     """Return the lengths of the completions of a step."""
     number = PROMPTS * ROLLOUTS
     if profile == "heavy tail":
-        drawn = torch.randn(number, generator=generator).exp() * LONGEST / 4 / 1.6487  # exp(1/2), the mean
+        # exp(1/2), the mean
+        drawn = torch.randn(number, generator=generator).exp() * LONGEST / 4 / 1.6487
     elif profile == "uniform":
         drawn = torch.rand(number, generator=generator) * LONGEST
     else:
@@ -40,7 +41,8 @@ def synchronous(num_prompt: int, sizes: list[int]) -> tuple[int, int]:
     """Return the tokens of TRL's micro-batches, padded, and of ours."""
     rows = torch.arange(len(sizes))
     is_moved = (rows // ROLLOUTS < PROMPTS // 2) | (rows % 2 == 0)
-    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(1))  # as TRL shuffles them
+    # as TRL shuffles them
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(1))
     mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
     batches = []
     for part in order.split(PER_DEVICE):
@@ -55,21 +57,28 @@ def synchronous(num_prompt: int, sizes: list[int]) -> tuple[int, int]:
                 "advantages": is_moved[part].float().unsqueeze(1) * completion,
             }
         )
-    plan = plan_micro_batches(batches, has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=World())
+    plan = plan_micro_batches(
+        batches, has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=World()
+    )
     for number in range(len(plan.parts)):
         plan.build(number)
     return padded_tokens(plan.batch), plan.num_tokens
 
 
-def asynchronous(num_prompt: int, sizes: list[int], generator: torch.Generator) -> tuple[int, int, int]:
-    """Return the tokens of TRL's trees of equally many samples, of those of a token budget, and of all samples."""
+def asynchronous(
+    num_prompt: int, sizes: list[int], generator: torch.Generator
+) -> tuple[int, int, int]:
+    """Return the tokens of TRL's trees of equally many samples, of those of a token budget, and of
+    all samples."""
     samples = []
     for row, size in enumerate(sizes):
         if row % ROLLOUTS == 0:
             prompt = torch.randint(50_000, (num_prompt,), generator=generator)
         ids = torch.cat([prompt, torch.randint(50_000, (size,), generator=generator)])
         is_trained = torch.arange(len(ids)) >= num_prompt
-        samples.append({"input_ids": ids, "completion_mask": is_trained.long(), "group_id": row // ROLLOUTS})
+        samples.append(
+            {"input_ids": ids, "completion_mask": is_trained.long(), "group_id": row // ROLLOUTS}
+        )
     batchers = (
         FixedCountBatcher(samples, 1, PER_DEVICE),
         TokenBudgetBatcher(samples, 1, BUDGET, defaultdict(list)),
@@ -89,7 +98,13 @@ def main() -> None:
             share = PROMPTS * ROLLOUTS * num_prompt / raw
             numbers = [f"{number / 1000:.0f}" for number in (padded, ours, raw, fixed, budget)]
             rows.append(
-                [profile, f"{num_prompt} ({share:.0%})", *numbers, f"{ours / padded:.2f}", f"{budget / padded:.2f}"]
+                [
+                    profile,
+                    f"{num_prompt} ({share:.0%})",
+                    *numbers,
+                    f"{ours / padded:.2f}",
+                    f"{budget / padded:.2f}",
+                ]
             )
     header = [
         "Lengths",
@@ -100,7 +115,13 @@ def main() -> None:
         "Trees of 8",
         "Trees by budget",
     ]
-    report_table("packed_tokens", "Tokens of a step", TEXT, [*header, "Synchronous / TRL", "Trees / TRL"], rows)
+    report_table(
+        "packed_tokens",
+        "Tokens of a step",
+        TEXT,
+        [*header, "Synchronous / TRL", "Trees / TRL"],
+        rows,
+    )
 
 
 if __name__ == "__main__":

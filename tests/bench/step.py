@@ -1,14 +1,16 @@
-"""How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's GRPOTrainer.
+"""How long a training step takes with MinerGRPOTrainer, as a share of what it takes with TRL's
+GRPOTrainer.
 
     python tests/bench/step.py [--write] [--pairs 20] [--tables lengths kl ...]
     python tests/bench/step.py --gpu [--write] [--pairs 6] [--tables lengths method kl gradient]
 
-All trainers of a table row live in one process and take turns, another one first in each round. They start from the
-same weights, learn at rate 0, and handle the same rollouts: random tokens.
-A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the generation. On a
-CPU its time is the processor's, which other work on the machine hardly moves. Peak memory is that of the process on a
-CPU; on a GPU, what the other trainers hold is left out.
---gpu is the size of Qwen3-0.6B with random weights, in bf16 with gradient checkpointing, up to 2048 tokens.
+All trainers of a table row live in one process and take turns, another one first in each round.
+They start from the same weights, learn at rate 0, and handle the same rollouts: random tokens.
+A step is all training_step calls of an optimizer step and the optimizer.step() after them, less the
+generation. On a CPU its time is the processor's, which other work on the machine hardly moves. Peak
+memory is that of the process on a CPU; on a GPU, what the other trainers hold is left out.
+--gpu is the size of Qwen3-0.6B with random weights, in bf16 with gradient checkpointing, up to 2048
+tokens.
 """
 
 import argparse
@@ -68,7 +70,8 @@ four times the rows: what rounding does to a gradient when the same sums are tak
 
 @dataclass(frozen=True)
 class Case:
-    """The task: `rows` are those of a micro-batch, `steps` the optimizer steps on one generation batch."""
+    """The task: `rows` are those of a micro-batch, `steps` the optimizer steps on one generation
+    batch."""
 
     size: dict[str, int]
     cap: int
@@ -104,7 +107,9 @@ class Turn:
         self.clock = time.perf_counter if case.gpu else time.process_time
         self.held = 0  # bytes on the GPU from one step to the next
         is_trl = variant.name.startswith(TRL)
-        config_cls, cls = (GRPOConfig, GRPOTrainer) if is_trl else (MinerGRPOConfig, MinerGRPOTrainer)
+        config_cls, cls = (
+            (GRPOConfig, GRPOTrainer) if is_trl else (MinerGRPOConfig, MinerGRPOTrainer)
+        )
         dtype = torch.bfloat16 if case.gpu and case.bf16 else torch.float32
         args = config_cls(
             output_dir=folder, learning_rate=0.0, num_generations=case.generations, max_completion_length=case.cap,
@@ -115,7 +120,9 @@ class Turn:
         )  # fmt: skip
         torch.manual_seed(0)
         with torch.device("cuda" if case.gpu else "cpu"):
-            model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1)).to(dtype)
+            model = Qwen3ForCausalLM(Qwen3Config(**case.size, pad_token_id=0, eos_token_id=1)).to(
+                dtype
+            )
         if "beta" in variant.settings:  # the reference is loaded from where the policy came from
             model.save_pretrained(f"{folder}/{variant.name}")
             model = Qwen3ForCausalLM.from_pretrained(f"{folder}/{variant.name}", dtype=dtype)
@@ -129,7 +136,9 @@ class Turn:
         )  # fmt: skip
         self.trainer.create_optimizer()
         if self.trainer.args.gradient_checkpointing:  # which train() does
-            self.trainer.model.gradient_checkpointing_enable(self.trainer.args.gradient_checkpointing_kwargs)
+            self.trainer.model.gradient_checkpointing_enable(
+                self.trainer.args.gradient_checkpointing_kwargs
+            )
         self.trainer.current_gradient_accumulation_steps = case.accumulation
         self.generate, self.trainer.rollout_func = self.trainer.rollout_func, self.timed_generate
 
@@ -150,7 +159,9 @@ class Turn:
         normal = torch.randn(len(prompts), generator=generator)
         shares = {"heavy tail": (normal - 0.5).exp() / 4, "uniform": torch.special.ndtr(normal)}
         share = shares.get(case.lengths, torch.ones_like(normal))  # of the cap
-        prompt_lengths = torch.randint(4, 33, (len(prompts) // case.generations,), generator=generator).tolist()
+        prompt_lengths = torch.randint(
+            4, 33, (len(prompts) // case.generations,), generator=generator
+        ).tolist()
         completion_ids = tokens((share * case.cap).ceil().int().clamp(1, case.cap).tolist())
         return {
             "prompt_ids": [ids for ids in tokens(prompt_lengths) for _ in range(case.generations)],
@@ -159,7 +170,8 @@ class Turn:
         }
 
     def reward(self, prompts: list[str], **kwargs: Any) -> list[float]:
-        """The first groups all right, as many as the variant wants; in the others, every other rollout."""
+        """The first groups all right, as many as the variant wants; in the others, every other
+        rollout."""
         num_groups = len(prompts) // self.case.generations
         num_right = round(self.variant.all_right * num_groups) * self.case.generations
         return [1.0 if row < num_right else float(row % 2) for row in range(len(prompts))]
@@ -168,7 +180,8 @@ class Turn:
         """Called where the gradient of a step is whole."""
 
     def run(self, seed: int) -> dict[str, float]:
-        """One generation batch and the optimizer steps on it: seconds per step, and memory at the peak."""
+        """One generation batch and the optimizer steps on it: seconds per step, and memory at the
+        peak."""
         case, trainer = self.case, self.trainer
         batch = [{"prompt": prompt} for prompt in self.prompts for _ in range(case.generations)]
         set_seed(seed)
@@ -214,18 +227,29 @@ class Comparison:
                 turns.append(Turn(case, variant, folder))
                 turns[-1].run(WARM_UP)
                 turns[-1].held = torch.cuda.memory_allocated() - before
-            self.taken: dict[str, list[dict[str, float]]] = {turn.variant.name: [] for turn in turns}
+            self.taken: dict[str, list[dict[str, float]]] = {
+                turn.variant.name: [] for turn in turns
+            }
             for seed in range(rounds):
                 first = seed % len(turns)
                 for turn in turns[first:] + turns[:first]:
                     self.taken[turn.variant.name].append(turn.run(seed))
                 if len({turn.trainer.state.num_input_tokens_seen for turn in turns}) > 1:
-                    raise RuntimeError(f"The trainers did not handle the same rollouts in round {seed} of {case}.")
+                    raise RuntimeError(
+                        f"The trainers did not handle the same rollouts in round {seed} of {case}."
+                    )
         del turns, turn  # the next comparison wants the memory
         gc.collect()
         torch.cuda.empty_cache()
         self.seconds = f"{statistics.median(taken['training'] for taken in self.taken[TRL]):.2f}"
-        print(case.lengths, "TRL", self.seconds, *map(self.ratio, variants), file=sys.stderr, flush=True)
+        print(
+            case.lengths,
+            "TRL",
+            self.seconds,
+            *map(self.ratio, variants),
+            file=sys.stderr,
+            flush=True,
+        )
 
     def quartiles(self, variant: Variant, what: str = "training") -> tuple[float, float, float]:
         pairs = zip(self.taken[variant.name], self.taken[TRL], strict=True)
@@ -253,9 +277,13 @@ def lengths_table(case: Case, rounds: int) -> str:
 def method_table(case: Case, rounds: int) -> str:
     rows, variant = [], Variant("MINER", AS_TRL)
     for name, has_logps in (("own forward", False), ("given", True)):
-        found = Comparison(replace(case, cap=case.cap // 2, lengths="constant", logps=has_logps), [variant], rounds)
+        found = Comparison(
+            replace(case, cap=case.cap // 2, lengths="constant", logps=has_logps), [variant], rounds
+        )
         rows.append([name, found.seconds, found.ratio(variant), found.peak(variant)])
-    return f"{METHOD_TEXT.format(rounds)}\n" + table(["old log-probs", "TRL, s", "ratio", "peak memory"], rows)
+    return f"{METHOD_TEXT.format(rounds)}\n" + table(
+        ["old log-probs", "TRL, s", "ratio", "peak memory"], rows
+    )
 
 
 def kl_table(case: Case, rounds: int) -> str:
@@ -265,7 +293,9 @@ def kl_table(case: Case, rounds: int) -> str:
     for name, lora in (("all weights", False), ("LoRA", True)):
         found = Comparison(replace(case, size=size, lora=lora), variants, rounds, beta)
         for variant in variants:
-            rows.append([name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)])
+            rows.append(
+                [name, found.seconds, variant.name, found.ratio(variant), found.peak(variant)]
+            )
     header = ["trained", "TRL, s", "advantage_estimator", "ratio", "peak memory"]
     return f"{KL_TEXT.format(rounds, shown)}\n" + table(header, rows)
 
@@ -306,13 +336,25 @@ def gradient(case: Case, variant: Variant, share: float) -> torch.Tensor:
 def main() -> None:
     builders = {"lengths": lengths_table, "kl": kl_table}
     builders |= {"method": method_table, "gradient": gradient_table}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the tables to tests/bench/results")
-    parser.add_argument("--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu")
-    parser.add_argument("--gpu", "--gpu-size", action="store_true", help="the size of Qwen3-0.6B, on a GPU")
-    parser.add_argument("--tiny", action="store_true", help="a size that a processor can try this script with")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables to tests/bench/results"
+    )
+    parser.add_argument(
+        "--pairs", type=int, help="pairs of steps for each row: 20, or 6 with --gpu"
+    )
+    parser.add_argument(
+        "--gpu", "--gpu-size", action="store_true", help="the size of Qwen3-0.6B, on a GPU"
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="a size that a processor can try this script with"
+    )
     parser.add_argument("--most-tokens", type=int, help="of a completion: 512, or 2048 with --gpu")
-    parser.add_argument("--tables", nargs="+", choices=builders, help="some alone, in a file of their own")
+    parser.add_argument(
+        "--tables", nargs="+", choices=builders, help="some alone, in a file of their own"
+    )
     options = parser.parse_args()
     pairs = options.pairs or (6 if options.gpu else 20)
     if pairs < 2:
@@ -321,12 +363,18 @@ def main() -> None:
     if options.gpu and not (gpu or options.tiny):
         sys.exit("--gpu needs a GPU: none is here. --tiny tries the script without one.")
     if not gpu:
-        torch.set_num_threads(1)  # two threads that wait for each other say more about the machine than about the step
+        # two threads that wait for each other say more about the machine than about the step
+        torch.set_num_threads(1)
     size, cap = (LARGE, 2048) if options.gpu else (SMALL, 512)
-    case = Case(size | TINY, 64, gpu) if options.tiny else Case(size, options.most_tokens or cap, gpu)
+    case = (
+        Case(size | TINY, 64, gpu) if options.tiny else Case(size, options.most_tokens or cap, gpu)
+    )
 
     text = f"# Time of a training step\n\n{__doc__.splitlines()[0]}\n\n{machine()}\n"
-    text += f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to {case.cap} "
+    text += (
+        f"{case.rows} rows x {case.accumulation} micro-batches, groups of {case.generations}, up to"
+        f" {case.cap} "
+    )
     text += "tokens. All ratios are to TRL: the median of the pairs (and their quartiles).\n"
     text += f"`python tests/bench/step.py {' '.join(sys.argv[1:])}`"
     for name in options.tables or (ON_A_GPU if options.gpu else ON_A_CPU):

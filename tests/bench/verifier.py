@@ -2,10 +2,11 @@
 
     python tests/bench/verifier.py [--write]
 
-Two mixtures of 64 problems x 16 rollouts of about 1,500 characters. "Ordinary" is what a maths data set gives: 70 %
-integer golds, else fractions, roots, pairs and polynomials; 60 % of the rollouts are right, the others box one of four
-wrong answers. "Hard" has no integers, and no two rollouts of a problem write the same: every answer needs math-verify.
-The pool starts before the clock runs (about a second, once per run). Rounds alternate; the median is printed.
+Two mixtures of 64 problems x 16 rollouts of about 1,500 characters. "Ordinary" is what a maths data
+set gives: 70 % integer golds, else fractions, roots, pairs and polynomials; 60 % of the rollouts
+are right, the others box one of four wrong answers. "Hard" has no integers, and no two rollouts of
+a problem write the same: every answer needs math-verify. The pool starts before the clock runs
+(about a second, once per run). Rounds alternate; the median is printed.
 """
 
 import random
@@ -29,7 +30,10 @@ def mixture(kind: str, seed: int) -> tuple[list[str], list[str]]:
             answer = gold if rng.random() < 0.6 else rng.choice(wrong)
             if kind == "hard":
                 answer += f" + {rng.randint(1, 10**6)} - {rng.randint(1, 10**6)}"
-            texts.append("We compute step by step, $x^2 + 1$ being even. " * 32 + rf"So it is $\boxed{{{answer}}}$.")
+            texts.append(
+                "We compute step by step, $x^2 + 1$ being even. " * 32
+                + rf"So it is $\boxed{{{answer}}}$."
+            )
             golds.append(gold)
     return texts, golds
 
@@ -82,20 +86,32 @@ def main() -> None:
             assert verdicts["1"] == verdicts["2"]
         count = PROBLEMS * ROLLOUTS
         base = statistics.median(seconds["loop"])
-        for name, title in (("loop", "math-verify in a loop"), ("1", "grade, 1 worker"), ("2", "grade, 2 workers")):
+        for name, title in (
+            ("loop", "math-verify in a loop"),
+            ("1", "grade, 1 worker"),
+            ("2", "grade, 2 workers"),
+        ):
             median = statistics.median(seconds[name])
             paired = [a / b for a, b in zip(seconds["loop"], seconds[name], strict=True)]
             rows.append(
                 [kind, title, f"{median:.2f}", f"{count / median:.0f}", f"{base / median:.2f}",
                  f"{min(paired):.2f} to {max(paired):.2f}", differ if name == "2" else ""]
             )  # fmt: skip
-    head = ["mixture", "how", "s", "answers/s", "times the loop", "over the rounds", "verdicts that differ"]
+    head = [
+        "mixture",
+        "how",
+        "s",
+        "answers/s",
+        "times the loop",
+        "over the rounds",
+        "verdicts that differ",
+    ]
     report(
         "verifier",
-        f"# Judging {PROBLEMS * ROLLOUTS} answers\n\n"
-        f"Medians of {ROUNDS} rounds. The loop's caches stay warm; `grade` empties them before each answer, so "
-        f"that its verdict depends on nothing else.\n\n"
-        f"{machine()}. `python tests/bench/verifier.py --write`\n\n" + table(head, rows),
+        f"# Judging {PROBLEMS * ROLLOUTS} answers\n\nMedians of {ROUNDS} rounds. The loop's caches"
+        " stay warm; `grade` empties them before each answer, so that its verdict depends on"
+        f" nothing else.\n\n{machine()}. `python tests/bench/verifier.py --write`\n\n"
+        + table(head, rows),
     )
     grading.configure()
 

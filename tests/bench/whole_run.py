@@ -1,15 +1,16 @@
-"""What whole runs cost until they score as well as GRPO's best: GRPO, DAPO and MINER, with and without selection.
+"""What whole runs cost until they score as well as GRPO's best: GRPO, DAPO and MINER, with and
+without selection.
 
     python tests/bench/whole_run.py --world arithmetic --output runs/whole_run/arithmetic [--write]
-    python tests/bench/whole_run.py --world strategies --methods grpo dapo miner --selections none --seeds 5
-    python tests/bench/whole_run.py --world arithmetic --read
+    python tests/bench/whole_run.py --world strategies --methods grpo dapo miner --selections none
+    --seeds 5 python tests/bench/whole_run.py --world arithmetic --read
 
-`trl-miner compare` trains the recipes of `recipes/arithmetic` or `recipes/study`, all methods of a seed before the
-next seed. Stopped, the same command goes on; finished runs are kept. --read makes the table from the raw results
-beside it, which `trl-miner report` draws too.
+`trl-miner compare` trains the recipes of `recipes/arithmetic` or `recipes/study`, all methods of a
+seed before the next seed. Stopped, the same command goes on; finished runs are kept. --read makes
+the table from the raw results beside it, which `trl-miner report` draws too.
 
-Seconds are those that the training process has spent on a processor within its optimizer steps, generation included
-and scoring left out: another program on the machine hardly changes them.
+Seconds are those that the training process has spent on a processor within its optimizer steps,
+generation included and scoring left out: another program on the machine hardly changes them.
 """
 
 import argparse
@@ -35,10 +36,12 @@ from trl_miner.runs.runs_file import NAME, read_runs
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-# Of each world: the folder of its recipes, the generation batches of a run, those from one scoring to the next, and
-# the training problems: so few that a run passes over them 5 or 6 times, as a prompt must come back to be passed over.
+# Of each world: the folder of its recipes, the generation batches of a run, those from one scoring
+# to the next, and the training problems: so few that a run passes over them 5 or 6 times, as a
+# prompt must come back to be passed over.
 RUNS = {"arithmetic": ("arithmetic", 60, 4, 160), "strategies": ("study", 60, 4, 96)}
-# Recipes, and the two halves of DAPO: dynamic sampling without its many updates, and these without it.
+# Recipes, and the two halves of DAPO: dynamic sampling without its many updates, and these without
+# it.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {}),
     "dapo": ("dapo", {}),
@@ -82,7 +85,9 @@ def write_arms(
     for method in methods:
         name, changes = METHODS[method]
         for selection in selections if method not in HALVES else {"none"}.intersection(selections):
-            recipe = yaml.safe_load((ROOT / "recipes" / folder / f"{name}.yaml").read_text()) | changes
+            recipe = (
+                yaml.safe_load((ROOT / "recipes" / folder / f"{name}.yaml").read_text()) | changes
+            )
             per_batch = recipe.get("steps_per_generation", 1)
             recipe |= dict(
                 max_steps=num_batches * per_batch, score_steps=between * per_batch, logging_steps=between * per_batch,
@@ -95,7 +100,11 @@ def write_arms(
                 recipe["adaptive_sampling_rounds"] = 4
             elif selection != "none":
                 recipe["prompt_selection"] = selection
-            paths.append(output / "recipes" / f"{method if selection == 'none' else f'{method}_{selection}'}.yaml")
+            paths.append(
+                output
+                / "recipes"
+                / f"{method if selection == 'none' else f'{method}_{selection}'}.yaml"
+            )
             paths[-1].parent.mkdir(parents=True, exist_ok=True)
             paths[-1].write_text(yaml.safe_dump(recipe))
     return paths
@@ -106,22 +115,28 @@ def curve(runs: Sequence[RunHistory], unit: str) -> tuple[list[float], list[floa
     steps = sorted(set.intersection(*(set(run.scores) for run in runs)))
     scores = [float(np.mean([run.scores[step]["pass@1"] for run in runs])) for step in steps]
     logged = [np.array([(0.0, 0.0), *run.values(unit)]).T for run in runs]
-    return [float(np.mean([np.interp(step, *of_run) for of_run in logged])) for step in steps], scores
+    return [
+        float(np.mean([np.interp(step, *of_run) for of_run in logged])) for step in steps
+    ], scores
 
 
 def score_at(runs: Sequence[RunHistory], unit: str, budget: float) -> float | None:
-    """Return the mean Pass@1 of runs when they had spent a budget, linear between scorings; None: they spent less."""
+    """Return the mean Pass@1 of runs when they had spent a budget, linear between scorings; None:
+    they spent less."""
     spent, scores = curve(runs, unit)
     return None if spent[-1] < budget else float(np.interp(budget, spent, scores))
 
 
 def cost(runs: Sequence[RunHistory], unit: str, wanted: float) -> float | None:
-    """Return what runs had spent when their mean Pass@1 first was `wanted`, linear between scorings; None: never."""
+    """Return what runs had spent when their mean Pass@1 first was `wanted`, linear between
+    scorings; None: never."""
     spent, scores = curve(runs, unit)
     reached = next((i for i, score in enumerate(scores) if score >= wanted - 1e-9), None)
     if not reached:  # never, or before the training
         return None if reached is None else 0.0
-    return float(np.interp(wanted, scores[reached - 1 : reached + 1], spent[reached - 1 : reached + 1]))
+    return float(
+        np.interp(wanted, scores[reached - 1 : reached + 1], spent[reached - 1 : reached + 1])
+    )
 
 
 def best(runs: Sequence[RunHistory]) -> float:
@@ -140,7 +155,9 @@ def by_arm(runs: Sequence[RunHistory]) -> dict[str, dict[int, RunHistory]]:
     return {arm: {seed: of_arm[seed] for seed in sorted(paired)} for arm, of_arm in found.items()}
 
 
-def leaving_out_each(seeds: Sequence[int], value: Callable[[Sequence[int]], float | None], digits: int = 2) -> str:
+def leaving_out_each(
+    seeds: Sequence[int], value: Callable[[Sequence[int]], float | None], digits: int = 2
+) -> str:
     """Return a value over all seeds, and its range over leaving out one seed."""
     of_all = value(seeds)
     if of_all is None:
@@ -148,12 +165,19 @@ def leaving_out_each(seeds: Sequence[int], value: Callable[[Sequence[int]], floa
     if len(seeds) < 3:
         return f"{of_all:.{digits}f}"
     others = [value([seed for seed in seeds if seed != left_out]) for left_out in seeds]
-    low, high = min(f for f in others if f is not None), max(np.inf if f is None else f for f in others)
-    return f"{of_all:.{digits}f} ({low:.{digits}f} to {'never' if np.isinf(high) else f'{high:.{digits}f}'})"
+    low, high = (
+        min(f for f in others if f is not None),
+        max(np.inf if f is None else f for f in others),
+    )
+    return (
+        f"{of_all:.{digits}f} ({low:.{digits}f} to"
+        f" {'never' if np.isinf(high) else f'{high:.{digits}f}'})"
+    )
 
 
 def budget_table(runs: Sequence[RunHistory]) -> str:
-    """Return the table of Pass@1 at the end of each arm, and where it had spent what GRPO has at its end."""
+    """Return the table of Pass@1 at the end of each arm, and where it had spent what GRPO has at
+    its end."""
     arms = by_arm(runs)
     seeds = list(arms["grpo"])
 
@@ -166,13 +190,16 @@ def budget_table(runs: Sequence[RunHistory]) -> str:
         cells = []
         for unit, of in ((TOKENS, name), (TOKENS, "grpo"), (CPU_SECONDS, "grpo")):
             of_column = partial(score, arm=name, unit=unit, of=of)
-            cells.append("" if of_column(seeds) is None else leaving_out_each(seeds, of_column, digits=3))
+            cells.append(
+                "" if of_column(seeds) is None else leaving_out_each(seeds, of_column, digits=3)
+            )
         rows.append([name, *cells])
     return table(["recipe", "Pass@1 at the end", "at GRPO's tokens", "at GRPO's CPU seconds"], rows)
 
 
 def whole_run_table(runs: Sequence[RunHistory], share: float) -> str:
-    """Return one table: what every arm spends until its mean Pass@1 is that share of GRPO's best."""
+    """Return one table: what every arm spends until its mean Pass@1 is that share of GRPO's
+    best."""
     arms = by_arm(runs)
     seeds = list(arms["grpo"])
     rows = []
@@ -203,29 +230,50 @@ def show(world: str, runs: Sequence[RunHistory], measured: str) -> str:
     num_batches = grpo[0].steps
     seeds = ", ".join(map(str, arms["grpo"]))
     about = (
-        f"`recipes/{folder}` on {num_problems} problems of the world `trl_miner/{world}`: {num_batches} generation "
-        f"batches a run, scored every {between} on 160 held-out problems with 4 samples each. Seeds {seeds}, the same "
-        f"for all. What is told is how much a method had spent when the mean Pass@1 over its seeds first was there, "
-        f"linear between two scorings, and the ratio to GRPO's with its range over leaving out one seed. CPU seconds "
-        f"are those of the training, generation included, scoring left out."
+        f"`recipes/{folder}` on {num_problems} problems of the world `trl_miner/{world}`:"
+        f" {num_batches} generation batches a run, scored every {between} on 160 held-out problems"
+        f" with 4 samples each. Seeds {seeds}, the same for all. What is told is how much a method"
+        " had spent when the mean Pass@1 over its seeds first was there, linear between two"
+        " scorings, and the ratio to GRPO's with its range over leaving out one seed. CPU seconds"
+        " are those of the training, generation included, scoring left out."
     )
     text = f"# Whole runs in the world {world}\n\n{about}\n\n{measured}"
     for name, share in SHARES.items():
-        text += f"\n\n## To {name}: Pass@1 of {share * best(grpo):.3f}\n\n{whole_run_table(runs, share)}"
-    return f"{text}\n\n## At an equal budget\n\nBlank: the runs ended with less than that.\n\n{budget_table(runs)}"
+        text += (
+            f"\n\n## To {name}: Pass@1 of"
+            f" {share * best(grpo):.3f}\n\n{whole_run_table(runs, share)}"
+        )
+    return (
+        f"{text}\n\n## At an equal budget\n\nBlank: the runs ended with less than"
+        f" that.\n\n{budget_table(runs)}"
+    )
 
 
 def main() -> int:
     names = [name.rpartition("/")[2] for name in WORLDS if name.rpartition("/")[2] in RUNS]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--world", choices=names, required=True, help="the embedded world")
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, help="default: all")
-    parser.add_argument("--selections", nargs="+", default=SELECTIONS, choices=SELECTIONS, help="default: all")
+    parser.add_argument(
+        "--methods", nargs="+", default=METHODS, choices=METHODS, help="default: all"
+    )
+    parser.add_argument(
+        "--selections", nargs="+", default=SELECTIONS, choices=SELECTIONS, help="default: all"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--batches", type=int, help="generation batches of a run (default: 60)")
-    parser.add_argument("--output", type=Path, help="where the runs are (default: runs/whole_run/WORLD)")
-    parser.add_argument("--read", action="store_true", help="train nothing: read the raw results beside the table")
-    parser.add_argument("--write", action="store_true", help="write the table and raw results to tests/bench/results")
+    parser.add_argument(
+        "--output", type=Path, help="where the runs are (default: runs/whole_run/WORLD)"
+    )
+    parser.add_argument(
+        "--read", action="store_true", help="train nothing: read the raw results beside the table"
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the table and raw results to tests/bench/results",
+    )
     options = parser.parse_args()
     raw = RESULTS / f"whole_run_{options.world}.jsonl"
     if options.read:
@@ -241,7 +289,9 @@ def main() -> int:
             return code
         if options.write:
             raw.write_bytes((output / NAME).read_bytes())
-        report(f"whole_run_{options.world}", show(options.world, read_runs(output / NAME), machine()))
+        report(
+            f"whole_run_{options.world}", show(options.world, read_runs(output / NAME), machine())
+        )
     return 0
 
 

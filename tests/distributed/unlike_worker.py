@@ -1,5 +1,5 @@
-"""Train on two processes whose data differ as much as they can, by settings drawn at random: every process must make
-the same collectives in the same order.
+"""Train on two processes whose data differ as much as they can, by settings drawn at random: every
+process must make the same collectives in the same order.
 
 Every forward of the model counts as one, as it is with weights in shards.
 """
@@ -40,7 +40,8 @@ def draw_settings(draw):
     for kind in ("all_right", "all_wrong"):
         if settings["advantage_estimator"] in ("grpo", "ucas"):
             settings[kind] = draw.choice([None, None, "none", *estimators_of(kind)])
-    others = {settings.get("all_right"), settings.get("all_wrong")}  # which dynamic sampling would drop
+    # which dynamic sampling would drop
+    others = {settings.get("all_right"), settings.get("all_wrong")}
     if others <= ({"none", None} if settings["advantage_estimator"] == "grpo" else {"none"}):
         settings["dynamic_sampling"] = draw.choice([False, True])
     if settings["compute_less"]:
@@ -55,8 +56,8 @@ def draw_settings(draw):
 
 
 class Unlike(MinerGRPOTrainer):
-    """Each process draws for itself how long its rollouts are, what they earn, and whether it has the sampler's
-    log-probs."""
+    """Each process draws for itself how long its rollouts are, what they earn, and whether it has
+    the sampler's log-probs."""
 
     def __init__(self, policy, args, draw):
         self.draw = draw
@@ -65,12 +66,19 @@ class Unlike(MinerGRPOTrainer):
 
     def roll(self, prompts, trainer):
         longest, tokenizer = self.draw.choice([1, 3, 30]), self.processing_class
-        ids = [[self.draw.randrange(5, len(tokenizer)) for _ in range(self.draw.randint(1, longest))] for _ in prompts]
-        rolled = {"prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts], "completion_ids": ids}
+        ids = [
+            [self.draw.randrange(5, len(tokenizer)) for _ in range(self.draw.randint(1, longest))]
+            for _ in prompts
+        ]
+        rolled = {
+            "prompt_ids": [tokenizer(prompt)["input_ids"] for prompt in prompts],
+            "completion_ids": ids,
+        }
         logps = logps_of(self.model, rolled)
         logps = [[self.draw.choice([logp, logp, float("nan")]) for logp in row] for row in logps]
         rolled |= {"logprobs": self.draw.choice([None, logps])}
-        masks = [[self.draw.choice([0, self.draw.choice([0, 1])])] * len(row) for row in ids]  # of an environment
+        # of an environment
+        masks = [[self.draw.choice([0, self.draw.choice([0, 1])])] * len(row) for row in ids]
         return rolled | ({"env_mask": masks} if self.draw.random() < 0.4 else {})
 
     def reward(self, prompts, completions, **kwargs):
@@ -81,8 +89,16 @@ class Unlike(MinerGRPOTrainer):
 
 
 def compare_collectives():
-    """Before each collective compare what the processes are about to do. All raise where it differs."""
-    names = ("all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_single", "broadcast", "barrier")
+    """Before each collective compare what the processes are about to do. All raise where it
+    differs."""
+    names = (
+        "all_reduce",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_single",
+        "broadcast",
+        "barrier",
+    )
     names += ("all_gather_object", "broadcast_object_list")
     gather = dist.all_gather_object
     inside = False
@@ -119,7 +135,11 @@ def train_unlike(policy, folder, seeds):
         settings, start = draw_settings(random.Random(seed)), time.time()
         print(f"seed {seed}: {settings}", flush=True)
         args = config(
-            folder / str(seed), max_steps=2, max_completion_length=30, ddp_find_unused_parameters=False, **settings
+            folder / str(seed),
+            max_steps=2,
+            max_completion_length=30,
+            ddp_find_unused_parameters=False,
+            **settings,
         )
         Unlike(policy, args, random.Random(seed * 2 + args.process_index)).train()
         print(f"seed {seed}: {time.time() - start:.1f} s", flush=True)

@@ -1,5 +1,6 @@
-"""Train three steps on rollouts that depend on the prompt and the *global* row alone, with the weights sharded as the
-environment says, and write down what came out. Run by test_sharding.py: train_worker.py POLICY OUTPUT
+"""Train three steps on rollouts that depend on the prompt and the *global* row alone, with the
+weights sharded as the environment says, and write down what came out. Run by test_sharding.py:
+train_worker.py POLICY OUTPUT
 """
 
 import json
@@ -20,11 +21,15 @@ from trl_miner.evaluation.in_training import EvaluationCallback
 torch.set_num_threads(1)
 NUM_PROMPTS = GLOBAL_BATCH // 4  # two processes hold 6 rows each, and the middle group lies on both
 CASES = {
-    "miner": dict(micro_batches=3),  # scores all-right rows in chunks: as many forwards on every process, or it hangs
+    # scores all-right rows in chunks: as many forwards on every process, or it hangs
+    "miner": dict(micro_batches=3),
     "as_trl": dict(micro_batches=3, **AS_TRL),
-    "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),  # more than micro-batches: one rollout each
+    # more than micro-batches: one rollout each
+    "budget_small": dict(micro_batches=3, max_tokens_per_micro_batch=25),
     # Fewer: two micro-steps are idle.
-    "budget_large": dict(micro_batches=3, max_tokens_per_micro_batch=1000, gradient_checkpointing=True),
+    "budget_large": dict(
+        micro_batches=3, max_tokens_per_micro_batch=1000, gradient_checkpointing=True
+    ),
     "ucas+miner": dict(
         advantage_estimator="ucas", all_right="miner"
     ),  # reads the logits of a head that is sharded too
@@ -38,13 +43,21 @@ CASES = {
         beta=0.1,
     ),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
-    "saved": dict(num_iterations=2, steps_per_generation=3, micro_batches=3, save_steps=2, accumulation=1, steps=8),
+    "saved": dict(
+        num_iterations=2,
+        steps_per_generation=3,
+        micro_batches=3,
+        save_steps=2,
+        accumulation=1,
+        steps=8,
+    ),
 }
 
 
 def shard_on_a_cpu():
-    """accelerate 1.15 takes the settings of FSDP and DeepSpeed on a CPU and trains without either, as plain DDP: its
-    AcceleratorState looks at them only where it found a GPU. Once told, both work there, with gloo."""
+    """accelerate 1.15 takes the settings of FSDP and DeepSpeed on a CPU and trains without either,
+    as plain DDP: its AcceleratorState looks at them only where it found a GPU. Once told, both work
+    there, with gloo."""
     init = AcceleratorState.__init__
 
     def init_sharded(self, *args, deepspeed_plugin=None, fsdp_plugin=None, **kwargs):
@@ -64,7 +77,18 @@ def shard_on_a_cpu():
     AcceleratorState.__init__ = init_sharded
 
 
-def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, resume=None, sampler=None, **settings):
+def train(
+    name,
+    policy,
+    output,
+    *,
+    micro_batches=1,
+    accumulation=None,
+    steps=3,
+    resume=None,
+    sampler=None,
+    **settings,
+):
     micro_batch = GLOBAL_BATCH // config(output).world_size // micro_batches
     args = config(
         output / name,
@@ -74,9 +98,13 @@ def train(name, policy, output, *, micro_batches=1, accumulation=None, steps=3, 
         save_strategy="steps" if "save_steps" in settings else "no",
         **settings,
     )
-    rows = problems().select(range(NUM_PROMPTS, 48))  # by chance the first three prompts have no mixed one
-    trainer = Recording(policy, mixed_reward, args, rows, rollout_func=partial(rollouts, sampler=sampler))
-    # Three calls of generate, and two. The problem whose score is a coin's lies on the first process, as alone.
+    # by chance the first three prompts have no mixed one
+    rows = problems().select(range(NUM_PROMPTS, 48))
+    trainer = Recording(
+        policy, mixed_reward, args, rows, rollout_func=partial(rollouts, sampler=sampler)
+    )
+    # Three calls of generate, and two. The problem whose score is a coin's lies on the first
+    # process, as alone.
     scores = EvaluationCallback(trainer, rows.select([2, 0, 1]), 5, batch_size=4)
     trainer.add_callback(scores)
     trainer.train(resume_from_checkpoint=resume)
@@ -118,7 +146,9 @@ class Spoiled(Recording):
 
 def spoil(policy, output):
     """Return what a run says of a gradient that is not finite, and whether the weights stay."""
-    args = config(output / "spoiled", per_device_train_batch_size=GLOBAL_BATCH // config(output).world_size)
+    args = config(
+        output / "spoiled", per_device_train_batch_size=GLOBAL_BATCH // config(output).world_size
+    )
     trainer = Spoiled(policy, mixed_reward, args, problems(), rollout_func=rollouts)
     before, callback = {}, TrainerCallback()
     callback.on_step_end = lambda *args, **kwargs: before.update(trainer.all_weights())
@@ -133,13 +163,19 @@ def spoil(policy, output):
         "num_processes": trainer.accelerator.num_processes,
         "kind": trainer.accelerator.distributed_type.value,
         "told": told,
-        "is_same": before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in after),
+        "is_same": (
+            before.keys() == after.keys()
+            and all(torch.equal(before[name], after[name]) for name in after)
+        ),
     }
 
 
 def shards_of(trainer):
-    """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimizer's copies of them with ZeRO-2."""
-    partitions = getattr(getattr(trainer.model_wrapped, "optimizer", None), "single_partition_of_fp32_groups", None)
+    """What this process holds: of the weights with FSDP2 and ZeRO-3, of the optimizer's copies of
+    them with ZeRO-2."""
+    partitions = getattr(
+        getattr(trainer.model_wrapped, "optimizer", None), "single_partition_of_fp32_groups", None
+    )
     for tensor in partitions or trainer.model.parameters():
         tensor = getattr(tensor, "ds_tensor", tensor)
         yield tensor.to_local() if hasattr(tensor, "to_local") else tensor
@@ -147,7 +183,8 @@ def shards_of(trainer):
 
 def main(policy, output):
     output = Path(output)
-    CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)  # whole: nothing is sharded yet
+    # whole: nothing is sharded yet
+    CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)
     shard_on_a_cpu()
     results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
     checkpoint = str(output / "saved" / "checkpoint-2")

@@ -1,6 +1,8 @@
-"""Fixtures of the tests with real vLLM. They need vLLM's CPU build, in an environment of its own (.ci/run makes one).
+"""Fixtures of the tests with real vLLM. They need vLLM's CPU build, in an environment of its own
+(.ci/run makes one).
 
-The folder must not be called `vllm`: tests/ is on the import path, and TRL would take it for the package.
+The folder must not be called `vllm`: tests/ is on the import path, and TRL would take it for the
+package.
 """
 
 import contextlib
@@ -48,23 +50,31 @@ def vllm_environment():
 
 @pytest.fixture(scope="session")
 def base_model_folder(tmp_path_factory):
-    """Return the folder of the embedded world's base model in a shape that the CPU build can run."""
+    """Return the folder of the embedded world's base model in a shape that the CPU build can
+    run."""
     from trl_miner.data import base_model
 
     folder = tmp_path_factory.mktemp("model")
-    base_model.train(base_model.BaseModelSettings(steps=250, num_heads=2), folder)  # 32 a head: there is none for 16
+    # 32 a head: there is none for 16
+    base_model.train(base_model.BaseModelSettings(steps=250, num_heads=2), folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def serve(vllm_environment):
-    """Return a context manager that starts vLLM's server as TRL needs it and yields (address, process)."""
+    """Return a context manager that starts vLLM's server as TRL needs it and yields (address,
+    process)."""
 
     def server(model, folder):
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
         command += ["--dtype", "float32", "--max-model-len", "128", "--enforce-eager"]
         command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
-        command += ["--weight-transfer-config", '{"backend": "nccl"}', "--num-gpu-blocks-override", "64"]
+        command += [
+            "--weight-transfer-config",
+            '{"backend": "nccl"}',
+            "--num-gpu-blocks-override",
+            "64",
+        ]
         return harness.serving(command, folder, vllm_environment)
 
     return server
@@ -72,7 +82,8 @@ def serve(vllm_environment):
 
 @pytest.fixture(scope="session")
 def policies(tmp_path_factory):
-    """Return folders of the tests' policy that the CPU build can run, with its head tied to the embeddings and not."""
+    """Return folders of the tests' policy that the CPU build can run, with its head tied to the
+    embeddings and not."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folders = {}

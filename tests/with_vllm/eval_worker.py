@@ -1,6 +1,8 @@
-"""Runs `trl-miner eval` for each line of its input, a list of arguments in JSON, and answers with the exit code.
+"""Runs `trl-miner eval` for each line of its input, a list of arguments in JSON, and answers with
+the exit code.
 
-Run by test_generation.py: importing vLLM and starting an engine take longer than all evaluations together.
+Run by test_generation.py: importing vLLM and starting an engine take longer than all evaluations
+together.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""A reward function that lets a test act at a known place of a run: while the completions of step 1 are scored."""
+"""A reward function that lets a test act at a known place of a run: while the completions of step 1
+are scored."""
 
 import os
 import time

@@ -1,4 +1,5 @@
-"""The vLLM server dies, or stops, in step 2 of a real run: the run ends in time and says what it was."""
+"""The vLLM server dies, or stops, in step 2 of a real run: the run ends in time and says what it
+was."""
 
 import signal
 import subprocess
@@ -25,7 +26,8 @@ MARGIN_SECONDS = 30
 def test_a_server_that_fails_ends_the_run_by_name(
     fault, num_processes, policies, serve, vllm_environment, tmp_path, capsys
 ):
-    """Step 1 is scored behind a gate; meanwhile the server fails, so that step 2 cannot send it its weights."""
+    """Step 1 is scored behind a gate; meanwhile the server fails, so that step 2 cannot send it its
+    weights."""
     gate = tmp_path / "gate"
     gate.touch()
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
@@ -33,10 +35,21 @@ def test_a_server_that_fails_ends_the_run_by_name(
     environment["PYTHONPATH"] = f"{HERE}:{environment['PYTHONPATH']}"
     log = tmp_path / "train.log"
     with serve(policies["tied"], tmp_path) as (url, server), open(log, "w") as out:
-        command = [sys.executable, *(launcher if num_processes > 1 else []), "-m", "trl_miner.train"]
-        settings = dict(model_name_or_path=policies["tied"], output_dir=tmp_path / "out", max_steps=1000)
-        settings |= dict(reward_funcs=["rewards_at_a_gate.reward"], use_vllm=True, vllm_mode="server")
-        settings |= dict(num_generations=8, vllm_server_base_url=url, watchdog_seconds=WATCHDOG_SECONDS)
+        command = [
+            sys.executable,
+            *(launcher if num_processes > 1 else []),
+            "-m",
+            "trl_miner.train",
+        ]
+        settings = dict(
+            model_name_or_path=policies["tied"], output_dir=tmp_path / "out", max_steps=1000
+        )
+        settings |= dict(
+            reward_funcs=["rewards_at_a_gate.reward"], use_vllm=True, vllm_mode="server"
+        )
+        settings |= dict(
+            num_generations=8, vllm_server_base_url=url, watchdog_seconds=WATCHDOG_SECONDS
+        )
         command += ["--config", write_recipe(tmp_path / "recipe.yaml", **settings)]
         train = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=tmp_path)
         try:
@@ -51,9 +64,16 @@ def test_a_server_that_fails_ends_the_run_by_name(
             train.kill()
             train.wait()
     with capsys.disabled():
-        print(f"\n{fault.name} of the server, {num_processes} process(es): {seconds:.1f} s to the error")
+        print(
+            f"\n{fault.name} of the server, {num_processes} process(es): {seconds:.1f} s to the"
+            " error"
+        )
     said = [line for line in log.read_text().splitlines() if line.startswith("trl_miner: ")]
-    assert said, f"the run ended without a word of the watchdog, by code {code}: {log.read_text()[-3000:]}"
-    assert all("step 2" in line for line in said) and any("The vLLM server at" in line for line in said)
+    assert said, (
+        f"the run ended without a word of the watchdog, by code {code}: {log.read_text()[-3000:]}"
+    )
+    assert all("step 2" in line for line in said) and any(
+        "The vLLM server at" in line for line in said
+    )
     assert code == (EXIT_CODE if num_processes == 1 else 1)  # torchrun has a code of its own
     assert seconds < WATCHDOG_SECONDS + MARGIN_SECONDS

@@ -18,7 +18,9 @@ def worker(vllm_environment, tmp_path_factory):
     with open(log, "w") as out:
         command = [sys.executable, WORKER]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        process = subprocess.Popen(command, env=vllm_environment, stderr=out, text=True, bufsize=1, **pipes)
+        process = subprocess.Popen(
+            command, env=vllm_environment, stderr=out, text=True, bufsize=1, **pipes
+        )
     yield process, log
     process.stdin.close()
     process.wait(timeout=60)
@@ -38,7 +40,9 @@ def evaluate(base_model_folder, worker, tmp_path_factory):
         assert process.stdout.readline() == "0\n", log.read_text()[-3000:]
         scores = json.loads((output / "scores.json").read_text())["benchmarks"]["arithmetic"]
         lines = (output / "arithmetic" / "samples.jsonl").read_text().splitlines()
-        return {(s["problem"], s["sample"]): s["text"] for s in map(json.loads, lines)}, scores["pass@k"]["1"]
+        return {(s["problem"], s["sample"]): s["text"] for s in map(json.loads, lines)}, scores[
+            "pass@k"
+        ]["1"]
 
     return run
 
@@ -54,7 +58,8 @@ GREEDY = ("--samples", "1", "--temperature", "0")
 
 
 def test_three_backends_agree(evaluate, server):
-    """The same greedy answers, and a like Pass@1 when sampling: 480 samples, standard error about 0.02."""
+    """The same greedy answers, and a like Pass@1 when sampling: 480 samples, standard error about
+    0.02."""
     backends = [("--backend", "transformers"), VLLM, ("--base-url", server)]
     greedy = [evaluate(*backend, *GREEDY)[0] for backend in backends]
     assert greedy[0] == greedy[1] == greedy[2] and len(set(greedy[0].values())) > 50
@@ -67,8 +72,13 @@ def test_a_lora_adapter_works_alike(evaluate, base_model_folder, tmp_path):
     from transformers import AutoModelForCausalLM
 
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base_model_folder), lora).save_pretrained(tmp_path)
-    found = [evaluate("--backend", name, "--adapter", str(tmp_path), *GREEDY)[0] for name in ("vllm", "transformers")]
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base_model_folder), lora).save_pretrained(
+        tmp_path
+    )
+    found = [
+        evaluate("--backend", name, "--adapter", str(tmp_path), *GREEDY)[0]
+        for name in ("vllm", "transformers")
+    ]
     assert found[0] == found[1] != evaluate(*VLLM, *GREEDY)[0]
 
 

@@ -22,7 +22,8 @@ SERVER_ENDED = 11  # trl-miner launch --help
 
 @pytest.fixture
 def launch(base_model_folder, vllm_environment, tmp_path):
-    """The arithmetic recipe with a vLLM server, launched: its process, and the file with what it prints."""
+    """The arithmetic recipe with a vLLM server, launched: its process, and the file with what it
+    prints."""
     port = free_port()
     settings = dict(
         model_name_or_path=base_model_folder, output_dir=tmp_path / "out", held_out=0, logging_steps=1,
@@ -38,7 +39,9 @@ def launch(base_model_folder, vllm_environment, tmp_path):
             command += [f"--{name}", str(value)]
         with open(tmp_path / "printed", "w") as out:
             environment = vllm_environment | {"VLLM_SERVER_DEV_MODE": "0"} | (environment or {})
-            process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=tmp_path)
+            process = subprocess.Popen(
+                command, env=environment, stdout=out, stderr=out, cwd=tmp_path
+            )
         launched.append(process)
         return process, tmp_path / "printed", port
 
@@ -67,8 +70,13 @@ def test_launch_names_a_server_that_was_killed(launch, tmp_path, capsys):
     gate = tmp_path / "gate"
     gate.touch()
     path = os.pathsep.join([str(HERE), str(HERE / "cpu"), str(HERE.parent)])
-    environment = {"GATE": str(gate), "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
-    process, printed, port = launch(environment, max_steps=1000, reward_funcs="rewards_at_a_gate.reward")
+    environment = {
+        "GATE": str(gate),
+        "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]),
+    }
+    process, printed, port = launch(
+        environment, max_steps=1000, reward_funcs="rewards_at_a_gate.reward"
+    )
     wait_until(gate.with_suffix(".0").exists, process, 240)
     parts = psutil.Process(process.pid).children(recursive=True)
     server = next(part for part in parts if "vllm.entrypoints.cli.main" in part.cmdline())

@@ -1,7 +1,8 @@
-"""Training with real vLLM: the sampler's log-probs are the trainer's after every update, and MINER costs no forward.
+"""Training with real vLLM: the sampler's log-probs are the trainer's after every update, and MINER
+costs no forward.
 
-MINER and GRPO, in the training process and behind vLLM's server, on one process and on two, with heads tied to the
-embeddings and not, all weights and LoRA.
+MINER and GRPO, in the training process and behind vLLM's server, on one process and on two, with
+heads tied to the embeddings and not, all weights and LoRA.
 """
 
 import json
@@ -25,28 +26,49 @@ METHODS = {
     "control": {"advantage_estimator": "miner", "synced": False},
     "grpo-qlora": {"advantage_estimator": "grpo", "lora": True, "bits": 4},
 }
-# What a head changes is the weights that are sent, with adapters in them or not; all else is done with tied ones.
+# What a head changes is the weights that are sent, with adapters in them or not; all else is done
+# with tied ones.
 UNTIED = ("grpo", "miner-lora")
 RUNS = [*(("tied", method) for method in METHODS), *(("untied", method) for method in UNTIED)]
-CORRECTED = [(head, name) for head, name in RUNS if not name.endswith(("uncorrected", "qlora")) and name != "control"]
+CORRECTED = [
+    (head, name)
+    for head, name in RUNS
+    if not name.endswith(("uncorrected", "qlora")) and name != "control"
+]
 ROWS = 24  # of a step, as train_worker.py has it
 DIFFERENCE, MEAN = (f"sampling/sampling_logp_difference/{name}" for name in ("max", "mean"))
 
 
 @pytest.fixture(scope="module")
 def train(policies, vllm_environment, tmp_path_factory):
-    """The worker's runs on a number of processes: behind servers, by head, or with vLLM in the process."""
+    """The worker's runs on a number of processes: behind servers, by head, or with vLLM in the
+    process."""
 
     def run(num_processes, servers=None):
         folder = tmp_path_factory.mktemp("trained")
         runs = []
         for head, method in RUNS:
-            where = {"vllm_mode": "server", "vllm_server_base_url": servers[head]} if servers else {}
+            where = (
+                {"vllm_mode": "server", "vllm_server_base_url": servers[head]} if servers else {}
+            )
             where = where or {"vllm_mode": "colocate"}
-            runs.append({"name": f"{head}-{method}", "model": policies[head], **where, **METHODS[method]})
+            runs.append(
+                {"name": f"{head}-{method}", "model": policies[head], **where, **METHODS[method]}
+            )
         (folder / "runs.json").write_text(json.dumps(runs))
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={num_processes}"]
-        command = [sys.executable, *(launcher if num_processes > 1 else []), WORKER, folder / "runs.json", folder]
+        launcher = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc_per_node={num_processes}",
+        ]
+        command = [
+            sys.executable,
+            *(launcher if num_processes > 1 else []),
+            WORKER,
+            folder / "runs.json",
+            folder,
+        ]
         done = subprocess.run(command, env=vllm_environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-5000:]
         return json.loads((folder / "result.json").read_text())
@@ -57,7 +79,10 @@ def train(policies, vllm_environment, tmp_path_factory):
 @pytest.fixture(scope="module")
 def servers(policies, serve, tmp_path_factory):
     folders = {head: tmp_path_factory.mktemp(f"server-{head}") for head in policies}
-    with serve(policies["tied"], folders["tied"]) as (tied, _), serve(policies["untied"], folders["untied"]) as (u, _):
+    with (
+        serve(policies["tied"], folders["tied"]) as (tied, _),
+        serve(policies["untied"], folders["untied"]) as (u, _),
+    ):
         yield {"tied": tied, "untied": u}
 
 
@@ -83,7 +108,8 @@ def test_the_sampler_has_the_trainers_weights_at_every_step(trained, head, metho
 
 def test_it_has_those_of_a_model_in_4_bits_in_full(trained):
     first, *others = (step[DIFFERENCE] for step in trained["tied-grpo-qlora"]["steps"])
-    assert first < 1e-4 and 0 < max(others) < 5e-3  # the adapter has 16 bits, and vLLM gets it merged
+    # the adapter has 16 bits, and vLLM gets it merged
+    assert first < 1e-4 and 0 < max(others) < 5e-3
 
 
 def test_without_weight_sync_it_shows(trained):
@@ -96,11 +122,17 @@ def test_miner_takes_no_forward_of_its_own_but_one_that_compares(trained, method
     miner, grpo = (trained[f"tied-{name}"] for name in (method, method.replace("miner", "grpo")))
     # A third of the prompts all right and a third mixed, so that there was something to score.
     thirds = [(step["groups/ph"], step["groups/he"]) for step in miner["steps"]]
-    assert thirds == [pytest.approx((1 / 3, 1 / 3))] * 3 and min(step["miner/tau_pos"] for step in miner["steps"]) > 0
+    assert (
+        thirds == [pytest.approx((1 / 3, 1 / 3))] * 3
+        and min(step["miner/tau_pos"] for step in miner["steps"]) > 0
+    )
     rows = ROWS // miner["num_processes"]
     trls = [] if method.endswith("uncorrected") else [rows] * 3  # one a step
     assert grpo["forwarded"] == [trls] * grpo["num_processes"]
-    # Uncorrected: once, to compare vLLM's log-probs, every second of 24 rows, as 16 are compared at most.
+    # Uncorrected: once, to compare vLLM's log-probs, every second of 24 rows, as 16 are compared at
+    # most.
     assert miner["forwarded"] == [trls or [rows // 2]] * miner["num_processes"]
     if not trls:
-        assert [step[MEAN] for step in miner["steps"] if MEAN in step] == [pytest.approx(0, abs=1e-4)]
+        assert [step[MEAN] for step in miner["steps"] if MEAN in step] == [
+            pytest.approx(0, abs=1e-4)
+        ]

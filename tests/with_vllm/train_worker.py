@@ -1,5 +1,5 @@
-"""Trains run after run with real vLLM, and writes down what each logged. Run by test_training.py, on one process or
-two: train_worker.py RUNS.json OUTPUT
+"""Trains run after run with real vLLM, and writes down what each logged. Run by test_training.py,
+on one process or two: train_worker.py RUNS.json OUTPUT
 """
 
 import faulthandler
@@ -21,12 +21,14 @@ NUM_GENERATIONS, NUM_PROMPTS = 8, 3  # one prompt all right, one half right, one
 
 
 def every_other_right(prompts, completions, **kwargs):
-    """By prompt as `harness.mixed_reward`, but without a coin: each step has its mixed prompt, whatever vLLM drew."""
+    """By prompt as `harness.mixed_reward`, but without a coin: each step has its mixed prompt,
+    whatever vLLM drew."""
     return by_thirds(prompts, [float(row % 2) for row in range(len(prompts))])
 
 
 def one_engine_per_model(build):
-    """vLLM starts in 10 seconds; TRL sends all weights before a run's first generation, whatever the engine held."""
+    """vLLM starts in 10 seconds; TRL sends all weights before a run's first generation, whatever
+    the engine held."""
     engines = {}
 
     def engine(model, **settings):
@@ -63,7 +65,9 @@ def train(name, model, folder, *, synced=True, lora=False, bits=None, **settings
     adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
     if bits:
         adapters["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
-    trainer = (Recording if synced else SyncedOnce)(model, every_other_right, args, problems(48), **adapters)
+    trainer = (Recording if synced else SyncedOnce)(
+        model, every_other_right, args, problems(48), **adapters
+    )
     trainer.train()
     return {
         "num_processes": trainer.accelerator.num_processes,
@@ -73,12 +77,14 @@ def train(name, model, folder, *, synced=True, lora=False, bits=None, **settings
 
 
 def main(runs, output):
-    faulthandler.dump_traceback_later(400, exit=True)  # it takes 60 seconds; should it hang, say where
+    # it takes 60 seconds; should it hang, say where
+    faulthandler.dump_traceback_later(400, exit=True)
     vllm_generation.LLM = one_engine_per_model(vllm_generation.LLM)
     results = {run["name"]: train(folder=output, **run) for run in json.loads(runs.read_text())}
     if PartialState().is_main_process:
         (output / "result.json").write_text(json.dumps(results))
-    # Left to the exit of the interpreter, gloo's threads can outlive what they use; vLLM has groups of its own.
+    # Left to the exit of the interpreter, gloo's threads can outlive what they use; vLLM has groups
+    # of its own.
     cleanup_dist_env_and_memory()
 
 

@@ -1,8 +1,8 @@
 """Train several recipes with several seeds, and print one table.
 
-It has Pass@k, time and rollouts, as mean and standard deviation over the seeds. Any other option goes to
-every `trl-miner train`: --learning_rate 2e-4, --score_steps 15. The same command again skips finished
-runs and resumes the others.
+It has Pass@k, time and rollouts, as mean and standard deviation over the seeds. Any other option
+goes to every `trl-miner train`: --learning_rate 2e-4, --score_steps 15. The same command again
+skips finished runs and resumes the others.
 """
 
 import argparse
@@ -15,7 +15,13 @@ from . import add_command, positive
 def add(commands: Any) -> None:
     option = add_command(commands, "compare", __doc__, run).add_argument
     option("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
-    option("--seeds", required=True, type=_seeds, metavar="N|FIRST-LAST", help="5 for the seeds 1 to 5, 4-5 for these")
+    option(
+        "--seeds",
+        required=True,
+        type=_seeds,
+        metavar="N|FIRST-LAST",
+        help="5 for the seeds 1 to 5, 4-5 for these",
+    )
     option("--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)")
     option("--output", default="runs/compare", metavar="FOLDER", help="default: runs/compare")
 
@@ -24,7 +30,9 @@ def run(args: argparse.Namespace, options: list[str]) -> int:
     """Run the comparison. `options` go to every training."""
     from ..compare import compare
 
-    return compare(args.recipes, seeds=args.seeds, output=args.output, options=options, jobs=args.jobs)
+    return compare(
+        args.recipes, seeds=args.seeds, output=args.output, options=options, jobs=args.jobs
+    )
 
 
 def _seeds(text: str) -> range:
@@ -32,5 +40,7 @@ def _seeds(text: str) -> range:
     numbers = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)", text)
     seeds = range(int(numbers[1] or 1), int(numbers[2]) + 1) if numbers else range(0)
     if not seeds:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, or a range such as 4-5: got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be a number above 0, or a range such as 4-5: got {text!r}"
+        )
     return seeds

@@ -28,11 +28,25 @@ def add(commands: Any) -> None:
 
 def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
     option = parser.add_argument
-    option("--tokenizer", required=True, metavar="ID", help="tokenizer of the model to train: Hub id or folder")
     option(
-        "--prompt-style", choices=("auto", "plain", "chat"), default="auto", help="auto: guessed from the tokenizer"
+        "--tokenizer",
+        required=True,
+        metavar="ID",
+        help="tokenizer of the model to train: Hub id or folder",
     )
-    option("--max-prompt-tokens", type=int, default=1000, metavar="N", help="drop longer prompts (default: 1000)")
+    option(
+        "--prompt-style",
+        choices=("auto", "plain", "chat"),
+        default="auto",
+        help="auto: guessed from the tokenizer",
+    )
+    option(
+        "--max-prompt-tokens",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="drop longer prompts (default: 1000)",
+    )
     option(
         "--local", nargs="+", type=_named_path, default=[], metavar="NAME=PATH",
         help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
@@ -54,11 +68,16 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
     options = training_set.Options(args.tokenizer, style, args.max_prompt_tokens)
     if args.dataset == "deepscaler":
-        return _report(training_set.build_deepscaler(args.output, options, local.get("deepscaler")), args)
-    answers = Path(args.output.rstrip("/") + "-filter")  # not inside: `load_dataset(output)` would find it
+        return _report(
+            training_set.build_deepscaler(args.output, options, local.get("deepscaler")), args
+        )
+    # not inside: `load_dataset(output)` would find it
+    answers = Path(args.output.rstrip("/") + "-filter")
     sample_filter(options_of(args), answers, local.get("medmcqa_train"))
     sources = {f"{name}_source": local.get(f"{name}_train") for name in ("medqa", "medmcqa")}
-    return _report(training_set.build_medical(args.output, options, samples_folder=answers, **sources), args)
+    return _report(
+        training_set.build_medical(args.output, options, samples_folder=answers, **sources), args
+    )
 
 
 def _named_path(entry: str) -> tuple[str, str]:

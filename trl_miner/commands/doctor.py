@@ -1,8 +1,8 @@
 """Check a recipe before you start it, and say what to change.
 
 Looks at packages, GPUs, memory, model, data and verifier. Starts nothing.
-The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be known of
-another machine is reported as not checked. Other options override the recipe's settings:
+The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be
+known of another machine is reported as not checked. Other options override the recipe's settings:
 --learning_rate 1e-6.
 """
 
@@ -15,7 +15,11 @@ from . import add_command
 
 def add(commands: Any) -> None:
     option = add_command(commands, "doctor", __doc__, run).add_argument
-    option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
+    option(
+        "recipe",
+        metavar="RECIPE",
+        help="a YAML file, one of `trl-miner recipes`, or a data set with --model",
+    )
     option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
 
 
@@ -24,7 +28,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from ..data_recipe import with_made_recipe
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
-    with Progress("looking at the machine", unit="", leave=False):  # takes seconds, because it imports TRL
+    # takes seconds, because it imports TRL
+    with Progress("looking at the machine", unit="", leave=False):
         from ..doctor import examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command

@@ -1,7 +1,7 @@
 """Measure Pass@1, Pass@K and Maj@K on benchmarks, with vLLM, a running server or transformers.
 
-The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples. The same
-command again resumes an interrupted evaluation. More --samples draw only the new ones.
+The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples. The
+same command again resumes an interrupted evaluation. More --samples draw only the new ones.
 """
 
 import argparse
@@ -26,17 +26,29 @@ def add(commands: Any) -> None:
         "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
     option = parser.add_argument_group("sampling").add_argument
-    option("--samples", type=positive, metavar="N", help="samples of each problem (default: as in the paper)")
+    option(
+        "--samples",
+        type=positive,
+        metavar="N",
+        help="samples of each problem (default: as in the paper)",
+    )
     option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
     option("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
-    option("--max-tokens", type=int, default=8192, metavar="N", help="limit of a completion (default: 8192)")
+    option(
+        "--max-tokens",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="limit of a completion (default: 8192)",
+    )
     option("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
     score.add_options(parser)
 
 
 def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """Add the options that choose a model and its backend. `prefix` goes before those of the model."""
+    """Add the options that choose a model and its backend. `prefix` goes before those of the
+    model."""
     group = parser.add_argument_group("model")
 
     def of_model(name: str, **options: Any) -> None:
@@ -52,8 +64,16 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         "style", choices=("auto", "plain", "chat"), default="auto",
         help="plain text, or the chat template (default: as it was trained, else guessed from name and template)",
     )  # fmt: skip
-    of_model("system-prompt", metavar="TEXT", help="in place of the training's; '': the benchmark's instruction")
-    of_model("prompt-template", metavar="TEXT", help="with {question} in it, in place of the training's; '': none")
+    of_model(
+        "system-prompt",
+        metavar="TEXT",
+        help="in place of the training's; '': the benchmark's instruction",
+    )
+    of_model(
+        "prompt-template",
+        metavar="TEXT",
+        help="with {question} in it, in place of the training's; '': none",
+    )
     of_model(
         "chat-template-kwargs", metavar="JSON", type=_json_object,
         help='what the chat template gets instead of what it got in the training: \'{"enable_thinking": false}\'',
@@ -64,9 +84,21 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         "--backend", choices=("auto", "vllm", "transformers"), default="auto",
         help="default: vllm if it is installed, else transformers",
     )  # fmt: skip
-    one_of("--base-url", metavar="URL", help="ask a server with OpenAI's API instead: http://localhost:8000/v1")
-    option("--served-model", metavar="NAME", help="the server's name for the model (default: its only one)")
-    option("--api-key-env", metavar="NAME", help="variable with the server's key: OPENAI_API_KEY (default: none)")
+    one_of(
+        "--base-url",
+        metavar="URL",
+        help="ask a server with OpenAI's API instead: http://localhost:8000/v1",
+    )
+    option(
+        "--served-model",
+        metavar="NAME",
+        help="the server's name for the model (default: its only one)",
+    )
+    option(
+        "--api-key-env",
+        metavar="NAME",
+        help="variable with the server's key: OPENAI_API_KEY (default: none)",
+    )
     option(
         "--batch-size",
         type=positive,
@@ -75,9 +107,24 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
         help="completions of transformers at a time (default: 32)",
     )
     option("--dtype", default="auto", help="type of the weights (default: as stored)")
-    option("--tensor-parallel-size", type=positive, metavar="N", help="GPUs that share the model, for vllm")
-    option("--gpu-memory-utilization", type=float, metavar="X", help="share of the GPU's memory, for vllm")
-    option("--max-model-len", type=positive, metavar="N", help="limit of prompt and completion, in tokens, for vllm")
+    option(
+        "--tensor-parallel-size",
+        type=positive,
+        metavar="N",
+        help="GPUs that share the model, for vllm",
+    )
+    option(
+        "--gpu-memory-utilization",
+        type=float,
+        metavar="X",
+        help="share of the GPU's memory, for vllm",
+    )
+    option(
+        "--max-model-len",
+        type=positive,
+        metavar="N",
+        help="limit of prompt and completion, in tokens, for vllm",
+    )
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -96,8 +143,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     tools = (read_run_record(Path(args.model)).get("settings") or {}).get("tool functions", "none")
     if tools != "none":
         print(
-            f"{args.model} was trained with tools ({tools}), and this command calls none. Its README.md has its "
-            "scores with them.",
+            f"{args.model} was trained with tools ({tools}), and this command calls none. Its"
+            " README.md has its scores with them.",
             file=sys.stderr,
         )
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)

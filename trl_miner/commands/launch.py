@@ -1,8 +1,8 @@
 """Start a recipe's vLLM server and its training, and watch both.
 
 The server of a recipe (use_vllm: true, vllm_mode: server) gets the first vllm_tensor_parallel_size
-GPUs, and the training the others once it is healthy; both end when one ends. A recipe without a server
-is started and watched the same way. Options after the recipe override its settings:
+GPUs, and the training the others once it is healthy; both end when one ends. A recipe without a
+server is started and watched the same way. Options after the recipe override its settings:
 trl-miner launch RECIPE --learning_rate 1e-6
 
 exit code:
@@ -12,7 +12,8 @@ exit code:
   11   the vLLM server ended
   75   the training's watchdog ended it: the server or a process was gone (watchdog_seconds)
 
-On a failure the last lines of the failed process's log are shown: OUTPUT_DIR/logs/server.log, train.log.
+On a failure the last lines of the failed process's log are shown: OUTPUT_DIR/logs/server.log,
+train.log.
 """
 
 import argparse
@@ -28,12 +29,34 @@ from . import add_command, positive
 
 def add(commands: Any) -> None:
     option = add_command(commands, "launch", __doc__, run).add_argument
-    option("recipe", metavar="RECIPE", help="a YAML file, one of `trl-miner recipes`, or a data set with --model")
+    option(
+        "recipe",
+        metavar="RECIPE",
+        help="a YAML file, one of `trl-miner recipes`, or a data set with --model",
+    )
     option("--dry-run", action="store_true", help="print the commands and start nothing")
-    option("--only", choices=("server",), help="start only the vLLM server; the training runs elsewhere")
-    option("--num_gpus", type=positive, metavar="N", help="use the first N visible GPUs; in a dry run, plan for N")
-    option("--host", metavar="HOST", help="where the server listens, and the training finds it (default: loopback)")
-    option("--server-args", default="", metavar="FLAGS", help="more flags for the server, as one quoted argument")
+    option(
+        "--only",
+        choices=("server",),
+        help="start only the vLLM server; the training runs elsewhere",
+    )
+    option(
+        "--num_gpus",
+        type=positive,
+        metavar="N",
+        help="use the first N visible GPUs; in a dry run, plan for N",
+    )
+    option(
+        "--host",
+        metavar="HOST",
+        help="where the server listens, and the training finds it (default: loopback)",
+    )
+    option(
+        "--server-args",
+        default="",
+        metavar="FLAGS",
+        help="more flags for the server, as one quoted argument",
+    )
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -42,7 +65,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.quiet:
         overrides = [*overrides, "--quiet"]
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
-    with Progress("reading the recipe", unit="", leave=False):  # takes seconds, because it imports TRL
+    # takes seconds, because it imports TRL
+    with Progress("reading the recipe", unit="", leave=False):
         from ..doctor.examination import refusals
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise
@@ -74,13 +98,14 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _check_gpus(wanted: int | None, plan: Any) -> None:
-    """Raise ValueError for GPUs that are not there; the plan would also take those that CUDA_VISIBLE_DEVICES hides."""
+    """Raise ValueError for GPUs that are not there; the plan would also take those that
+    CUDA_VISIBLE_DEVICES hides."""
     import torch
 
     if (plan.train_gpus or plan.server_gpus) and (wanted or 0) > torch.cuda.device_count():
         raise ValueError(
-            f"--num_gpus must be at most {torch.cuda.device_count()}, the visible GPUs: got {wanted}. Add --dry-run "
-            f"to plan for another machine."
+            f"--num_gpus must be at most {torch.cuda.device_count()}, the visible GPUs: got"
+            f" {wanted}. Add --dry-run to plan for another machine."
         )
 
 

@@ -1,7 +1,8 @@
 """Publish a run on the Hub: its model with tokenizer, card, picture and scores.
 
-Of a run that was killed, its newest whole checkpoint; of a LoRA run only the adapter. Optimizer states,
-pickles and log files are never pushed. The token is HF_TOKEN, or the one of `hf auth login`.
+Of a run that was killed, its newest whole checkpoint; of a LoRA run only the adapter. Optimizer
+states, pickles and log files are never pushed. The token is HF_TOKEN, or the one of `hf auth
+login`.
 """
 
 import argparse
@@ -15,11 +16,25 @@ from . import add_command
 def add(commands: Any) -> None:
     option = add_command(commands, "push", __doc__, run).add_argument
     option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints")
-    option("--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing")
+    option(
+        "--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing"
+    )
     option("--private", action="store_true", help="make a new repository private")
-    option("--revision", metavar="BRANCH", help="branch to push to; created if it is missing (default: main)")
-    option("--evaluation", metavar="FOLDER", help="scores for the card: this model's --output of trl-miner eval")
-    option("--dry-run", metavar="FOLDER", help="write what would be pushed into FOLDER, and send nothing")
+    option(
+        "--revision",
+        metavar="BRANCH",
+        help="branch to push to; created if it is missing (default: main)",
+    )
+    option(
+        "--evaluation",
+        metavar="FOLDER",
+        help="scores for the card: this model's --output of trl-miner eval",
+    )
+    option(
+        "--dry-run",
+        metavar="FOLDER",
+        help="write what would be pushed into FOLDER, and send nothing",
+    )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -32,7 +47,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     benchmarks = read_scores(Path(args.evaluation)) if args.evaluation else None
     model = find_model(Path(args.folder))
     if model.weights != Path(args.folder):
-        print(f"Warning: {args.folder} holds no finished model; this is its newest checkpoint, {model.weights.name}.")
+        print(
+            f"Warning: {args.folder} holds no finished model; this is its newest checkpoint,"
+            f" {model.weights.name}."
+        )
     if args.evaluation:
         _warn_of_other(model.weights, Path(args.evaluation))
     if warning := adapter_warning(model.weights):
@@ -42,15 +60,17 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         print(f"{args.dry_run} has what would be pushed. Without --dry-run it is sent.")
         return 0
     private = True if args.private else None
-    page = push_model(model, args.repo_id, private=private, revision=args.revision, benchmarks=benchmarks)
+    page = push_model(
+        model, args.repo_id, private=private, revision=args.revision, benchmarks=benchmarks
+    )
     print(f"Pushed to {args.repo_id}.")
     finish([page])
     return 0
 
 
 def _warn_of_other(weights: Path, scores: Path) -> None:
-    """Warn where scores are of a folder with other files. Of a model on the Hub they have a commit, 40 digits, of a
-    server neither."""
+    """Warn where scores are of a folder with other files. Of a model on the Hub they have a commit,
+    40 digits, of a server neither."""
     from ..evaluation.evaluate import identity
     from ..runs.eval_folder import SETTINGS, read_settings
 
@@ -59,6 +79,6 @@ def _warn_of_other(weights: Path, scores: Path) -> None:
     scored = fingerprint.get("adapter") or fingerprint.get("model") or ""
     if len(scored) == 64 and scored != identity(str(weights), None):
         print(
-            f"Warning: the scores in {scores} are of {known.get('model')}, when it had other files than {weights}. "
-            f"Look whether they are of the model that you push."
+            f"Warning: the scores in {scores} are of {known.get('model')}, when it had other files"
+            f" than {weights}. Look whether they are of the model that you push."
         )

@@ -1,8 +1,8 @@
 """Draw the curves and tables of runs, as a page, pictures and Markdown.
 
-Reward, kinds of prompt, rollouts recovered, the cap, the dose, scores; Pass@K and Maj@K against K; methods
-against GRPO, with intervals. Reads only the folders: no model, no network. Runs that differ only in their
-seed become one line with a band.
+Reward, kinds of prompt, rollouts recovered, the cap, the dose, scores; Pass@K and Maj@K against K;
+methods against GRPO, with intervals. Reads only the folders: no model, no network. Runs that differ
+only in their seed become one line with a band.
 """
 
 import argparse

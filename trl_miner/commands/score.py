@@ -15,14 +15,20 @@ from . import add_command
 
 def add(commands: Any) -> None:
     parser = add_command(commands, "score", __doc__, run)
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval")
+    parser.add_argument(
+        "folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval"
+    )
     add_options(parser)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of scoring, which `trl-miner eval` takes too."""
     option = parser.add_argument_group("scoring").add_argument
-    option("--paper", metavar="MODEL", help="also show the paper's rows for a base model, such as Qwen3-4B-Base")
+    option(
+        "--paper",
+        metavar="MODEL",
+        help="also show the paper's rows for a base model, such as Qwen3-4B-Base",
+    )
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -30,7 +36,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
-    """Score each folder, compare the first with the others, and print the results, with --paper beside the paper's."""
+    """Score each folder, compare the first with the others, and print the results, with --paper
+    beside the paper's."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
         from ..evaluation.graded import read_graded
         from ..evaluation.paired import compare_folders
@@ -47,7 +54,11 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
         if args.paper is not None:
             print((folder / TABLES).read_text(encoding="utf-8"))
         else:
-            print(*map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]), sep="\n", end="\n\n")
+            print(
+                *map(one_line, [f"{run_name(scores)} ({folder})", *score_sentences(scores)]),
+                sep="\n",
+                end="\n\n",
+            )
     if len(folders) > 1:
         print(*map(one_line, compare_folders(folders, graded=graded)), sep="\n")
     written = [folder / name for folder in folders for name in (SCORES, TABLES)]

@@ -1,10 +1,10 @@
 """Teach a small model the form of the answers, before a training.
 
-Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where the
-recipe looks for its model (model_name_or_path). A model that never gives a right answer in the right
-form cannot learn from rewards. A data set with a column completion is taught as it stands there. Problems
-that trl-miner compare would hold out are left out. Other options are those of trl-miner train, and go
-before what the recipe says.
+Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where
+the recipe looks for its model (model_name_or_path). A model that never gives a right answer in the
+right form cannot learn from rewards. A data set with a column completion is taught as it stands
+there. Problems that trl-miner compare would hold out are left out. Other options are those of
+trl-miner train, and go before what the recipe says.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from ..on_cpu import warn_of_slow_bf16
 from ..progress import finish, is_quiet
 from . import add_command, positive
 
-# Both task_reward and math_reward find the answer in the box. With one wording, all right answers to a prompt would be
-# one text, and MINER would have nothing to tell apart.
+# Both task_reward and math_reward find the answer in the box. With one wording, all right answers
+# to a prompt would be one text, and MINER would have nothing to tell apart.
 WORDINGS = (
     *("\\boxed{%s}", "The answer is \\boxed{%s}.", "It is \\boxed{%s}.", "I get \\boxed{%s}."),
     *("That makes \\boxed{%s}.", "So the result is \\boxed{%s}.", "\\boxed{%s} is the answer."),
@@ -29,7 +29,12 @@ WORDINGS = (
 )
 # What choice_reward reads.
 CHOICES = (
-    *("The answer is %s.", "So the answer is %s.", "I think that the answer is %s.", "The answer is: %s"),
+    *(
+        "The answer is %s.",
+        "So the answer is %s.",
+        "I think that the answer is %s.",
+        "The answer is: %s",
+    ),
     *(
         "The answer is option %s.",
         "Therefore, the answer is %s.",
@@ -41,9 +46,17 @@ CHOICES = (
 
 def add(commands: Any) -> None:
     option = add_command(commands, "sft", __doc__, run).add_argument
-    option("--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow")
+    option(
+        "--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow"
+    )
     option("--model", required=True, help="model to start from: a Hub id or a folder")
-    option("--steps", type=positive, default=40, metavar="N", help="optimizer steps of 16 rows (default: 40)")
+    option(
+        "--steps",
+        type=positive,
+        default=40,
+        metavar="N",
+        help="optimizer steps of 16 rows (default: 40)",
+    )
     option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: 5e-5)")
 
 
@@ -57,14 +70,16 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..training_data import hold_out, load_data, rows_of, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
+    warnings.filterwarnings(
+        "ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning
+    )
     words = with_recipe_file(["--config", args.config, *rest])
     script, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     folder = Path(model_args.model_name_or_path or ".")
     if folder.exists() or str(folder) in (args.model, *WORLDS):
         raise ValueError(
-            f"model_name_or_path must be a new folder, which this command writes: the recipe has {folder}. Set it to "
-            f"another folder, or delete this one."
+            "model_name_or_path must be a new folder, which this command writes: the recipe has"
+            f" {folder}. Set it to another folder, or delete this one."
         )
     data = load_data(script, mixture, model_args)
     rows = rows_of(data, script)
@@ -75,11 +90,15 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = rows.map(_add_completion, with_indices=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # A folder under the name of the start is a whole one, whenever this command is ended
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.building-", dir=folder.parent) as building:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{folder.name}.building-", dir=folder.parent
+    ) as building:
         start = Path(building, "start")
         taught = rows.select_columns(["prompt", "completion"])
         if form is not None and form.template_kwargs:
-            taught = taught.add_column("chat_template_kwargs", [dict(form.template_kwargs)] * len(taught))
+            taught = taught.add_column(
+                "chat_template_kwargs", [dict(form.template_kwargs)] * len(taught)
+            )
         _train(find_model(args.model), taught, start, config, args)
         write_form(start, form)
         start.rename(folder)
@@ -88,11 +107,16 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
-    """Add the completion to learn: the row's own, else the gold in a wording that the row's number decides."""
+    """Add the completion to learn: the row's own, else the gold in a wording that the row's number
+    decides."""
     is_chat = not isinstance(row["prompt"], str)
     own = row.get("completion")
     if own is not None:
-        return {"completion": [{"role": "assistant", "content": own}] if is_chat and isinstance(own, str) else own}
+        return {
+            "completion": (
+                [{"role": "assistant", "content": own}] if is_chat and isinstance(own, str) else own
+            )
+        }
     gold = row.get("answer") if "task" in row else row.get("solution")
     if gold is None:
         raise ValueError(
@@ -139,6 +163,7 @@ def _train(model: str, rows: Any, folder: Path, config: Any, args: argparse.Name
     )
     warn_of_slow_bf16(trainer.accelerator)
     if is_quiet():
-        trainer.remove_callback(PrinterCallback)  # it prints a last line whatever the logging strategy
+        # it prints a last line whatever the logging strategy
+        trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer.save_model()

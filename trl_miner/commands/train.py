@@ -1,9 +1,13 @@
-"""`trl-miner train`: start `python -m trl_miner.launching.local`. This process stays light: it loads no TRL."""
+"""`trl-miner train`: start `python -m trl_miner.launching.local`. This process stays light: it
+loads no TRL."""
 
 import argparse
 from typing import Any
 
-HELP = "Train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv --model M"
+HELP = (
+    "Train a recipe, or your own data: trl-miner train arithmetic/miner, trl-miner train DATA.csv"
+    " --model M"
+)
 USAGE = """\
 usage: trl-miner train RECIPE [options]
        trl-miner train DATA --model MODEL [options]

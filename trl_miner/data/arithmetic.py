@@ -1,17 +1,20 @@
-r"""The embedded world: chains of additions and subtractions, and a base model that has half learned them.
+r"""The embedded world: chains of additions and subtractions, and a base model that has half learned
+them.
 
     Compute 17 + 4 - 9 + 8.
     so 17 + 4 = 21, then 21 - 9 is 12, + 8 = 20. The answer is \boxed{20}.
 
-A problem's level is its number of operations, 1 to 5, and no running total leaves 0..99. Every step can be worded in
-several equally correct ways, some likelier than others, so that right rollouts differ in likelihood, which is what
-MINER uses. One way is a bad habit: from the third step on, the running total may be left out (", + 8 = 20"), and half
-of such steps go wrong in the solutions from which the base model (0.15 M parameters) learns. So at temperature 1 it
-solves some prompts always and most sometimes, and RL can correct the habit within a hundred steps, on a CPU and
-without a download. (With errors spread evenly over all steps, hardly any prompt is always solved, and RL needs far
-longer.)
+A problem's level is its number of operations, 1 to 5, and no running total leaves 0..99. Every step
+can be worded in several equally correct ways, some likelier than others, so that right rollouts
+differ in likelihood, which is what MINER uses. One way is a bad habit: from the third step on, the
+running total may be left out (", + 8 = 20"), and half of such steps go wrong in the solutions from
+which the base model (0.15 M parameters) learns. So at temperature 1 it solves some prompts always
+and most sometimes, and RL can correct the habit within a hundred steps, on a CPU and without a
+download. (With errors spread evenly over all steps, hardly any prompt is always solved, and RL
+needs far longer.)
 
-`base_model.py` has its training. The other worlds, of `recipes/study` and `recipes/forks`, share splits and tokens.
+`base_model.py` has its training. The other worlds, of `recipes/study` and `recipes/forks`, share
+splits and tokens.
 """
 
 import dataclasses
@@ -29,14 +32,15 @@ if TYPE_CHECKING:
 NAME = "trl_miner/arithmetic"
 LEVELS = (1, 2, 3, 4, 5)
 SIZES = {"train": 2000, "test": 200}
-OPENERS = {"so ": 0.19, "then ": 0.11, "next ": 0.07, "now ": 0.03, "": 0.6}  # "": the short way, "+ 8 = 20"
+# "": the short way, "+ 8 = 20"
+OPENERS = {"so ": 0.19, "then ": 0.11, "next ": 0.07, "now ": 0.03, "": 0.6}
 FIRST_SHORT_STEP = 2  # counted from 0
 PRETRAINED_LEVELS = LEVELS  # of the solutions that the base model learns from
 BASE_MODEL: dict[str, float] = {}  # the defaults of `BaseModelSettings` are its
 MAX_TOTAL = 99
 MAX_OPERAND = 9
-# Equivalent wordings with their shares. Each is one token, spaces included, and numbers have none: no token ever spans
-# the end of a prompt, and joining the tokens gives the text back.
+# Equivalent wordings with their shares. Each is one token, spaces included, and numbers have none:
+# no token ever spans the end of a prompt, and joining the tokens gives the text back.
 QUESTION, ASK = "Compute ", ".\n"
 OPERATORS = {"+": {" + ": 0.8, " plus ": 0.2}, "-": {" - ": 0.8, " minus ": 0.2}}
 EQUALS = {" = ": 0.55, " is ": 0.25, " gives ": 0.13, " makes ": 0.07}
@@ -57,7 +61,12 @@ class Problem:
     @property
     def prompt(self) -> str:
         """The question, in plain notation: the wordings of "+" belong to the solutions."""
-        return QUESTION + str(self.start) + "".join(f" {sign} {number}" for sign, number in self.steps) + ASK
+        return (
+            QUESTION
+            + str(self.start)
+            + "".join(f" {sign} {number}" for sign, number in self.steps)
+            + ASK
+        )
 
     @property
     def answer(self) -> int:
@@ -68,7 +77,9 @@ class Problem:
 def problem(rng: random.Random, level: int) -> Problem:
     """Draw a problem of `level` operations, in which every running total lies within 0..99."""
     if level < 1:
-        raise ValueError(f"level must be at least 1: got {level}. It is the number of operations in the problem.")
+        raise ValueError(
+            f"level must be at least 1: got {level}. It is the number of operations in the problem."
+        )
     start = total = rng.randint(1, MAX_TOTAL)
     steps: list[tuple[str, int]] = []
     while len(steps) < level:
@@ -88,8 +99,8 @@ def draw(split: str, level: int, rng: random.Random) -> Problem:
 def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> str:
     """Work a problem out in words, in styles drawn from `rng`, without an end-of-sequence token.
 
-    `step_error` is the probability of a wrong result in a short step, one that does not repeat the running total. The
-    chain goes on from the wrong number; all other steps are right.
+    `step_error` is the probability of a wrong result in a short step, one that does not repeat the
+    running total. The chain goes on from the wrong number; all other steps are right.
     """
     total = problem.start
     text = ""
@@ -110,16 +121,19 @@ def solution(problem: Problem, rng: random.Random, step_error: float = 0.0) -> s
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
     """Return problems of one split, all different, with alternating levels.
 
-    No problem is in both splits, "train" and "test", whatever the seeds. A larger `size` (default: that of `SIZES`)
-    only appends. Columns: `prompt`, `solution` (the answer as text, "17") and `level` (1 to 5).
+    No problem is in both splits, "train" and "test", whatever the seeds. A larger `size` (default:
+    that of `SIZES`) only appends. Columns: `prompt`, `solution` (the answer as text, "17") and
+    `level` (1 to 5).
     """
     return make_dataset(split, SIZES.get(split, 0) if size is None else size, seed, LEVELS, draw)
 
 
 def build_tokenizer(own_phrases: Iterable[str] = OPENERS) -> "PreTrainedTokenizerFast":
-    """Build a tokenizer with a token per number 0..99 and per phrase; other ASCII text goes character by character.
+    """Build a tokenizer with a token per number 0..99 and per phrase; other ASCII text goes
+    character by character.
 
-    Decoding gives ASCII text back exactly. There is no beginning-of-sequence token: all prompts begin alike.
+    Decoding gives ASCII text back exactly. There is no beginning-of-sequence token: all prompts
+    begin alike.
     """
     phrases = [QUESTION, ASK, SEPARATOR, END, *own_phrases, *EQUALS, *CLOSERS]
     for ways in OPERATORS.values():
@@ -134,9 +148,13 @@ def pick(ways: Mapping[str, float], rng: random.Random) -> str:
 
 def wrong_total(total: int, remaining: tuple[tuple[str, int], ...], rng: random.Random) -> int:
     """Draw a wrong result, not far off, that keeps all later totals within 0..99."""
-    shifts = [*accumulate((number if sign == "+" else -number for sign, number in remaining), initial=0)]
+    shifts = [
+        *accumulate((number if sign == "+" else -number for sign, number in remaining), initial=0)
+    ]
     low, high = -min(shifts), MAX_TOTAL - max(shifts)
-    return rng.choice([slip for slip in range(total - 10, total + 11) if low <= slip <= high and slip != total])
+    return rng.choice(
+        [slip for slip in range(total - 10, total + 11) if low <= slip <= high and slip != total]
+    )
 
 
 # What other worlds share
@@ -155,7 +173,11 @@ def draw_from(split: str, draw_one: Callable[[], Any]) -> Any:
 
 
 def make_dataset(
-    split: str, size: int, seed: int, levels: Sequence[int], draw: Callable[[str, int, random.Random], Any]
+    split: str,
+    size: int,
+    seed: int,
+    levels: Sequence[int],
+    draw: Callable[[str, int, random.Random], Any],
 ) -> "Dataset":
     """Return different problems of one split, with alternating levels; see `load_dataset`."""
     from datasets import Dataset
@@ -171,14 +193,17 @@ def make_dataset(
                 break
         else:
             raise ValueError(
-                f"size must not exceed the different problems: got {size}, level {level} has {index} in {split}."
+                f"size must not exceed the different problems: got {size}, level {level} has"
+                f" {index} in {split}."
             )
         seen.add(drawn)
         rows.append({"prompt": drawn.prompt, "solution": str(drawn.answer), "level": level})
     return Dataset.from_list(rows)
 
 
-def word_tokenizer(numbers: Sequence[str], phrases: Iterable[str], *patterns: str) -> "PreTrainedTokenizerFast":
+def word_tokenizer(
+    numbers: Sequence[str], phrases: Iterable[str], *patterns: str
+) -> "PreTrainedTokenizerFast":
     """Build a tokenizer with a token for each of `numbers`, `phrases` and ASCII characters.
 
     `patterns` are regular expressions of the numbers that have more than one character.
@@ -187,11 +212,15 @@ def word_tokenizer(numbers: Sequence[str], phrases: Iterable[str], *patterns: st
     from transformers import PreTrainedTokenizerFast
 
     # The longest match first, or " - " would be split at its space.
-    phrases = sorted({phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase))
+    phrases = sorted(
+        {phrase for phrase in phrases if phrase}, key=lambda phrase: (-len(phrase), phrase)
+    )
     characters = [chr(code) for code in (9, 10, 13, *range(32, 127))]
     tokens = list(dict.fromkeys([PAD, EOS, UNKNOWN, *numbers, *phrases, *characters]))
 
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    tokenizer = Tokenizer(
+        models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token=UNKNOWN)
+    )
     pattern = "|".join([*(re.escape(phrase) for phrase in phrases), *patterns, r"[\s\S]"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()

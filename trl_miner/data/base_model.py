@@ -1,8 +1,9 @@
 """The base models of the embedded worlds: where their weights are, and the training that made them.
 
-The weights are part of the package: on another processor sums are rounded differently, and the same training gives
-another model. (Those of the study's world, 4 MB, are not: whoever repeats the study makes them.) After a change of a
-world or of the training, make them anew, on a CPU in 1 to 8 minutes:
+The weights are part of the package: on another processor sums are rounded differently, and the same
+training gives another model. (Those of the study's world, 4 MB, are not: whoever repeats the study
+makes them.) After a change of a world or of the training, make them anew, on a CPU in 1 to 8
+minutes:
 
     python -m trl_miner.data.base_model trl_miner/arithmetic
 """
@@ -36,12 +37,15 @@ class BaseModelSettings:
 
 
 def find_model(name: str) -> str:
-    """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of its base model."""
+    """Return what `from_pretrained` takes: the name itself or, for an embedded world, the folder of
+    its base model."""
     if name not in WORLDS:
         return name
     folder = _folder_of(name)
     if not folder.is_dir():
-        raise ValueError(f"{folder} has no weights. Make them, with: python -m trl_miner.data.base_model {name}")
+        raise ValueError(
+            f"{folder} has no weights. Make them, with: python -m trl_miner.data.base_model {name}"
+        )
     return str(folder)
 
 
@@ -64,7 +68,8 @@ def train(settings: BaseModelSettings, folder: Path) -> None:
     from trl import SFTConfig, SFTTrainer
 
     set_seed(settings.seed)
-    torch.set_num_threads(1)  # the order of sums, hence the weights, then does not depend on the number of cores
+    # the order of sums, hence the weights, then does not depend on the number of cores
+    torch.set_num_threads(1)
     tokenizer = WORLDS[settings.world].build_tokenizer()
     model = _new_model(settings, tokenizer)
     with tempfile.TemporaryDirectory() as scratch:
@@ -115,7 +120,8 @@ def _new_model(settings: BaseModelSettings, tokenizer: Any) -> Any:
             pad_token_id=tokenizer.pad_token_id,
         )
     )
-    # Numbers start out as "so many tens, so many ones": from unrelated vectors the sums take far longer to learn.
+    # Numbers start out as "so many tens, so many ones": from unrelated vectors the sums take far
+    # longer to learn.
     tens, ones = torch.randn(2, 10, settings.hidden_size) * 0.1
     vocabulary = tokenizer.get_vocab()
     with torch.no_grad():
@@ -130,14 +136,25 @@ def _examples(settings: BaseModelSettings) -> list[dict[str, str]]:
     world, rng = WORLDS[settings.world], random.Random(settings.seed)
     examples = []
     for index in range(settings.rows):
-        problem = world.draw("train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng)
-        examples.append({"prompt": problem.prompt, "completion": world.solution(problem, rng, settings.step_error)})
+        problem = world.draw(
+            "train", world.PRETRAINED_LEVELS[index % len(world.PRETRAINED_LEVELS)], rng
+        )
+        examples.append(
+            {
+                "prompt": problem.prompt,
+                "completion": world.solution(problem, rng, settings.step_error),
+            }
+        )
     return examples
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("world", choices=WORLDS, help="name of the embedded world")
-    parser.add_argument("--output", type=Path, help="folder to write (default: where the package keeps the weights)")
+    parser.add_argument(
+        "--output", type=Path, help="folder to write (default: where the package keeps the weights)"
+    )
     words = parser.parse_args()
     train(settings_of(words.world), words.output or _folder_of(words.world))

@@ -1,8 +1,8 @@
 """The benchmarks: one table. Adding a benchmark means adding a row.
 
-Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per problem are the
-paper's, which does not ask GSM8K. A cell is the name of a column. Where a column needs work, the cell is
-a function of the row from `columns.py`.
+Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per
+problem are the paper's, which does not ask GSM8K. A cell is the name of a column. Where a column
+needs work, the cell is a function of the row from `columns.py`.
 """
 
 import os
@@ -35,14 +35,15 @@ _TABLE = (
               question="question", solution=("answer", c.marked)),
     Benchmark("math500", "MATH500", "HuggingFaceH4/MATH-500", "test", 500, "math", 16,
               id="unique_id", question="problem", solution="answer", level="level"),
-    # The rows with one answer are the paper's 581, though not all of their answers are numbers, as it says.
+    # The rows with one answer are the paper's 581, though not all of their answers are numbers, as
+    # it says.
     Benchmark("olympiadbench", "OlympiadBench", "Hothan/OlympiadBench", "train", 581, "math", 16,
               configs=("OE_TO_maths_en_COMP",),
               keep=lambda row: c.text(row["is_multiple_answer"]).casefold() in ("false", "0"),
               id="id", question="question", context=lambda row: row.get("context"),
               solution=("final_answer", c.only, c.undollared), level="subfield"),
-    # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This mirror pads the five
-    # options with empty ones.
+    # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This
+    # mirror pads the five options with empty ones.
     Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
               question="question", options=("options", c.options), solution=("answer", c.letter), level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
@@ -59,7 +60,8 @@ _TABLE = (
     Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
               keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
               options=("options", c.options), solution=("answer_index", c.letter), level="category"),
-    # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the questions.
+    # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the
+    # questions.
     *(Benchmark(name, title, "", "test", problems, "math", samples,
                 question="prompt", solution="solution", level="level", prompt="verbatim")
       for name, title, problems, samples in (
@@ -73,7 +75,8 @@ KNOWN = (*BENCHMARKS, "reasoning_gym/FAMILY")  # as users write them
 
 
 class Entry(NamedTuple):
-    """A benchmark as users write it: NAME, or NAME=PATH for a file; with :N behind it, its first N problems."""
+    """A benchmark as users write it: NAME, or NAME=PATH for a file; with :N behind it, its first N
+    problems."""
 
     name: str
     path: str = ""
@@ -89,13 +92,17 @@ def read_entry(text: str) -> Entry:
     found = re.fullmatch(r"(.+):(\d+)", text)
     entry, count = (found[1], int(found[2])) if found else (text, None)
     if count == 0:
-        raise ValueError(f"A benchmark needs at least 1 problem: got {text!r}. Write {entry}:N, or {entry} for all.")
+        raise ValueError(
+            f"A benchmark needs at least 1 problem: got {text!r}. Write {entry}:N, or {entry} for"
+            " all."
+        )
     name, _, path = (entry, "", "") if reasoning_gym.is_task(entry) else entry.partition("=")
     return Entry(name, path, count)
 
 
 def is_known(entry: Entry) -> bool:
-    """Return whether there is such a benchmark: in the table, at a path, or a family of reasoning-gym.
+    """Return whether there is such a benchmark: in the table, at a path, or a family of
+    reasoning-gym.
 
     Raises:
         ValueError: reasoning-gym has no such family.
@@ -106,7 +113,8 @@ def is_known(entry: Entry) -> bool:
 
 
 def find_benchmark(name: str, path: str = "") -> Benchmark:
-    """Return the benchmark of this name: a row of the table, a family of reasoning-gym, or a user's own at `path`."""
+    """Return the benchmark of this name: a row of the table, a family of reasoning-gym, or a user's
+    own at `path`."""
     if name in BENCHMARKS:
         return BENCHMARKS[name]
     if not reasoning_gym.is_task(name):
@@ -117,16 +125,24 @@ def find_benchmark(name: str, path: str = "") -> Benchmark:
     return Benchmark(re.sub(r"[^\w.,=-]", "-", name), title, name, "test", None, "task", 8, **cells)
 
 
-def load(benchmark: Benchmark, source: str | Path | None = None) -> tuple[list[Problem], dict[str, Any]]:
-    """Load the problems of a benchmark, check them, and return them with the record of their source (see `read_rows`).
+def load(
+    benchmark: Benchmark, source: str | Path | None = None
+) -> tuple[list[Problem], dict[str, Any]]:
+    """Load the problems of a benchmark, check them, and return them with the record of their source
+    (see `read_rows`).
 
     `source` is a local file or a folder of files in the format of the data set on the Hub.
     """
     local = source if source is not None else benchmark.path
     if local is None and reasoning_gym.is_task(benchmark.hub):
         parts = reasoning_gym.benchmark_parts(benchmark.hub)
-        rows: Sequence[Row] = reasoning_gym.make_rows(parts, benchmark.split, reasoning_gym.TEST_SIZE, seed=0)
-        record: dict[str, Any] = {"reasoning_gym": version("reasoning-gym"), "split": benchmark.split}
+        rows: Sequence[Row] = reasoning_gym.make_rows(
+            parts, benchmark.split, reasoning_gym.TEST_SIZE, seed=0
+        )
+        record: dict[str, Any] = {
+            "reasoning_gym": version("reasoning-gym"),
+            "split": benchmark.split,
+        }
     elif local is None and not benchmark.hub:
         world = WORLDS[f"trl_miner/{benchmark.name}"]
         rows = world.load_dataset(benchmark.split).to_list()
@@ -136,29 +152,36 @@ def load(benchmark: Benchmark, source: str | Path | None = None) -> tuple[list[P
     problems = read_problems(benchmark, rows)
     if not problems or benchmark.problems not in (None, len(problems)):
         raise ValueError(
-            f"{benchmark.title} must have {benchmark.problems or 'some'} problems: got {len(problems)} of {len(rows)} "
-            f"rows, from {local or benchmark.hub}."
+            f"{benchmark.title} must have {benchmark.problems or 'some'} problems: got"
+            f" {len(problems)} of {len(rows)} rows, from {local or benchmark.hub}."
         )
     check_golds(benchmark.title, benchmark.grader, problems)
     return problems, record
 
 
 def user_benchmark(name: str, path: str | Path) -> Benchmark:
-    """Describe a user's own benchmark: a file with a question and an answer per row. Its columns are guessed as in
-    training (see `guess`).
+    """Describe a user's own benchmark: a file with a question and an answer per row. Its columns
+    are guessed as in training (see `guess`).
 
-    With a column of options (a list of texts, or a text for each letter), the answer is a letter, the text of an
-    option, or its index, counted from 0, and the grader is "choice". Otherwise it is LaTeX or a number, for "math".
+    With a column of options (a list of texts, or a text for each letter), the answer is a letter,
+    the text of an option, or its index, counted from 0, and the grader is "choice". Otherwise it is
+    LaTeX or a number, for "math".
     """
     if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
-        raise ValueError(f"A benchmark of your own needs a new name of letters, digits, -, _ and .: got {name!r}.")
+        raise ValueError(
+            "A benchmark of your own needs a new name of letters, digits, -, _ and .: got"
+            f" {name!r}."
+        )
     rows = [row for file in find_files(Path(path)) for row in read_file(file)]
     found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
     question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
     options = found.get("dataset_options_column")
     marked = [c.behind_mark] if is_marked(row.get(answer) for row in rows) else []
-    if not is_quiet() and os.environ.get("RANK", "0") == "0":  # a wrong guess would be a wrong score
-        print(f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr)
+    # a wrong guess would be a wrong score
+    if not is_quiet() and os.environ.get("RANK", "0") == "0":
+        print(
+            f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr
+        )
     return Benchmark(
         name, name, "", "", None, "choice" if options else "math", samples=8, id="id", level="level", path=str(path),
         question=question,

@@ -1,7 +1,8 @@
 """How to read the fields of a problem from a row: the cells of the table of benchmarks.
 
-A cell is the name of a column; a name with functions of its value behind it, called in turn; or a function of the row.
-A missing column is a KeyError, and content that is not understood a ValueError.
+A cell is the name of a column; a name with functions of its value behind it, called in turn; or a
+function of the row. A missing column is a KeyError, and content that is not understood a
+ValueError.
 """
 
 import re
@@ -54,7 +55,9 @@ def behind_mark(value: Any) -> str:
     """Return what stands behind the #### that ends a worked solution."""
     _, mark, answer = text(value).rpartition("####")
     if not mark:
-        raise ValueError(f"must end with #### and the answer: got {text(value)[-60:]!r}. Correct it.")
+        raise ValueError(
+            f"must end with #### and the answer: got {text(value)[-60:]!r}. Correct it."
+        )
     return answer.strip()
 
 
@@ -81,7 +84,9 @@ def options(value: Any) -> tuple[str, ...]:
             raise ValueError(f"must have the letters A, B, C, ...: got {letters}. Correct them.")
         value = [value[letter] for letter in letters]
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be a list of texts or a text for each letter: got {value!r}. Correct it.")
+        raise ValueError(
+            f"must be a list of texts or a text for each letter: got {value!r}. Correct it."
+        )
     texts = [text(option) for option in value]
     while texts and not texts[-1]:
         texts.pop()
@@ -95,11 +100,14 @@ def letter(value: Any) -> str:
         return str(value.upper())
     if re.fullmatch(r"\d+", value) and int(value) < 26:
         return ascii_uppercase[int(value)]
-    raise ValueError(f"must be a letter or a number from 0: got {value!r}. Correct it, or drop the row.")
+    raise ValueError(
+        f"must be a letter or a number from 0: got {value!r}. Correct it, or drop the row."
+    )
 
 
 def choice(value: Any, options: Sequence[str]) -> str:
-    """Return the letter of the option that a gold names, or the gold as text where there are no options.
+    """Return the letter of the option that a gold names, or the gold as text where there are no
+    options.
 
     Where it names none of them, the text names none either: "4" may be an option."""
     index = option_index(value, options)
@@ -111,5 +119,7 @@ def choice(value: Any, options: Sequence[str]) -> str:
 @cache
 def pubmedqa_test_ids() -> frozenset[str]:
     """Return the ids of PubMedQA's official test set."""
-    lines = Path(__file__).with_name("pubmedqa_test_ids.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        Path(__file__).with_name("pubmedqa_test_ids.txt").read_text(encoding="utf-8").splitlines()
+    )
     return frozenset(name for line in lines if not line.startswith("#") for name in line.split())

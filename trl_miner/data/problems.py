@@ -1,4 +1,5 @@
-"""Problems: where they come from, how rows become problems, and whether the grader accepts their golds."""
+"""Problems: where they come from, how rows become problems, and whether the grader accepts their
+golds."""
 
 import hashlib
 import json
@@ -25,7 +26,8 @@ class Problem:
 
     id: str  # unique within its benchmark
     question: str  # without options and context
-    solution: str  # the gold: LaTeX for the grader "math", a letter for "choice", any text for "task"
+    # the gold: LaTeX for the grader "math", a letter for "choice", any text for "task"
+    solution: str
     options: tuple[str, ...] = ()  # texts of the choices A, B, ...
     level: str | None = None  # difficulty or subject, where the data set has one
     context: str = ""  # what the question is about, shown before it
@@ -61,10 +63,13 @@ class Benchmark:
         return self.prompt or self.grader
 
 
-def read_rows(benchmark: Benchmark, local: str | Path | None = None) -> tuple[list[Row], dict[str, Any]]:
+def read_rows(
+    benchmark: Benchmark, local: str | Path | None = None
+) -> tuple[list[Row], dict[str, Any]]:
     """Read all rows of a benchmark, and return them with the record of where they came from.
 
-    `local` is a file, or a folder of files, with the same rows; None reads the Hub. The record of the Hub has "hub",
+    `local` is a file, or a folder of files, with the same rows; None reads the Hub. The record of
+    the Hub has "hub",
     "configs", "split" and "commit" (None where `datasets` does not give it); that of files is {"files": {name:
     sha256}}.
     """
@@ -73,22 +78,29 @@ def read_rows(benchmark: Benchmark, local: str | Path | None = None) -> tuple[li
             return _read_hub(benchmark)
         files = find_files(Path(local), benchmark.split)
         rows = [row for file in files for row in read_file(file)]
-        return rows, {"files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+        return rows, {
+            "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+        }
 
 
 def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
     from datasets import load_dataset
 
     rows: list[Row] = []
-    record: dict[str, Any] = {"hub": benchmark.hub, "configs": list(benchmark.configs), "split": benchmark.split}
+    record: dict[str, Any] = {
+        "hub": benchmark.hub,
+        "configs": list(benchmark.configs),
+        "split": benchmark.split,
+    }
     for config in benchmark.configs or (None,):
         try:
             loaded = load_dataset(benchmark.hub, config, split=benchmark.split)
         except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
             raise ValueError(
-                f"{benchmark.hub}, config {config}, split {benchmark.split}, could not be loaded: {first_line(error)} "
-                f"Connect to the network once, so that it is cached, or give a local file: "
-                f"eval --benchmarks {benchmark.name}=PATH, data --local {benchmark.name}=PATH."
+                f"{benchmark.hub}, config {config}, split {benchmark.split}, could not be loaded:"
+                f" {first_line(error)} Connect to the network once, so that it is cached, or give a"
+                f" local file: eval --benchmarks {benchmark.name}=PATH, data --local"
+                f" {benchmark.name}=PATH."
             ) from error
         rows += loaded.to_list()
         # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet
@@ -97,10 +109,14 @@ def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
     return rows, record
 
 
-def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None) -> list[Problem]:
-    """Read the problems from the rows of a data set, in order. Their golds and their number are not checked.
+def read_problems(
+    benchmark: Benchmark, rows: Iterable[Row], unreadable: list[int] | None = None
+) -> list[Problem]:
+    """Read the problems from the rows of a data set, in order. Their golds and their number are not
+    checked.
 
-    With `unreadable`, the index of a row whose content is not understood is appended to it; otherwise it is an error.
+    With `unreadable`, the index of a row whose content is not understood is appended to it;
+    otherwise it is an error.
     """
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
@@ -111,7 +127,8 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             problem = _read_problem(benchmark, index, row)
         except KeyError as error:
             raise ValueError(
-                f"{benchmark.title} needs the column {error.args[0]}: row {index} has {', '.join(map(str, row))}."
+                f"{benchmark.title} needs the column {error.args[0]}: row {index} has"
+                f" {', '.join(map(str, row))}."
             ) from error
         except (TypeError, ValueError) as error:
             if unreadable is None:
@@ -120,7 +137,8 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
             continue
         if problem.id in row_of_id:
             raise ValueError(
-                f"{benchmark.title} has an id twice: rows {row_of_id[problem.id]} and {index} are both {problem.id}."
+                f"{benchmark.title} has an id twice: rows {row_of_id[problem.id]} and {index} are"
+                f" both {problem.id}."
             )
         row_of_id[problem.id] = index
         problems.append(problem)
@@ -128,7 +146,8 @@ def read_problems(benchmark: Benchmark, rows: Iterable[Row], unreadable: list[in
 
 
 def fingerprint(problems: Iterable[Problem]) -> str:
-    """Return the sha256 of all that decides on prompts and scores: ids, questions, golds, options and contexts."""
+    """Return the sha256 of all that decides on prompts and scores: ids, questions, golds, options
+    and contexts."""
     digest = hashlib.sha256()
     for problem in problems:
         fields = [problem.id, problem.question, problem.solution, list(problem.options)]
@@ -143,7 +162,9 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
 
     question = read(benchmark.question, row)
     if isinstance(question, list) and any(isinstance(part, Mapping) for part in question):
-        raise ValueError("a question must be text: got messages. Give the question alone, in a column question.")
+        raise ValueError(
+            "a question must be text: got messages. Give the question alone, in a column question."
+        )
     options = () if benchmark.options is None else tuple(read(benchmark.options, row))
     gold = read(benchmark.solution, row)
     problem = Problem(
@@ -159,15 +180,19 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
         if not value:
             raise ValueError(f"a {name} must not be empty. Drop the row, or complete it.")
     if benchmark.grader == "choice" and option_index(problem.solution, options) is None:
-        raise ValueError(f"the gold must be one of {len(options)} options: got {problem.solution!r}. Correct it.")
+        raise ValueError(
+            f"the gold must be one of {len(options)} options: got {problem.solution!r}. Correct it."
+        )
     return problem
 
 
-def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checking golds") -> list[bool]:
+def accepts_gold(
+    grader: str, problems: Sequence[Problem], title: str = "checking golds"
+) -> list[bool]:
     """Return for each problem whether the grader accepts its gold as an answer.
 
-    For "choice" either the letter alone or the letter with the text must be accepted: where the text of an option is
-    the letter of another, as with blood groups, the letter alone is ambiguous.
+    For "choice" either the letter alone or the letter with the text must be accepted: where the
+    text of an option is the letter of another, as with blood groups, the letter alone is ambiguous.
     """
     if not problems:
         return []
@@ -178,14 +203,23 @@ def accepts_gold(grader: str, problems: Sequence[Problem], title: str = "checkin
     with Progress(title, len(tries) * len(problems), unit="answers", leave=False) as progress:
         for texts in tries:
             verdicts = grade(grader, texts, golds, options=options, advance=progress.update)
-            accepted = [known or one.is_correct is True for known, one in zip(accepted, verdicts, strict=True)]
+            accepted = [
+                known or one.is_correct is True
+                for known, one in zip(accepted, verdicts, strict=True)
+            ]
     return accepted
 
 
 def _own_answers(grader: str, problem: Problem) -> tuple[str, ...]:
     """Return the answers with which `accepts_gold` tries the gold of a problem."""
     if grader != "choice":
-        return (f"<answer>{problem.solution}</answer>" if grader == "task" else f"\\boxed{{{problem.solution}}}",)
+        return (
+            (
+                f"<answer>{problem.solution}</answer>"
+                if grader == "task"
+                else f"\\boxed{{{problem.solution}}}"
+            ),
+        )
     index = option_index(problem.solution, problem.options)
     if index is None:
         return "", ""
@@ -194,13 +228,16 @@ def _own_answers(grader: str, problem: Problem) -> tuple[str, ...]:
 
 
 def check_golds(title: str, grader: str, problems: Sequence[Problem]) -> None:
-    """Warn if the grader rejects golds, naming the first few; if it rejects more than half, raise ValueError."""
+    """Warn if the grader rejects golds, naming the first few; if it rejects more than half, raise
+    ValueError."""
     accepted = accepts_gold(grader, problems, f"checking golds of {title}")
     rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
-    shown = "; ".join(f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5])
+    shown = "; ".join(
+        f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5]
+    )
     message = (
-        f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not accept "
-        f"{len(rejected)} of {len(problems)}, {shown}."
+        f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not"
+        f" accept {len(rejected)} of {len(problems)}, {shown}."
     )
     if 2 * len(rejected) > len(problems):
         raise ValueError(f"{message} Correct them.")

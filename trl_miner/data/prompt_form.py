@@ -1,10 +1,12 @@
-"""`prompt_form.json` in the folder of a trained model: the form of the prompts that it was trained on.
+"""`prompt_form.json` in the folder of a trained model: the form of the prompts that it was trained
+on.
 
 {"style": "chat", "system_prompt": null, "prompt_template": "{question}",
  "chat_template_kwargs": {"enable_thinking": false}, "is_known": true}
 
-Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating follows it: asked
-in another form, a model would score less. The template of a data set's own prompts is found in its rows.
+Every model that is saved has one, checkpoints and adapters too; pushing uploads it, and evaluating
+follows it: asked in another form, a model would score less. The template of a data set's own
+prompts is found in its rows.
 """
 
 import json
@@ -31,7 +33,8 @@ Row = Mapping[str, Any]
 
 
 def write_form(folder: Path, form: PromptForm | None) -> None:
-    """Write the form into a model's folder; None: it is not known, and a file of an earlier model goes."""
+    """Write the form into a model's folder; None: it is not known, and a file of an earlier model
+    goes."""
     if form is None:
         return (folder / FILE).unlink(missing_ok=True)
     content = {
@@ -40,13 +43,15 @@ def write_form(folder: Path, form: PromptForm | None) -> None:
         "prompt_template": form.template,
         "chat_template_kwargs": dict(form.template_kwargs),
     }
-    written = json.loads(json.dumps(redact(content), default=str))  # without secrets, and what JSON has no words for
+    # without secrets, and what JSON has no words for
+    written = json.loads(json.dumps(redact(content), default=str))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / FILE, {**written, "is_known": form.is_known and written == content})
 
 
 def read_form(model: str, revision: str | None = None) -> PromptForm | None:
-    """Return the form that a model (a folder, a Hub id, a world) was trained on; None: nobody wrote it down.
+    """Return the form that a model (a folder, a Hub id, a world) was trained on; None: nobody wrote
+    it down.
 
     Raises:
         ValueError: The file is damaged.
@@ -65,7 +70,8 @@ def read_form(model: str, revision: str | None = None) -> PromptForm | None:
 
 
 def find_file(model: str, name: str, revision: str | None = None) -> Path | None:
-    """Return a file of a model's folder or Hub repository; None: it has none, or cannot be reached."""
+    """Return a file of a model's folder or Hub repository; None: it has none, or cannot be
+    reached."""
     if os.path.isdir(model):
         path = Path(model, name)
         return path if path.is_file() else None
@@ -74,12 +80,18 @@ def find_file(model: str, name: str, revision: str | None = None) -> Path | None
 
     try:
         return Path(hf_hub_download(model, name, revision=revision)).resolve()
-    except (HFValidationError, HfHubHTTPError, OSError, ValueError):  # also for a file that the repository lacks
+    except (
+        HFValidationError,
+        HfHubHTTPError,
+        OSError,
+        ValueError,
+    ):  # also for a file that the repository lacks
         return None
 
 
 def style_of(model: str, tokenizer: Any, revision: str | None = None) -> Style:
-    """Return the style of a model's prompts: that of its training, or else the one that its name suggests."""
+    """Return the style of a model's prompts: that of its training, or else the one that its name
+    suggests."""
     form = read_form(model, revision)
     return guess_style(model, tokenizer) if form is None else form.style
 
@@ -96,12 +108,15 @@ def describe(form: PromptForm) -> str:
 # The form of prompts that a data set brings
 
 
-def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None = None) -> PromptForm | None:
-    """Return the form of a data set's own prompts, found in some rows; None: they have no column `prompt`.
+def form_of_rows(
+    rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None = None
+) -> PromptForm | None:
+    """Return the form of a data set's own prompts, found in some rows; None: they have no column
+    `prompt`.
 
-    Prompts in the words of `build_prompt` have its form. Else the template is what stands around the text of another
-    column, if that is the same in all rows; else it is not known. The rows should be all of a data set, since it may
-    have several parts; of a stream the first are read.
+    Prompts in the words of `build_prompt` have its form. Else the template is what stands around
+    the text of another column, if that is the same in all rows; else it is not known. The rows
+    should be all of a data set, since it may have several parts; of a stream the first are read.
     """
     seen = [row for row in _some(rows) if row.get("prompt") is not None]
     if not seen:
@@ -110,7 +125,8 @@ def form_of_rows(rows: Iterable[Row], template_kwargs: Mapping[str, Any] | None 
     style, kwargs = STYLES[0 if is_text else 1], {} if is_text else dict(template_kwargs or {})
     parts = [_split(row["prompt"]) for row in seen]
     systems = {part[0] for part in parts if part is not None}
-    if None in parts or len(systems) != 1:  # several turns, pictures, or a system prompt for each question
+    # several turns, pictures, or a system prompt for each question
+    if None in parts or len(systems) != 1:
         return PromptForm(style, None, QUESTION, kwargs, is_known=False)
     (system,) = systems
     texts = [part[1] for part in parts if part is not None]
@@ -129,28 +145,39 @@ def _some(rows: Iterable[Row]) -> Iterable[Row]:
 
 
 def _split(prompt: Any) -> tuple[str | None, str] | None:
-    """Return the system prompt and the words of the user; None: it is no single question in text."""
+    """Return the system prompt and the words of the user; None: it is no single question in
+    text."""
     if isinstance(prompt, str):
         return None, prompt
     contents = {message["role"]: message.get("content") for message in prompt}
     roles = [message["role"] for message in prompt]
-    if roles not in (["user"], ["system", "user"]) or not all(isinstance(text, str) for text in contents.values()):
+    if roles not in (["user"], ["system", "user"]) or not all(
+        isinstance(text, str) for text in contents.values()
+    ):
         return None
     return contents.get("system"), contents["user"]
 
 
-def _is_ours(kind: Kind, style: Style, system: str | None, texts: Sequence[str], template: str | None) -> bool:
-    """Return whether all prompts have the words of `build_prompt` around their questions, and no others."""
-    ours = _split(build_prompt(kind, _GAP, [_GAP, _GAP] if kind == "choice" else (), form=PromptForm(style)))
+def _is_ours(
+    kind: Kind, style: Style, system: str | None, texts: Sequence[str], template: str | None
+) -> bool:
+    """Return whether all prompts have the words of `build_prompt` around their questions, and no
+    others."""
+    ours = _split(
+        build_prompt(kind, _GAP, [_GAP, _GAP] if kind == "choice" else (), form=PromptForm(style))
+    )
     assert ours is not None, "build_prompt gives one question"
     before, *_, after = ours[1].split(_GAP)
-    has_words = all(text.startswith(before) and text[len(before) :].endswith(after) for text in texts)
+    has_words = all(
+        text.startswith(before) and text[len(before) :].endswith(after) for text in texts
+    )
     own_template = None if kind == "choice" else template  # whose options a template would repeat
     return system == ours[0] and has_words and own_template in (None, before + QUESTION + after)
 
 
 def _template_of_column(rows: Sequence[Row], texts: Sequence[str]) -> str | None:
-    """Return the template that gives the texts of all rows from one of their columns; None: there is none."""
+    """Return the template that gives the texts of all rows from one of their columns; None: there
+    is none."""
     templates = []
     for name, value in rows[0].items():
         if name == "prompt" or not isinstance(value, str) or not value or value not in texts[0]:
@@ -158,7 +185,8 @@ def _template_of_column(rows: Sequence[Row], texts: Sequence[str]) -> str | None
         template = texts[0].replace(value, QUESTION)
         others = [str(row.get(name)) for row in rows]
         if len({*others}) > 1 and all(
-            template.replace(QUESTION, other) == text for other, text in zip(others, texts, strict=True)
+            template.replace(QUESTION, other) == text
+            for other, text in zip(others, texts, strict=True)
         ):
             templates.append(template)
     return min(templates, key=len, default=None)  # of a question and a part of it, the question

@@ -1,11 +1,14 @@
-"""Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym), made where they are needed.
+"""Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym), made where they are
+needed.
 
-`reasoning_gym/chain_sum` is a family of problems, `reasoning_gym` alone a mixture of several. A problem belongs to
-the test split or to that of training by a hash of its question, so that none is in both, whatever the seeds.
+`reasoning_gym/chain_sum` is a family of problems, `reasoning_gym` alone a mixture of several. A
+problem belongs to the test split or to that of training by a hash of its question, so that none is
+in both, whatever the seeds.
 
-A process of its own makes the problems: some families iterate over sets of text, so that they depend on the seed of
-Python's hashes, which is fixed there; and the training's generators stay as they are. Equal arguments give equal
-problems, on every machine and after every restart, as long as reasoning-gym has the same version.
+A process of its own makes the problems: some families iterate over sets of text, so that they
+depend on the seed of Python's hashes, which is fixed there; and the training's generators stay as
+they are. Equal arguments give equal problems, on every machine and after every restart, as long as
+reasoning-gym has the same version.
 """
 
 import dataclasses
@@ -56,32 +59,43 @@ def is_task(name: str | None) -> bool:
     return name is not None and (name == NAME or name.startswith(f"{NAME}/"))
 
 
-def read_parts(name: str, config: Mapping[str, Any] | str | None, tasks: Sequence[Any] | None) -> list[Part]:
-    """Return the families that a recipe asks for; the arguments are its `dataset_name`, `task_config` and `tasks`."""
+def read_parts(
+    name: str, config: Mapping[str, Any] | str | None, tasks: Sequence[Any] | None
+) -> list[Part]:
+    """Return the families that a recipe asks for; the arguments are its `dataset_name`,
+    `task_config` and `tasks`."""
     family = name.partition("/")[2]
     if bool(family) == bool(tasks) or (tasks and config):
         raise ValueError(
-            f"dataset_name must be {NAME}/FAMILY, such as {NAME}/chain_sum, which takes task_config; or {NAME}, which "
-            f"needs tasks, a list of {{name, weight, config}}: got {name} with task_config {config} and tasks {tasks}."
+            f"dataset_name must be {NAME}/FAMILY, such as {NAME}/chain_sum, which takes"
+            f" task_config; or {NAME}, which needs tasks, a list of {{name, weight, config}}: got"
+            f" {name} with task_config {config} and tasks {tasks}."
         )
     if isinstance(config, str):  # from a command line
         config = yaml.safe_load(config)
     try:
-        return _PARTS.validate_python([{"name": family, "config": config or {}}] if family else tasks)
+        return _PARTS.validate_python(
+            [{"name": family, "config": config or {}}] if family else tasks
+        )
     except ValidationError as error:
         found = error.errors()[0]
         raise ValueError(
-            f"{'task_config' if family else 'tasks'}: {'.'.join(map(str, found['loc']))}: {found['msg']}, got "
-            f"{found['input']!r}. Example of a task: {{name: chain_sum, weight: 2, config: {{max_terms: 3}}}}."
+            f"{'task_config' if family else 'tasks'}: {'.'.join(map(str, found['loc']))}:"
+            f" {found['msg']}, got {found['input']!r}. Example of a task: {{name: chain_sum,"
+            " weight: 2, config: {max_terms: 3}}."
         ) from error
 
 
 def benchmark_parts(name: str) -> list[Part]:
-    """Return the family of a benchmark, such as `reasoning_gym/chain_sum:max_terms=3,max_digits=1`."""
+    """Return the family of a benchmark, such as
+    `reasoning_gym/chain_sum:max_terms=3,max_digits=1`."""
     family, _, text = name.partition("/")[2].partition(":")
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     if not family or not all(key and equals for key, equals, _ in pairs):
-        raise ValueError(f"{name!r} must be {NAME}/FAMILY, or with settings such as {NAME}/chain_sum:max_terms=3.")
+        raise ValueError(
+            f"{name!r} must be {NAME}/FAMILY, or with settings such as"
+            f" {NAME}/chain_sum:max_terms=3."
+        )
     return [Part(family, {key.strip(): yaml.safe_load(value) for key, _, value in pairs})]
 
 
@@ -94,23 +108,39 @@ def benchmark_name(part: Part) -> str:
 def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[Row]:
     """Make different problems of one split, each of one of the families, by their weights.
 
-    A larger `size` only appends. The rows have `id`, `question`, `solution` (one right answer), `level` and `task`,
-    the problem as text for its scorer. The level holds the family, if there are several, and what the problem says of
-    its own difficulty ("num_terms 3"); it may be None.
+    A larger `size` only appends. The rows have `id`, `question`, `solution` (one right answer),
+    `level` and `task`, the problem as text for its scorer. The level holds the family, if there are
+    several, and what the problem says of its own difficulty ("num_terms 3"); it may be None.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ImportError(
-            f"{NAME}/... needs the package reasoning-gym, which is not installed. Run: pip install 'trl_miner[tasks]'"
+            f"{NAME}/... needs the package reasoning-gym, which is not installed. Run: pip install"
+            " 'trl_miner[tasks]'"
         )
-    request = {"parts": [dataclasses.asdict(part) for part in parts], "split": split, "size": size, "seed": seed}
+    request = {
+        "parts": [dataclasses.asdict(part) for part in parts],
+        "split": split,
+        "size": size,
+        "seed": seed,
+    }
     command = [sys.executable, "-P", "-c", "from trl_miner.data.reasoning_gym import main; main()"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONHASHSEED": "0",
+    }
     with Progress(f"making {size} {split} problems", unit="", leave=False):
         made = subprocess.run(
-            command, input=json.dumps(request, default=str), stdout=subprocess.PIPE, env=env, text=True
+            command,
+            input=json.dumps(request, default=str),
+            stdout=subprocess.PIPE,
+            env=env,
+            text=True,
         )
     if made.returncode:
-        raise RuntimeError(f"reasoning-gym ended with status {made.returncode}. Its output on stderr says why.")
+        raise RuntimeError(
+            f"reasoning-gym ended with status {made.returncode}. Its output on stderr says why."
+        )
     rows = json.loads(made.stdout)
     if isinstance(rows, str):
         raise ValueError(rows)
@@ -118,9 +148,11 @@ def make_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> list[R
 
 
 def load_dataset(parts: Sequence[Part], split: str, size: int, seed: int, form: PromptForm) -> Any:
-    """Return the problems as a data set with `prompt`, `answer`, `task` and, where there are levels, `level`.
+    """Return the problems as a data set with `prompt`, `answer`, `task` and, where there are
+    levels, `level`.
 
-    There is no column `solution`: `math_reward` would look for a box, which the prompt does not ask for.
+    There is no column `solution`: `math_reward` would look for a box, which the prompt does not ask
+    for.
     """
     from datasets import Dataset
 
@@ -162,8 +194,9 @@ def draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterat
                 break
         else:
             raise ValueError(
-                f"{benchmark_name(part)} has no new one after {index} problems of the {split} split: got {size}. Ask "
-                f"for fewer (task_size, held_out), or let its settings vary more."
+                f"{benchmark_name(part)} has no new one after {index} problems of the {split}"
+                f" split: got {size}. Ask for fewer (task_size, held_out), or let its settings vary"
+                " more."
             )
         seen.add(question)
         yield _row(part, entry, f"{split}-{seed}-{index}", len(parts) > 1)
@@ -177,12 +210,14 @@ def _stream(part: Part, seed: str) -> Iterator[dict[str, Any]]:
     for chunk in count():
         number = random.Random(f"{seed} {chunk}").getrandbits(31)
         try:
-            yield from reasoning_gym.create_dataset(part.name, size=_CHUNK, seed=number, **part.config)
+            yield from reasoning_gym.create_dataset(
+                part.name, size=_CHUNK, seed=number, **part.config
+            )
         except Exception as error:  # families raise anything for settings that they do not check
             hint = "" if part.name in DATASETS else did_you_mean(part.name, DATASETS)
             raise ValueError(
-                f"{NAME}/{part.name} with the settings {part.config} cannot be made ({type(error).__name__}: {error})."
-                f"{hint} Change task_config or tasks."
+                f"{NAME}/{part.name} with the settings {part.config} cannot be made"
+                f" ({type(error).__name__}: {error}).{hint} Change task_config or tasks."
             ) from error
 
 
@@ -191,7 +226,9 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
     if answer is None:
         example = next((metadata[key] for key in _EXAMPLES if key in metadata), None)
         if example is None:
-            raise ValueError(f"A task must give an answer: {NAME}/{part.name} gives none. Choose another family.")
+            raise ValueError(
+                f"A task must give an answer: {NAME}/{part.name} gives none. Choose another family."
+            )
         answer = example if isinstance(example, str) else json.dumps(example)
     task = {"family": part.name, "config": part.config, "question": entry["question"]}
     task |= {"answer": _plain(entry["answer"]), "metadata": metadata}
@@ -206,18 +243,23 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
 
 
 def _difficulty(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the first setting that varies over a few whole numbers, with the problem's own: ["num_terms 3"]."""
+    """Return the first setting that varies over a few whole numbers, with the problem's own:
+    ["num_terms 3"]."""
     difficulty = metadata.get("difficulty")
     for key, between in difficulty.items() if isinstance(difficulty, dict) else ():
         own = metadata.get(key)
-        is_range = isinstance(between, (list, tuple)) and [type(end) for end in (*between, own)] == [int] * 3
+        is_range = (
+            isinstance(between, (list, tuple))
+            and [type(end) for end in (*between, own)] == [int] * 3
+        )
         if is_range and 0 < between[1] - between[0] < _MAX_LEVELS:
             return [f"{key.replace('_', ' ')} {own}"]
     return []
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as Python's own types, which a literal can hold: numpy has its own text and numbers."""
+    """Return a value as Python's own types, which a literal can hold: numpy has its own text and
+    numbers."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

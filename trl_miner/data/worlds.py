@@ -10,7 +10,8 @@ from . import arithmetic
 
 
 def _of_recipes(folder: str, name: str) -> ModuleType:
-    """Load a world that stands beside the recipes that use it, as a module by which they can name its functions."""
+    """Load a world that stands beside the recipes that use it, as a module by which they can name
+    its functions."""
     spec = spec_from_file_location(f"{__package__}.{name}", shipped_folder() / folder / "world.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = module_from_spec(spec)
@@ -20,5 +21,6 @@ def _of_recipes(folder: str, name: str) -> ModuleType:
 
 _FORKS = _of_recipes("forks", "forks")
 _ALL = (arithmetic, _of_recipes("study", "strategies"), _FORKS, _FORKS.mirrored())
-# Each has NAME, LEVELS, PRETRAINED_LEVELS, BASE_MODEL, draw, load_dataset, solution and build_tokenizer.
+# Each has NAME, LEVELS, PRETRAINED_LEVELS, BASE_MODEL, draw, load_dataset, solution and
+# build_tokenizer.
 WORLDS: dict[str, Any] = {world.NAME: world for world in _ALL}

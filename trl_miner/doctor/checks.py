@@ -1,4 +1,5 @@
-"""Checks of what a recipe needs: settings, packages, GPUs, memory, model, folder, disk and reward functions."""
+"""Checks of what a recipe needs: settings, packages, GPUs, memory, model, folder, disk and reward
+functions."""
 
 import os
 from collections.abc import Iterator
@@ -15,9 +16,10 @@ from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB
 
 LESS = (
-    "See in the table below what needs most. Lower max_tokens_per_micro_batch, per_device_train_batch_size, "
-    "score_batch_size or vllm_gpu_memory_utilization; set use_vllm, gradient_checkpointing or vllm_enable_sleep_mode; "
-    "or train with recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
+    "See in the table below what needs most. Lower max_tokens_per_micro_batch,"
+    " per_device_train_batch_size, score_batch_size or vllm_gpu_memory_utilization; set use_vllm,"
+    " gradient_checkpointing or vllm_enable_sleep_mode; or train with"
+    " recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."
 )
 FEW_SEQUENCES = 8  # a server that holds fewer is slow with long completions
 
@@ -36,23 +38,39 @@ def check_packages(context: Context) -> Iterator[Finding]:
     needed = {
         "vllm": context.plan.server is not None or context.is_colocated,
         "deepspeed": context.distribution == "DEEPSPEED",
-        "bitsandbytes": settings.load_in_4bit or settings.load_in_8bit or "bnb" in str(settings.optim),
+        "bitsandbytes": (
+            settings.load_in_4bit or settings.load_in_8bit or "bnb" in str(settings.optim)
+        ),
     }
     for name, is_needed in needed.items() if context.machine.is_here else ():
         if is_needed and find_spec(name) is None:
             extra = f"'trl_miner[{name}]'" if name != "bitsandbytes" else name
-            yield failed(f"{name} must be installed, as the recipe uses it. Run pip install {extra}.")
+            yield failed(
+                f"{name} must be installed, as the recipe uses it. Run pip install {extra}."
+            )
 
 
 def check_rules(context: Context) -> Iterator[Finding]:
-    """Check the rules for which the launch must be known: of measured gradients, and of quantized weights."""
+    """Check the rules for which the launch must be known: of measured gradients, and of quantized
+    weights."""
     settings, config = context.settings, context.parsed[0][1]
     try:
         precision = "fp16" if config.fp16 else "no"
-        rules.gradients_can_be_measured(config, distribution=context.distribution, precision=precision)
+        rules.gradients_can_be_measured(
+            config, distribution=context.distribution, precision=precision
+        )
         if settings.use_vllm and (settings.load_in_4bit or settings.load_in_8bit):
-            bits, is_sharded = 8 if settings.load_in_8bit else 4, context.sharding in ("zero3", "fsdp")
-            rules.vllm_gets_quantized_weights(bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora))
+            bits, is_sharded = (
+                8 if settings.load_in_8bit else 4,
+                context.sharding
+                in (
+                    "zero3",
+                    "fsdp",
+                ),
+            )
+            rules.vllm_gets_quantized_weights(
+                bits=bits, is_sharded=is_sharded, has_dora=bool(settings.use_dora)
+            )
     except ValueError as error:
         yield failed(str(error))
 
@@ -61,14 +79,19 @@ def check_gpus(context: Context) -> Finding:
     """Check that there are GPUs for the plan."""
     plan, gpus = context.plan, context.machine.gpus
     if context.settings.use_cpu and context.settings.use_vllm:
-        return failed("use_vllm needs a GPU: vLLM's CPU build takes no weights from a training. Leave use_vllm out.")
+        return failed(
+            "use_vllm needs a GPU: vLLM's CPU build takes no weights from a training. Leave"
+            " use_vllm out."
+        )
     if context.settings.use_cpu:
         return ok(f"the recipe trains on the CPU, in {plan.num_processes} process(es).")
     if not gpus:
-        return failed("the recipe is for GPUs: got none. Use a machine that has some, or set use_cpu: true.")
+        return failed(
+            "the recipe is for GPUs: got none. Use a machine that has some, or set use_cpu: true."
+        )
     return ok(
-        f"{len(gpus)}: {len(plan.server_gpus)} for vLLM, {len(plan.train_gpus)} for training, at least "
-        f"{min(gpus) / GIB:.1f} GiB free on each."
+        f"{len(gpus)}: {len(plan.server_gpus)} for vLLM, {len(plan.train_gpus)} for training, at"
+        f" least {min(gpus) / GIB:.1f} GiB free on each."
     )
 
 
@@ -87,21 +110,30 @@ def check_training_memory(context: Context) -> Finding:
 
 
 def check_server_memory(context: Context) -> Iterator[Finding]:
-    """Check that vLLM's weights and a useful KV cache fit on its GPUs, or into its share of the training's."""
+    """Check that vLLM's weights and a useful KV cache fit on its GPUs, or into its share of the
+    training's."""
     estimate, parallel = context.server_estimate(), context.settings.vllm_tensor_parallel_size
     if estimate is None:
         return
     weights, cache, sequences = estimate
     where = "in vLLM's share of each GPU" if context.is_colocated else "on each server GPU"
     text = (
-        f"{weights / GIB:.1f} GiB of weights and {cache / GIB:.1f} GiB of KV cache {where}, besides "
-        f"{memory.SERVER_BYTES / GIB:.0f} by rule of thumb: {sequences:.0f} rollouts of {context.run.tokens} tokens"
+        f"{weights / GIB:.1f} GiB of weights and {cache / GIB:.1f} GiB of KV cache {where}, besides"
+        f" {memory.SERVER_BYTES / GIB:.0f} by rule of thumb: {sequences:.0f} rollouts of"
+        f" {context.run.tokens} tokens"
     )
-    advice = f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
+    advice = (
+        f"Raise vllm_{'gpu_memory_utilization' if context.is_colocated else 'tensor_parallel_size'}"
+    )
     if sequences < 1:
-        yield failed(f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length.")
+        yield failed(
+            f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length."
+        )
     elif (heads := context.shape.config.num_attention_heads) % parallel:
-        yield failed(f"vllm_tensor_parallel_size must divide the model's {heads} attention heads: got {parallel}.")
+        yield failed(
+            f"vllm_tensor_parallel_size must divide the model's {heads} attention heads: got"
+            f" {parallel}."
+        )
     else:
         few = f": few, so generation is slow. {advice}" if sequences < FEW_SEQUENCES else ""
         yield (warning if few else ok)(f"{text}{few}.")
@@ -111,16 +143,23 @@ def check_model(context: Context) -> Finding:
     """Check that the model is there and can be adapted, as far as that can be known here."""
     name = context.settings.model_name_or_path
     if not name:
-        return failed("model_name_or_path must be given: got none. Name a model's folder, or one on the Hub.")
+        return failed(
+            "model_name_or_path must be given: got none. Name a model's folder, or one on the Hub."
+        )
     try:
         shape = context.shape
     except OSError as error:
         return not_checked(str(error))
     except ValueError as error:
         is_elsewhere = memory.is_local(name) and not context.machine.is_here
-        return not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
+        return (
+            not_checked(f"{name} on a described machine.") if is_elsewhere else failed(str(error))
+        )
     trained = f", {shape.adapter / 1e6:.1f} M trained" if shape.adapter else ""
-    return ok(f"{name} is a {shape.config.model_type} of {shape.parameters / 1e9:.2f} B parameters{trained}.")
+    return ok(
+        f"{name} is a {shape.config.model_type} of {shape.parameters / 1e9:.2f} B"
+        f" parameters{trained}."
+    )
 
 
 def check_output(context: Context) -> Finding:
@@ -128,13 +167,23 @@ def check_output(context: Context) -> Finding:
     settings, folder = context.settings, context.settings.output_dir
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
-    parent = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
+    parent = next(
+        path
+        for path in (Path(folder).absolute(), *Path(folder).absolute().parents)
+        if path.exists()
+    )
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         return failed(f"it must be a folder that can be written: got {folder}. Choose another one.")
     resumes = settings.resume_from_checkpoint
     try:
         checkpoint = choose(resumes, Path(folder))
-        must_clear(settings, {}, wanted=resumes, checkpoint=checkpoint, model=str(settings.model_name_or_path or ""))
+        must_clear(
+            settings,
+            {},
+            wanted=resumes,
+            checkpoint=checkpoint,
+            model=str(settings.model_name_or_path or ""),
+        )
     except (ValueError, OSError) as error:
         return failed(str(error))
     return ok(f"{folder} can be written" + (f"; resumes from {resumes}." if resumes else "."))

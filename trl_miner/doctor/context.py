@@ -17,21 +17,24 @@ from ..recipe import PARSED_TYPES, as_parsed
 from . import memory
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
-# The share of its memory that a GPU has for us. The driver keeps some, and cards up to 48 GB may have less: an L4 has
-# 22.0 GiB of 24, an L40 44.4 of 48.
+# The share of its memory that a GPU has for us. The driver keeps some, and cards up to 48 GB may
+# have less: an L4 has 22.0 GiB of 24, an L40 44.4 of 48.
 USABLE, USABLE_OF_SMALL = 0.985, 0.917
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table: the outcome, an explanation with what to do, and the subject (default: the check's)."""
+    """One line of the table: the outcome, an explanation with what to do, and the subject (default:
+    the check's)."""
 
     status: str
     text: str
     about: str = ""
 
 
-ok, warning, failed, not_checked = (partial(Finding, status) for status in (OK, WARNING, FAILED, NOT_CHECKED))
+ok, warning, failed, not_checked = (
+    partial(Finding, status) for status in (OK, WARNING, FAILED, NOT_CHECKED)
+)
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,15 @@ def this_machine() -> Machine:
 
 
 def described_machine(text: str) -> Machine:
-    """Return a machine by its description: `8x80GB`, or `0` for no GPU. The smallest GPU sold with so much counts."""
-    match = re.fullmatch(r"0|(\d+)\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?", text.strip(), re.IGNORECASE)
+    """Return a machine by its description: `8x80GB`, or `0` for no GPU. The smallest GPU sold with
+    so much counts."""
+    match = re.fullmatch(
+        r"0|(\d+)\s*[x×*]\s*(\d+(?:\.\d+)?)\s*(?:gb|gib|g)?", text.strip(), re.IGNORECASE
+    )
     if not match:
-        raise ValueError(f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}.")
+        raise ValueError(
+            f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}."
+        )
     count, size = int(match[1] or 0), float(match[2] or 0)
     name = f"{count} x {size:g} GB" if count else "no GPU"
     usable = int(size * memory.GIB * (USABLE if size > 48 else USABLE_OF_SMALL))
@@ -103,24 +111,38 @@ class Context:
 
     @cached_property
     def shape(self) -> memory.Shape:
-        """The model's sizes. Raises OSError if they cannot be known here, ValueError if it cannot train like this."""
+        """The model's sizes. Raises OSError if they cannot be known here, ValueError if it cannot
+        train like this."""
         return memory.measure(memory.find_config(self.settings), self.settings)
 
     @cached_property
     def run(self) -> memory.Run:
         """The settings that decide about memory."""
         settings, is_gpu = self.settings, bool(self.plan.train_gpus)
-        tokens, budget = settings.max_completion_length + self.longest_prompt, settings.max_tokens_per_micro_batch
+        tokens, budget = (
+            settings.max_completion_length + self.longest_prompt,
+            settings.max_tokens_per_micro_batch,
+        )
         share = settings.vllm_gpu_memory_utilization if self.is_colocated else 0
         return memory.Run(
             sharding=self.sharding,
             processes=self.processes,
-            rows=settings.per_device_train_batch_size if budget is None else max(1, -(-budget // tokens)),
+            rows=(
+                settings.per_device_train_batch_size
+                if budget is None
+                else max(1, -(-budget // tokens))
+            ),
             tokens=tokens,
             is_checkpointed=bool(settings.gradient_checkpointing),
             has_reference=bool(settings.beta) and not settings.use_peft,
             weight_bytes={"bfloat16": 2, "float16": 2, "auto": 2}.get(settings.dtype, 4),
-            quantized_bytes=memory.NF4 if settings.load_in_4bit else memory.INT8 if settings.load_in_8bit else None,
+            quantized_bytes=(
+                memory.NF4
+                if settings.load_in_4bit
+                else memory.INT8
+                if settings.load_in_8bit
+                else None
+            ),
             is_mixed=is_gpu and (settings.bf16 is not False or bool(settings.fp16)),
             is_gpu=is_gpu,
             optimizer_bytes=2 if "8bit" in str(settings.optim) else memory.ADAM,
@@ -132,18 +154,22 @@ class Context:
 
     @property
     def sampled(self) -> int:
-        """The most rollouts that transformers samples at once on a process: of held-out problems, or to train on."""
+        """The most rollouts that transformers samples at once on a process: of held-out problems,
+        or to train on."""
         args, config, *_ = self.parsed[0]
         scored = args.score_batch_size if args.held_out_size or args.held_out_benchmark else 0
         if args.held_out_size >= 1:
-            samples = int(args.held_out_size) * max(args.score_samples, args.score_final_samples or 0)
+            samples = int(args.held_out_size) * max(
+                args.score_samples, args.score_final_samples or 0
+            )
             scored = min(scored, -(-samples // self.processes))
         others_generate = self.settings.use_vllm or args.asynchronous or args.rollout_func
         return max(scored, 0 if others_generate else config.generation_batch_size // self.processes)
 
     @property
     def longest_prompt(self) -> int:
-        """The tokens that the server's limit leaves for a prompt; without a limit the paper's 1000 at most."""
+        """The tokens that the server's limit leaves for a prompt; without a limit the paper's 1000
+        at most."""
         settings = self.settings
         limit = settings.vllm_max_model_length if settings.use_vllm else None
         completion = settings.max_completion_length
@@ -156,17 +182,28 @@ class Context:
         return bool(settings.use_vllm and settings.vllm_mode == "colocate" and self.plan.train_gpus)
 
     def server_estimate(self) -> tuple[int, int, float] | None:
-        """Return `estimate_server` of one GPU of vLLM, its server's or shared with the training; None: none here."""
+        """Return `estimate_server` of one GPU of vLLM, its server's or shared with the training;
+        None: none here."""
         free = self.free(self.plan.train_gpus if self.is_colocated else self.plan.server_gpus)
         if not free:
             return None
         if self.is_colocated:
-            share, parallel = self.settings.vllm_gpu_memory_utilization, self.settings.vllm_tensor_parallel_size
+            share, parallel = (
+                self.settings.vllm_gpu_memory_utilization,
+                self.settings.vllm_tensor_parallel_size,
+            )
         else:
             flag, command = "--gpu-memory-utilization", self.plan.server or []
-            share, parallel = float(command[command.index(flag) + 1]) if flag in command else 0.9, len(free)
+            share, parallel = (
+                (float(command[command.index(flag) + 1]) if flag in command else 0.9),
+                len(free),
+            )
         return memory.estimate_server(
-            self.shape, min(free), tensor_parallel=parallel, utilization=share, length=self.run.tokens
+            self.shape,
+            min(free),
+            tensor_parallel=parallel,
+            utilization=share,
+            length=self.run.tokens,
         )
 
     def free(self, gpus: Iterable[int]) -> list[int]:
@@ -178,7 +215,8 @@ Check = Callable[[Context], Finding | Iterable[Finding]]
 
 
 def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
-    """Return the settings of `PARSED_TYPES`, as each of the launched processes makes them, and the warnings of that.
+    """Return the settings of `PARSED_TYPES`, as each of the launched processes makes them, and the
+    warnings of that.
 
     Nothing looks at a GPU. Raises what the training raises.
     """

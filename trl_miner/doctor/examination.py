@@ -10,7 +10,18 @@ from ..progress import Progress
 from ..recipe import read_recipe
 from ..redaction import redact
 from . import checks, memory
-from .context import FAILED, NOT_CHECKED, OK, WARNING, Check, Context, Finding, Machine, failed, warning
+from .context import (
+    FAILED,
+    NOT_CHECKED,
+    OK,
+    WARNING,
+    Check,
+    Context,
+    Finding,
+    Machine,
+    failed,
+    warning,
+)
 from .memory import GIB
 from .rehearsal import check_trainer, load
 
@@ -29,8 +40,11 @@ MEMORY: dict[str, Check] = {
 }
 
 
-def examine(recipe: str | Path, overrides: Sequence[str], machine: Machine) -> tuple[list[Finding], Context | None]:
-    """Run every check. Return the findings and their context, which is None if no plan can be made."""
+def examine(
+    recipe: str | Path, overrides: Sequence[str], machine: Machine
+) -> tuple[list[Finding], Context | None]:
+    """Run every check. Return the findings and their context, which is None if no plan can be
+    made."""
     settings = read_recipe(recipe, overrides)
     try:
         plan = make_plan(recipe, overrides, num_gpus=0 if settings.use_cpu else len(machine.gpus))
@@ -56,7 +70,8 @@ def _run_checks(context: Context) -> Iterator[Finding]:
 
 
 def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
-    """Return why the training of a plan would fail at its start, as far as that is quickly found out.
+    """Return why the training of a plan would fail at its start, as far as that is quickly found
+    out.
 
     It looks at no GPU and no server; of a plan for another machine only at its settings.
     """
@@ -82,13 +97,20 @@ def _failed(findings: Sequence[Finding]) -> set[str]:
 
 
 def table(findings: Sequence[Finding]) -> list[str]:
-    """Return one line for each finding: status, subject, explanation; and their number by status."""
+    """Return one line for each finding: status, subject, explanation; and their number by
+    status."""
     width = max(len(finding.about) for finding in findings)
     count = Counter(finding.status for finding in findings)
-    rows = [f"{finding.status:<11}  {finding.about:<{width}}  {redact(finding.text)}" for finding in findings]
+    rows = [
+        f"{finding.status:<11}  {finding.about:<{width}}  {redact(finding.text)}"
+        for finding in findings
+    ]
     return [
         *rows,
-        f"{count[OK]} ok, {count[WARNING]} warnings, {count[FAILED]} failed, {count[NOT_CHECKED]} not checked.",
+        (
+            f"{count[OK]} ok, {count[WARNING]} warnings, {count[FAILED]} failed,"
+            f" {count[NOT_CHECKED]} not checked."
+        ),
     ]
 
 
@@ -97,7 +119,12 @@ def memory_table(context: Context) -> list[str]:
     run = context.run
     sizes = memory.estimate_training(context.shape, run)
     return [
-        f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es), {run.rows} rollouts of "
-        f"{run.tokens} tokens):",
-        *(f"  {name:<42} {size / GIB:>9.3f}" for name, size in (sizes | {"together": sum(sizes.values())}).items()),
+        (
+            f"Memory of one training process in GiB ({run.sharding}, {run.processes} process(es),"
+            f" {run.rows} rollouts of {run.tokens} tokens):"
+        ),
+        *(
+            f"  {name:<42} {size / GIB:>9.3f}"
+            for name, size in (sizes | {"together": sum(sizes.values())}).items()
+        ),
     ]

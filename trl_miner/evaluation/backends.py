@@ -1,8 +1,9 @@
-"""The backends that sample: transformers, vLLM in this process, or a server with OpenAI's completions protocol.
+"""The backends that sample: transformers, vLLM in this process, or a server with OpenAI's
+completions protocol.
 
-All three get the same prompts as token ids. Each sample has its own seed. With transformers a sample is a function of
-that seed (see `seeded_sampling.py`). vLLM and servers promise less: their kernels may round differently when other
-requests share the batch.
+All three get the same prompts as token ids. Each sample has its own seed. With transformers a
+sample is a function of that seed (see `seeded_sampling.py`). vLLM and servers promise less: their
+kernels may round differently when other requests share the batch.
 """
 
 import functools
@@ -23,7 +24,8 @@ from ..runs.models import ADAPTER
 from ..runs.records import RANK
 
 Answer = TypeVar("Answer")
-# Servers of vLLM and SGLang take what a request leaves out from the model's own settings, such as top_k 20.
+# Servers of vLLM and SGLang take what a request leaves out from the model's own settings, such as
+# top_k 20.
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
 
 
@@ -31,7 +33,9 @@ _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_pena
 class ModelOptions:
     """The model that samples, and how it runs; the fields are the options of `trl-miner eval`."""
 
-    model: str  # Hub id, folder or embedded world; where a server samples, its tokenizer and its form of prompts
+    # Hub id, folder or embedded world; where a server samples, its tokenizer and its form of
+    # prompts
+    model: str
     revision: str | None = None
     adapter: str | None = None  # Hub id or folder of a LoRA adapter on top of it
     style: str = "auto"
@@ -76,7 +80,9 @@ class TransformersBackend:
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(options.model, revision=options.revision, dtype=options.dtype)
+        model = AutoModelForCausalLM.from_pretrained(
+            options.model, revision=options.revision, dtype=options.dtype
+        )
         if options.adapter:
             from peft import PeftModel
 
@@ -86,8 +92,11 @@ class TransformersBackend:
         self.model, self.tokenizer, self.batch_size = model, tokenizer, options.batch_size
         self.context = getattr(model.config, "max_position_embeddings", None)
 
-    def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
+    def sample(
+        self, asked: Sequence[Request], temperature: float, top_p: float
+    ) -> Iterator[Completion]:
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is
+        greedy."""
         from .seeded_sampling import sample_tokens
 
         sampled = sample_tokens(
@@ -107,9 +116,11 @@ class TransformersBackend:
 
 
 class VLLMBackend:
-    """vLLM in this process. Its engine gets new requests as others finish, so that samples arrive one by one."""
+    """vLLM in this process. Its engine gets new requests as others finish, so that samples arrive
+    one by one."""
 
-    # Enough to fill any GPU's batch; 100,000 at once would be as fast, but hold all prompts in the scheduler.
+    # Enough to fill any GPU's batch; 100,000 at once would be as fast, but hold all prompts in the
+    # scheduler.
     IN_FLIGHT = 1024
 
     def __init__(self, options: ModelOptions) -> None:
@@ -117,19 +128,26 @@ class VLLMBackend:
         from vllm.lora.request import LoRARequest
 
         names = ("tensor_parallel_size", "gpu_memory_utilization", "max_model_len")
-        settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+        settings = {
+            name: getattr(options, name) for name in names if getattr(options, name) is not None
+        }
         self.adapter = None
         if options.adapter:
             rank = read_object(Path(options.adapter) / ADAPTER, record=RANK)["r"]
             # the ranks that vLLM supports
-            fitting = next((size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank)
+            fitting = next(
+                (size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank), rank
+            )
             settings |= {"enable_lora": True, "max_lora_rank": fitting}
             self.adapter = LoRARequest("adapter", 1, options.adapter)
         self.llm = LLM(options.model, revision=options.revision, dtype=options.dtype, **settings)
         self.context = self.llm.model_config.max_model_len
 
-    def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
+    def sample(
+        self, asked: Sequence[Request], temperature: float, top_p: float
+    ) -> Iterator[Completion]:
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is
+        greedy."""
         from vllm import SamplingParams
 
         engine = self.llm.llm_engine
@@ -152,11 +170,14 @@ class VLLMBackend:
                 if output.finished:
                     done = output.outputs[0]
                     request = asked[int(output.request_id.split("-")[0])]
-                    yield Completion(request, done.text, len(done.token_ids), done.finish_reason == "length")
+                    yield Completion(
+                        request, done.text, len(done.token_ids), done.finish_reason == "length"
+                    )
 
 
 class ServerBackend:
-    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about two minutes.
+    """A running server with OpenAI's `/v1/completions`. A request that fails is repeated for about
+    two minutes.
 
     It gets `api_key` and no other key of the environment: it may be anybody's.
     """
@@ -170,12 +191,21 @@ class ServerBackend:
         self.session = requests.Session()
         self.session.auth = functools.partial(_authorize, api_key)  # else a .netrc may have a key
         # the first contact is not repeated: usually the address is wrong
-        served = self._ask("GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
+        served = self._ask(
+            "GET", "models", lambda answer: {entry["id"]: entry for entry in answer["data"]}
+        )
         if options.served_model is None and len(served) != 1:
-            raise ValueError(f"Name the model with --served-model: {self.url} serves {', '.join(served) or 'none'}.")
+            raise ValueError(
+                f"Name the model with --served-model: {self.url} serves"
+                f" {', '.join(served) or 'none'}."
+            )
         busy = (408, 409, 429, 500, 502, 503, 504)
         retry = Retry(
-            self.RETRIES, backoff_factor=0.5, status_forcelist=busy, allowed_methods=None, raise_on_status=False
+            self.RETRIES,
+            backoff_factor=0.5,
+            status_forcelist=busy,
+            allowed_methods=None,
+            raise_on_status=False,
         )
         self.session.mount(self.url, HTTPAdapter(pool_maxsize=self.CONCURRENCY, max_retries=retry))
         self.model = options.served_model or next(iter(served))
@@ -184,11 +214,16 @@ class ServerBackend:
         self.context: int | None = about.get("max_model_len")
         self.extra = _NEUTRAL if about.get("owned_by") in ("vllm", "sglang") else {}
 
-    def sample(self, asked: Sequence[Request], temperature: float, top_p: float) -> Iterator[Completion]:
-        """Yield a completion of each request as it finishes, in any order. Temperature 0 is greedy."""
+    def sample(
+        self, asked: Sequence[Request], temperature: float, top_p: float
+    ) -> Iterator[Completion]:
+        """Yield a completion of each request as it finishes, in any order. Temperature 0 is
+        greedy."""
         executor = ThreadPoolExecutor(self.CONCURRENCY)
         try:
-            running = [executor.submit(self._complete, request, temperature, top_p) for request in asked]
+            running = [
+                executor.submit(self._complete, request, temperature, top_p) for request in asked
+            ]
             for future in as_completed(running):
                 yield future.result()
         finally:
@@ -200,23 +235,42 @@ class ServerBackend:
             is_cut = choice.get("finish_reason") == "length"
             return Completion(request, choice["text"], usage.get("completion_tokens", 0), is_cut)
 
-        sent = {"model": self.model, "prompt": request.ids, "max_tokens": request.budget, "seed": request.seed}
+        sent = {
+            "model": self.model,
+            "prompt": request.ids,
+            "max_tokens": request.budget,
+            "seed": request.seed,
+        }
         return self._ask(
-            "POST", "completions", read, {**sent, "temperature": temperature, "top_p": top_p, **self.extra}
+            "POST",
+            "completions",
+            read,
+            {**sent, "temperature": temperature, "top_p": top_p, **self.extra},
         )
 
-    def _ask(self, method: str, path: str, read: Callable[[Any], Answer], sent: Any = None) -> Answer:
+    def _ask(
+        self, method: str, path: str, read: Callable[[Any], Answer], sent: Any = None
+    ) -> Answer:
         """Return what `read` makes of the answer, or say what went wrong and what to do."""
         try:
-            answer = self.session.request(method, f"{self.url}/{path}", json=sent, timeout=self.TIMEOUT)
+            answer = self.session.request(
+                method, f"{self.url}/{path}", json=sent, timeout=self.TIMEOUT
+            )
             if answer.ok:
                 return read(answer.json())
             problem = f"status {answer.status_code}: {answer.text[:500]}"
-        except (requests.RequestException, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (
+            requests.RequestException,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             problem = first_line(error)
         raise ConnectionError(
-            f"The server at {self.url} must answer in OpenAI's format: {method} {path} gave {problem}. Check "
-            f"--base-url, --api-key-env and the server's log; the same command goes on where this one stopped."
+            f"The server at {self.url} must answer in OpenAI's format: {method} {path} gave"
+            f" {problem}. Check --base-url, --api-key-env and the server's log; the same command"
+            " goes on where this one stopped."
         )
 
 

@@ -1,4 +1,5 @@
-"""Run an evaluation from the options of `trl-miner eval`: load the model, the problems and the backend, and sample."""
+"""Run an evaluation from the options of `trl-miner eval`: load the model, the problems and the
+backend, and sample."""
 
 import dataclasses
 import hashlib
@@ -32,7 +33,9 @@ _CHUNK, _CHUNKS = 2**16, 64
 
 def options_of(args: Namespace) -> ModelOptions:
     """Take the options of a model from parsed arguments."""
-    return ModelOptions(**{option.name: getattr(args, option.name) for option in dataclasses.fields(ModelOptions)})
+    return ModelOptions(
+        **{option.name: getattr(args, option.name) for option in dataclasses.fields(ModelOptions)}
+    )
 
 
 def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> list[ProblemSet]:
@@ -43,23 +46,28 @@ def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> 
     for entry in map(read_entry, dict.fromkeys(benchmarks)):
         if not is_known(entry):
             raise ValueError(
-                f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}. Known: "
-                f"{', '.join(KNOWN)}."
+                f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}."
+                f" Known: {', '.join(KNOWN)}."
             )
         benchmark = find_benchmark(entry.name, entry.path)
         problems, record = load(benchmark, entry.path or None)
-        problem_sets.append(ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record))
+        problem_sets.append(
+            ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record)
+        )
     return problem_sets
 
 
-def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling) -> int:
+def evaluate(
+    output: str | Path, model: ModelOptions, problem_sets: Sequence[ProblemSet], sampling: Sampling
+) -> int:
     """Draw the samples that a folder lacks, and return their number. See `generate`."""
     source = _resolve(model)
     server = _find_server(source) if model.base_url else None
     if server is not None:  # the same command may meet another model there
         source = dataclasses.replace(source, served_model=server.model)
     fingerprint = _fingerprint(source)  # before anything is loaded
-    if not Path(source.model).is_dir():  # the same commit for all that is loaded, should the repository move
+    # the same commit for all that is loaded, should the repository move
+    if not Path(source.model).is_dir():
         source = dataclasses.replace(source, revision=fingerprint.get("model") or source.revision)
     tokenizer = _load_tokenizer(source)
 
@@ -67,14 +75,18 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         backend = server or _load_backend(source, tokenizer)
         if _fingerprint(source) != fingerprint:
             raise ValueError(
-                f"The model must stay the same while it is loaded: the files of {model.model} have changed meanwhile. "
-                f"Wait until nobody writes them, and run the same command again."
+                f"The model must stay the same while it is loaded: the files of {model.model} have"
+                " changed meanwhile. Wait until nobody writes them, and run the same command"
+                " again."
             )
         return backend
 
     form = _choose_form(model, source, tokenizer)
     settings = {
-        **{name: getattr(model, name) for name in ("model", "revision", "adapter", "dtype", "max_model_len")},
+        **{
+            name: getattr(model, name)
+            for name in ("model", "revision", "adapter", "dtype", "max_model_len")
+        },
         "backend": _backend_name(model),
         "fingerprint": fingerprint,
         "style": form.style,
@@ -83,11 +95,14 @@ def evaluate(output: str | Path, model: ModelOptions, problem_sets: Sequence[Pro
         "chat_template_kwargs": dict(form.template_kwargs) or None,
         "versions": versions(),
     }
-    return generate(output, problem_sets, load, partial(prompt_ids, tokenizer, form), sampling, settings)
+    return generate(
+        output, problem_sets, load, partial(prompt_ids, tokenizer, form), sampling, settings
+    )
 
 
 def _backend_name(model: ModelOptions) -> str:
-    """Return the backend that runs: the server at `base_url`, else the chosen one, else vLLM where it is installed."""
+    """Return the backend that runs: the server at `base_url`, else the chosen one, else vLLM where
+    it is installed."""
     if model.base_url:
         return "server"
     if model.backend != "auto":
@@ -100,7 +115,9 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | 
     from ..data.training_set import MEDMCQA_TRAIN, medmcqa_train_problems
 
     questions = ProblemSet(MEDMCQA_TRAIN, medmcqa_train_problems(source), 1)
-    return evaluate(output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048))
+    return evaluate(
+        output, model, [questions], Sampling(temperature=0.0, top_p=1.0, max_tokens=2048)
+    )
 
 
 def _resolve(model: ModelOptions) -> ModelOptions:
@@ -113,13 +130,17 @@ def _resolve(model: ModelOptions) -> ModelOptions:
         return dataclasses.replace(model, model=find_model(model.model), revision=None)
     is_folder = Path(model.model).exists()
     if not is_folder and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
-        raise ValueError(f"--model must be a Hub id or a folder: got {model.model}, which is not there.")
+        raise ValueError(
+            f"--model must be a Hub id or a folder: got {model.model}, which is not there."
+        )
     config = None if model.adapter else find_file(model.model, ADAPTER, model.revision)
     if config is None:
         return model
     base, adapter = read_object(config, record=BASE_MODEL), _folder_of(model.model, model.revision)
     revision = (model.revision if is_folder else None) or base.get("revision")
-    return dataclasses.replace(model, model=base["base_model_name_or_path"], adapter=adapter, revision=revision)
+    return dataclasses.replace(
+        model, model=base["base_model_name_or_path"], adapter=adapter, revision=revision
+    )
 
 
 def _folder_of(adapter: str, revision: str | None) -> str:
@@ -147,8 +168,8 @@ def _load_tokenizer(source: ModelOptions) -> Any:
         return AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--model must be a folder with a model and its tokenizer, or a reachable model on the Hub: could not "
-            f"load the tokenizer of {name} ({first_line(error)})."
+            "--model must be a folder with a model and its tokenizer, or a reachable model on the"
+            f" Hub: could not load the tokenizer of {name} ({first_line(error)})."
         ) from error
 
 
@@ -162,11 +183,14 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
     trained = next((form for form in forms if form is not None), None)
     known = trained or PromptForm(guess_style(model.model, tokenizer))
     chosen: Any = known.style if model.style == "auto" else model.style
-    kwargs = known.template_kwargs if model.chat_template_kwargs is None else model.chat_template_kwargs
+    kwargs = (
+        known.template_kwargs if model.chat_template_kwargs is None else model.chat_template_kwargs
+    )
     if model.chat_template_kwargs and chosen != "chat":
         raise ValueError(
-            f"--chat-template-kwargs is for a chat template: got {dict(model.chat_template_kwargs)}, and "
-            f"{model.model} is asked in plain text. Leave it out, or set --style chat."
+            "--chat-template-kwargs is for a chat template: got"
+            f" {dict(model.chat_template_kwargs)}, and {model.model} is asked in plain text. Leave"
+            " it out, or set --style chat."
         )
     form = PromptForm(
         chosen,
@@ -177,12 +201,23 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
     said = ""
     if trained is None and model.style == "auto":
         other = "plain" if chosen == "chat" else "chat"
-        said = f"does not say how it was trained. By its name and tokenizer it is asked with {describe(form)}"
-        said += f"; --style {other} chooses the other form" if getattr(tokenizer, "chat_template", None) else ""
+        said = (
+            "does not say how it was trained. By its name and tokenizer it is asked with"
+            f" {describe(form)}"
+        )
+        said += (
+            f"; --style {other} chooses the other form"
+            if getattr(tokenizer, "chat_template", None)
+            else ""
+        )
     elif trained is not None and form != trained:
-        said = f"was trained on {describe(trained)}. It is asked as the options say: {describe(form)}"
+        said = (
+            f"was trained on {describe(trained)}. It is asked as the options say: {describe(form)}"
+        )
     elif trained is not None and not trained.is_known:
-        said = f"was trained on prompts whose words are not known. It is asked with {describe(form)}"
+        said = (
+            f"was trained on prompts whose words are not known. It is asked with {describe(form)}"
+        )
         said += ": set --prompt-template and --system-prompt if they were others"
     if said:
         print(f"{model.model} {said}.", file=sys.stderr)
@@ -192,7 +227,9 @@ def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> P
 def _find_server(source: ModelOptions) -> ServerBackend:
     key = os.environ.get(source.api_key_env or "")
     if source.api_key_env and not key:
-        raise ValueError(f"--api-key-env must name a variable with a key: {source.api_key_env} is not set.")
+        raise ValueError(
+            f"--api-key-env must name a variable with a key: {source.api_key_env} is not set."
+        )
     learn({"api_key": key})
     return ServerBackend(source, key)
 
@@ -202,13 +239,15 @@ def _load_backend(source: ModelOptions, tokenizer: Any) -> Backend:
         return TransformersBackend(source, tokenizer)
     if not find_spec("vllm"):
         raise ValueError(
-            "vLLM is not installed. Install trl_miner[vllm], or use --backend transformers or --base-url."
+            "vLLM is not installed. Install trl_miner[vllm], or use --backend transformers or"
+            " --base-url."
         )
     return VLLMBackend(source)
 
 
 def _fingerprint(source: ModelOptions) -> dict[str, str | None]:
-    """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local files."""
+    """Return what distinguishes models of the same name: a commit of the Hub, or a hash of local
+    files."""
     if source.base_url:
         return {"served_model": source.served_model}
     adapter = {"adapter": identity(source.adapter, None)} if source.adapter else {}
@@ -216,7 +255,8 @@ def _fingerprint(source: ModelOptions) -> dict[str, str | None]:
 
 
 def identity(name: str, revision: str | None) -> str | None:
-    """Return a model's commit on the Hub, or a hash of a folder's files, which another training step changes."""
+    """Return a model's commit on the Hub, or a hash of a folder's files, which another training
+    step changes."""
     folder = Path(name)
     if not folder.is_dir():
         from transformers import AutoConfig
@@ -228,7 +268,8 @@ def identity(name: str, revision: str | None) -> str | None:
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
-        # Training moves every weight, so a few chunks of each file are enough; reading 28 GB would take a minute.
+        # Training moves every weight, so a few chunks of each file are enough; reading 28 GB would
+        # take a minute.
         with open(path, "rb") as file:
             for start in range(0, size, max(_CHUNK, size // _CHUNKS)):
                 file.seek(start)

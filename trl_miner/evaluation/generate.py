@@ -1,4 +1,5 @@
-"""Sample answers to benchmarks into a folder: the first half of `trl-miner eval`. `score.py` is the second.
+"""Sample answers to benchmarks into a folder: the first half of `trl-miner eval`. `score.py` is the
+second.
 
 Called again, it draws what is missing: samples that a kill took, and more samples per problem.
 """
@@ -34,8 +35,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and 0 < self.top_p <= 1 and self.max_tokens >= 1):
             raise ValueError(
-                f"--temperature must be at least 0, --top-p above 0 and at most 1, --max-tokens at least 1: got "
-                f"{self.temperature}, {self.top_p} and {self.max_tokens}."
+                "--temperature must be at least 0, --top-p above 0 and at most 1, --max-tokens at"
+                f" least 1: got {self.temperature}, {self.top_p} and {self.max_tokens}."
             )
 
 
@@ -58,9 +59,13 @@ class ProblemSet:
         }
 
 
-def prompt_ids(tokenizer: Any, form: PromptForm, benchmark: Benchmark, problem: Problem) -> tuple[int, ...]:
+def prompt_ids(
+    tokenizer: Any, form: PromptForm, benchmark: Benchmark, problem: Problem
+) -> tuple[int, ...]:
     """Return the tokens of a problem's prompt."""
-    prompt = build_prompt(benchmark.kind, problem.question, problem.options, problem.context, form=form)
+    prompt = build_prompt(
+        benchmark.kind, problem.question, problem.options, problem.context, form=form
+    )
     return tuple(token_ids(prompt, tokenizer, form.template_kwargs))
 
 
@@ -78,18 +83,21 @@ def generate(
     sampling: Sampling,
     settings: Mapping[str, Any],
 ) -> int:
-    """Draw the samples that a folder lacks, and return their number. The model is loaded only if there are any.
+    """Draw the samples that a folder lacks, and return their number. The model is loaded only if
+    there are any.
 
-    `prompt_ids` returns the tokens of a prompt. `settings` holds what else decides on the samples: the model's name,
-    revision and fingerprint, the form of the prompts, the backend. All but "versions" must be the same when the folder
-    is continued.
+    `prompt_ids` returns the tokens of a prompt. `settings` holds what else decides on the samples:
+    the model's name, revision and fingerprint, the form of the prompts, the backend. All but
+    "versions" must be the same when the folder is continued.
     """
     output = Path(output)
     with lock_folder(output):
         eval_folder.write_settings(output, {**settings, **dataclasses.asdict(sampling)})
         for problem_set in problem_sets:
             problems = map(dataclasses.asdict, problem_set.problems)
-            eval_folder.write_benchmark(output / problem_set.benchmark.name, problem_set.about(), problems)
+            eval_folder.write_benchmark(
+                output / problem_set.benchmark.name, problem_set.about(), problems
+            )
         todo = []
         for problem_set in problem_sets:
             writer = SampleWriter(output / problem_set.benchmark.name / eval_folder.SAMPLES)
@@ -101,33 +109,54 @@ def generate(
         count = sum(len(keys) for _, _, keys in todo)
         total = sum(len(problem_set.problems) * problem_set.samples for problem_set in problem_sets)
         backend = load_backend() if count else None
-        with Progress("sampling", total, unit="samples", initial=total - count, quiet=not count) as progress:
+        with Progress(
+            "sampling", total, unit="samples", initial=total - count, quiet=not count
+        ) as progress:
             for problem_set, writer, keys in todo:
                 if backend is not None and keys:
-                    ids = {problem.id: prompt_ids(problem_set.benchmark, problem) for problem in problem_set.problems}
-                    requests = _requests(problem_set.benchmark.name, ids, keys, sampling, backend.context)
+                    ids = {
+                        problem.id: prompt_ids(problem_set.benchmark, problem)
+                        for problem in problem_set.problems
+                    }
+                    requests = _requests(
+                        problem_set.benchmark.name, ids, keys, sampling, backend.context
+                    )
                     _sample(backend, writer, requests, sampling, progress)
                 writer.finish([problem.id for problem in problem_set.problems])
     return count
 
 
 def _requests(
-    name: str, ids: Mapping[str, tuple[int, ...]], keys: Sequence[Key], sampling: Sampling, context: int | None
+    name: str,
+    ids: Mapping[str, tuple[int, ...]],
+    keys: Sequence[Key],
+    sampling: Sampling,
+    context: int | None,
 ) -> list[Request]:
-    """Return the requests; their budgets fit into the model's context, and are 0 where a prompt leaves no room."""
+    """Return the requests; their budgets fit into the model's context, and are 0 where a prompt
+    leaves no room."""
     limit = sampling.max_tokens
-    budgets = {id_: limit if context is None else min(limit, max(0, context - len(own))) for id_, own in ids.items()}
+    budgets = {
+        id_: limit if context is None else min(limit, max(0, context - len(own)))
+        for id_, own in ids.items()
+    }
     if short := sum(budgets[problem] < limit for problem, _ in keys):
         print(
-            f"{name}: {short} of {len(keys)} samples have less room than --max-tokens {limit}: the model "
-            f"holds {context} tokens with the prompt.",
+            f"{name}: {short} of {len(keys)} samples have less room than --max-tokens {limit}: the"
+            f" model holds {context} tokens with the prompt.",
             file=sys.stderr,
         )
-    return [Request(key, sample_seed(sampling.seed, *key), ids[key[0]], budgets[key[0]]) for key in keys]
+    return [
+        Request(key, sample_seed(sampling.seed, *key), ids[key[0]], budgets[key[0]]) for key in keys
+    ]
 
 
 def _sample(
-    backend: Backend, writer: SampleWriter, requests: list[Request], sampling: Sampling, progress: Progress
+    backend: Backend,
+    writer: SampleWriter,
+    requests: list[Request],
+    sampling: Sampling,
+    progress: Progress,
 ) -> None:
     without_room = [Completion(request, "", 0, True) for request in requests if request.budget < 1]
     with_room = [request for request in requests if request.budget >= 1]

@@ -19,19 +19,21 @@ from ..runs import eval_folder
 from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems, read_samples
 from .metrics import pass_at_k
 
-PAPER = json.loads(resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))  # as printed
+# as printed
+PAPER = json.loads(resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8"))
 NO_ANSWER = -1
 _RIGHT = 0  # all right answers to a problem are one answer
 
 
 @dataclass(frozen=True)
 class Graded:
-    """The graded samples of one benchmark, with `benchmark.json` as `about`, and warnings for a reader of its scores.
+    """The graded samples of one benchmark, with `benchmark.json` as `about`, and warnings for a
+    reader of its scores.
 
-    A sample that was not judged is not correct; a problem none of whose samples was judged is left out. Answers are
-    equal numbers where they are equal, and NO_ANSWER where there is none. `no_answer` counts the samples that were
-    judged and hold no answer, `not_judged` the others by their reason. In `lenient_PN` an answer in
-    mathematics may also stand in the text without a box.
+    A sample that was not judged is not correct; a problem none of whose samples was judged is left
+    out. Answers are equal numbers where they are equal, and NO_ANSWER where there is none.
+    `no_answer` counts the samples that were judged and hold no answer, `not_judged` the others by
+    their reason. In `lenient_PN` an answer in mathematics may also stand in the text without a box.
     """
 
     name: str
@@ -56,8 +58,11 @@ class Graded:
 
 
 def read_graded(folder: Path) -> list[Graded]:
-    """Read and grade the output of `trl-miner eval`: its benchmarks in the paper's order, then by name."""
-    title_of = {path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)}
+    """Read and grade the output of `trl-miner eval`: its benchmarks in the paper's order, then by
+    name."""
+    title_of = {
+        path: read_benchmark(path)["title"] for path in eval_folder.benchmark_folders(folder)
+    }
     if not title_of:
         raise FileNotFoundError(
             f"{folder} holds no folder with a benchmark.json. Give the --output of trl-miner eval."
@@ -67,7 +72,10 @@ def read_graded(folder: Path) -> list[Graded]:
     chosen = [_read_benchmark(path) for path in paths]  # all errors come before any grading
     total = sum(len(pairs) for _, pairs, _ in chosen)
     with Progress(f"grading {folder}", total, unit="samples") as progress:
-        return [_grade_benchmark(path.name, *one, progress) for path, one in zip(paths, chosen, strict=True)]
+        return [
+            _grade_benchmark(path.name, *one, progress)
+            for path, one in zip(paths, chosen, strict=True)
+        ]
 
 
 Pair = tuple[dict[str, Any], dict[str, Any]]  # of a problem and a sample
@@ -79,26 +87,37 @@ def _read_benchmark(path: Path) -> tuple[dict[str, Any], list[Pair], list[str]]:
     samples, warnings = read_samples(path / SAMPLES) if (path / SAMPLES).is_file() else ({}, [])
     asked = about["samples"]
     if strangers := {problem for problem, _ in samples} - {problem["id"] for problem in problems}:
-        raise ValueError(f"{path / SAMPLES} has a sample of {strangers.pop()!r}, which is not in problems.jsonl.")
+        raise ValueError(
+            f"{path / SAMPLES} has a sample of {strangers.pop()!r}, which is not in problems.jsonl."
+        )
     keys = [(problem["id"], number) for problem in problems for number in range(asked)]
     if missing := sum(key not in samples for key in keys):
         raise ValueError(
-            f"{path} must hold {asked} samples of each of its {len(problems)} problems: {missing} of {len(keys)} are "
-            f"missing. The same `trl-miner eval` command samples them. {' '.join(warnings)}".strip()
+            f"{path} must hold {asked} samples of each of its {len(problems)} problems: {missing}"
+            f" of {len(keys)} are missing. The same `trl-miner eval` command samples them."
+            f" {' '.join(warnings)}".strip()
         )
-    pairs = [(problem, samples[problem["id"], number]) for problem in problems for number in range(asked)]
+    pairs = [
+        (problem, samples[problem["id"], number]) for problem in problems for number in range(asked)
+    ]
     return about, pairs, warnings
 
 
 def _grade_benchmark(
-    name: str, about: Mapping[str, Any], pairs: Sequence[Pair], warnings: Sequence[str], progress: Progress
+    name: str,
+    about: Mapping[str, Any],
+    pairs: Sequence[Pair],
+    warnings: Sequence[str],
+    progress: Progress,
 ) -> Graded:
     grader = about["grader"]
     verdicts = grade(
         grader,
         [sample["text"] for _, sample in pairs],
         [problem["task" if grader == "task" else "solution"] for problem, _ in pairs],
-        options=[problem.get("options") or () for problem, _ in pairs] if grader == "choice" else None,
+        options=(
+            [problem.get("options") or () for problem, _ in pairs] if grader == "choice" else None
+        ),
         votes=True,
         advance=progress.update,
     )
@@ -113,12 +132,14 @@ def _grade_benchmark(
     if not_judged:
         reasons = ", ".join(f"{count} ({reason})" for reason, count in sorted(not_judged.items()))
         warnings.append(
-            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}. {(~kept).sum()} of {len(kept)} "
-            f"problems without any that was are left out; of the others, they count as wrong."
-            + ("" if kept.any() else " There is no score: n/a.")
+            f"{not_judged.total()} of {len(pairs)} samples were not judged: {reasons}."
+            f" {(~kept).sum()} of {len(kept)} problems without any that was are left out; of the"
+            " others, they count as wrong." + ("" if kept.any() else " There is no score: n/a.")
         )
     if no_answer == len(pairs):
-        warnings.append("No sample holds an answer in the form that the prompt asks for: every score is 0.")
+        warnings.append(
+            "No sample holds an answer in the form that the prompt asks for: every score is 0."
+        )
 
     def rows(values: Any) -> np.ndarray:
         """Return values of all samples as (P, n), without the problems that are left out."""
@@ -127,7 +148,9 @@ def _grade_benchmark(
     return Graded(
         name=name,
         about=about,
-        problems=[problem for (problem, _), is_kept in zip(pairs[::size], kept, strict=True) if is_kept],
+        problems=[
+            problem for (problem, _), is_kept in zip(pairs[::size], kept, strict=True) if is_kept
+        ],
         correct_PN=rows(is_right),
         lenient_PN=rows(_lenient(pairs, is_right) if grader == "math" else is_right),
         answers_PN=rows(answers),
@@ -140,11 +163,17 @@ def _grade_benchmark(
 
 
 def _lenient(pairs: Sequence[Pair], is_right: np.ndarray) -> np.ndarray:
-    """Return whether each sample in mathematics is right where an answer without a box counts too."""
+    """Return whether each sample in mathematics is right where an answer without a box counts
+    too."""
     without = [place for place, (_, sample) in enumerate(pairs) if "\\boxed" not in sample["text"]]
-    texts, golds = ([pairs[place][part][key] for place in without] for part, key in ((1, "text"), (0, "solution")))
+    texts, golds = (
+        [pairs[place][part][key] for place in without]
+        for part, key in ((1, "text"), (0, "solution"))
+    )
     lenient = is_right.copy()
-    lenient[without] = [verdict.is_correct is True for verdict in grade("math", texts, golds, unboxed=True)]
+    lenient[without] = [
+        verdict.is_correct is True for verdict in grade("math", texts, golds, unboxed=True)
+    ]
     return lenient
 
 

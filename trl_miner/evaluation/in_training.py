@@ -27,25 +27,30 @@ from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
 
 
 class EvaluationCallback(TrainerCallback):
-    """Scores held-out problems at intervals during training, after the last step, and whenever `record` is called.
+    """Scores held-out problems at intervals during training, after the last step, and whenever
+    `record` is called.
 
-    The scores (Pass@1 and Pass@k) go to the log and its trackers (`eval_pass@1`, `eval_pass@8`), into `evaluation`,
-    and, as the number of right samples of each problem, into `held_out.json` of the run folder.
+    The scores (Pass@1 and Pass@k) go to the log and its trackers (`eval_pass@1`, `eval_pass@8`),
+    into `evaluation`, and, as the number of right samples of each problem, into `held_out.json` of
+    the run folder.
 
-    Every process samples its share. A sample depends only on the seed, its problem and its number, so the scores do
-    not depend on the number of processes. Scoring changes neither the model nor the random state.
+    Every process samples its share. A sample depends only on the seed, its problem and its number,
+    so the scores do not depend on the number of processes. Scoring changes neither the model nor
+    the random state.
 
     Args:
         trainer: The trainer whose model is scored.
-        problems: A data set with the column `prompt` (plain text or messages) and those that the reward function
-            needs, such as `solution`; None scores nothing.
+        problems: A data set with the column `prompt` (plain text or messages) and those that the
+            reward function needs, such as `solution`; None scores nothing.
         num_samples: Completions per problem, sampled at the temperature of the training.
         every: Optimizer steps between two scores during training; 0 for none.
-        reward_func: The reward function that grades the completions, at `correct_threshold` (a known verifier at 1);
-            by default those of the trainer that decide what is correct there. Answers for which it returns None are
-            left out of the scores, and Pass@k is over the problems with k verdicts.
+        reward_func: The reward function that grades the completions, at `correct_threshold` (a
+            known verifier at 1); by default those of the trainer that decide what is correct there.
+            Answers for which it returns None are left out of the scores, and Pass@k is over the
+            problems with k verdicts.
         batch_size: Completions per call of `generate`.
-        final_samples: Completions per problem after training, for a larger K of Pass@K; `num_samples` by default.
+        final_samples: Completions per problem after training, for a larger K of Pass@K;
+            `num_samples` by default.
     """
 
     def __init__(
@@ -59,17 +64,26 @@ class EvaluationCallback(TrainerCallback):
         batch_size: int = DEFAULT_BATCH_SIZE,
         final_samples: int | None = None,
     ) -> None:
-        self.trainer, self.problems, self.num_samples, self.every = trainer, problems, num_samples, every
+        self.trainer, self.problems, self.num_samples, self.every = (
+            trainer,
+            problems,
+            num_samples,
+            every,
+        )
         deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
         self._reward_funcs = deciding if reward_func is None else [reward_func]
         self._names = trainer.verifier.names if reward_func is None else ["reward_func"]
-        # The run's threshold is in units of its own rewards, and a benchmark's verifier may be another.
+        # The run's threshold is in units of its own rewards, and a benchmark's verifier may be
+        # another.
         is_known = getattr(reward_func, "__name__", None) in KNOWN_VERIFIERS
         self._threshold = 1.0 if is_known else trainer.args.correct_threshold
-        if problems is not None and any(isinstance(function, torch.nn.Module) for function in self._reward_funcs):
+        if problems is not None and any(
+            isinstance(function, torch.nn.Module) for function in self._reward_funcs
+        ):
             raise ValueError(
-                f"Held-out problems need a reward function that grades text: got the reward model "
-                f"{' and '.join(trainer.verifier.names)}. Pass reward_func, or name another in correct_reward_func."
+                "Held-out problems need a reward function that grades text: got the reward model"
+                f" {' and '.join(trainer.verifier.names)}. Pass reward_func, or name another in"
+                " correct_reward_func."
             )
         self.batch_size = batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
@@ -122,14 +136,22 @@ class EvaluationCallback(TrainerCallback):
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
 
     def _say_first(self) -> str:
-        """Return the first problem as the model sees it, what it answers, and the gold: does all of it look right?"""
+        """Return the first problem as the model sees it, what it answers, and the gold: does all of
+        it look right?"""
         first, prompt = self.problems[0], self.problems[0]["prompt"]
         asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        lines = {"the first": asked, "an answer to it": self._answers[0], "its gold": first.get("solution")}
-        return "\n".join(f"  {name}: {one_line(text, 300)}" for name, text in lines.items() if text is not None)
+        lines = {
+            "the first": asked,
+            "an answer to it": self._answers[0],
+            "its gold": first.get("solution"),
+        }
+        return "\n".join(
+            f"  {name}: {one_line(text, 300)}" for name, text in lines.items() if text is not None
+        )
 
     def count_correct(self, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sample the trainer's model and grade the completions. Every process must call it, and all get the result.
+        """Sample the trainer's model and grade the completions. Every process must call it, and all
+        get the result.
 
         Args:
             num_samples: Completions per problem.
@@ -138,7 +160,8 @@ class EvaluationCallback(TrainerCallback):
             (P,) right completions of each problem, and (P,) those that were scored, right or wrong.
         """
         accelerator, size = self.trainer.accelerator, len(self.problems)
-        # Weights in shards are gathered by all processes at once: one with fewer problems samples the last once more.
+        # Weights in shards are gathered by all processes at once: one with fewer problems samples
+        # the last once more.
         with accelerator.split_between_processes([*range(size)], apply_padding=True) as indices:
             rewards_N = self._score(indices, num_samples)
         is_right_N = rewards_N >= self._threshold  # NaN is not right
@@ -149,16 +172,23 @@ class EvaluationCallback(TrainerCallback):
         return counts_P2[:, 0], counts_P2[:, 1]
 
     def _score(self, indices: Sequence[int], num_samples: int) -> torch.Tensor:
-        """Return (len(indices) * num_samples,) the rewards that decide what is correct, of samples of problems."""
+        """Return (len(indices) * num_samples,) the rewards that decide what is correct, of samples
+        of problems."""
         trainer = self.trainer
-        # Environments are used again for the next batch, so it is graded first. Else all rows are sampled at once: a
-        # sample does not depend on those that are drawn with it.
-        at_once = max(1, self.batch_size // num_samples) if trainer.generates_in_turns else len(indices)
+        # Environments are used again for the next batch, so it is graded first. Else all rows are
+        # sampled at once: a sample does not depend on those that are drawn with it.
+        at_once = (
+            max(1, self.batch_size // num_samples) if trainer.generates_in_turns else len(indices)
+        )
         rewards = []
         for first in range(0, len(indices), at_once):
             batch = indices[first : first + at_once]
             rows = [dict(self.problems[index]) for index in batch for _ in range(num_samples)]
-            seeds = [sample_seed(trainer.args.seed, str(index), n) for index in batch for n in range(num_samples)]
+            seeds = [
+                sample_seed(trainer.args.seed, str(index), n)
+                for index in batch
+                for n in range(num_samples)
+            ]
             with trainer.generating("scoring"):
                 completions, ids, found = trainer.sample_held_out(
                     rows, num_samples, seeds[0], partial(self._sample, seeds)
@@ -175,32 +205,43 @@ class EvaluationCallback(TrainerCallback):
     def _grade(
         self, columns: dict[str, list[Any]], completions: Sequence[Any], ids: Sequence[list[int]]
     ) -> torch.Tensor:
-        """Return (N,) the rewards that decide what is correct, of texts or messages; NaN: unscorable."""
+        """Return (N,) the rewards that decide what is correct, of texts or messages; NaN:
+        unscorable."""
         trainer = self.trainer
-        more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}  # TRL passes them too
+        # TRL passes them too
+        more: dict[str, Any] = {"completion_ids": ids, "trainer_state": trainer.state}
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         if environments := getattr(trainer, "environments", None):
             more["environments"] = environments
         rewards_ND = torch.full((len(completions), len(self._reward_funcs)), torch.nan)
         for place, function in enumerate(self._reward_funcs):
             rewards = function(completions=completions, **columns, **more)
-            if inspect.isawaitable(rewards):  # in a thread of its own: a notebook's has a running loop
+            # in a thread of its own: a notebook's has a running loop
+            if inspect.isawaitable(rewards):
                 with ThreadPoolExecutor(1) as thread:
                     rewards = thread.submit(asyncio.run, _awaited(rewards)).result()
-            rewards_ND[:, place] = torch.tensor(reward_list(self._names[place], rewards, len(completions)))
+            rewards_ND[:, place] = torch.tensor(
+                reward_list(self._names[place], rewards, len(completions))
+            )
         check_rewards(self._names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
     def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return a completion of each prompt, in tokens."""
         trainer = self.trainer
-        # It turns gradient checkpointing off and on again: with the same settings, where TRL takes them (1.14 does
-        # not, nor in its own generation, so there too scoring changes nothing).
+        # It turns gradient checkpointing off and on again: with the same settings, where TRL takes
+        # them (1.14 does not, nor in its own generation, so there too scoring changes nothing).
         kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
-        kwargs = kwargs if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys() else {}
+        kwargs = (
+            kwargs
+            if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys()
+            else {}
+        )
         with (
             trainer.casting_once(),
-            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, **kwargs) as model,
+            unwrap_model_for_generation(
+                trainer.model_wrapped, trainer.accelerator, **kwargs
+            ) as model,
         ):
             return sample_all(
                 model,
@@ -216,12 +257,19 @@ class EvaluationCallback(TrainerCallback):
 
     @cached_property
     def _about_problems(self) -> dict[str, Any]:
-        """The fingerprint and the levels of the problems: whether two runs scored the same, and how hard they are."""
+        """The fingerprint and the levels of the problems: whether two runs scored the same, and how
+        hard they are."""
         levels, trained = (
-            list(rows["level"]) if isinstance(rows, Dataset) and "level" in rows.column_names else None
-            for rows in (self.problems, self.trainer.train_dataset)  # those of a stream are not known in advance
+            (
+                list(rows["level"])
+                if isinstance(rows, Dataset) and "level" in rows.column_names
+                else None
+            )
+            # those of a stream are not known in advance
+            for rows in (self.problems, self.trainer.train_dataset)
         )
-        if levels is not None and trained is not None:  # in the spelling and the order of the problems' levels
+        # in the spelling and the order of the problems' levels
+        if levels is not None and trained is not None:
             known = {str(level) for level in trained}
             trained = sorted({level for level in levels if str(level) in known}, key=levels.index)
         return {
@@ -231,20 +279,24 @@ class EvaluationCallback(TrainerCallback):
         }
 
     def _log(self, scores: dict[str, float]) -> None:
-        # Not TRL's own `log`: it would flush the metrics of the training step in progress. And logging now must not
-        # count as the log that the step itself is due.
+        # Not TRL's own `log`: it would flush the metrics of the training step in progress. And
+        # logging now must not count as the log that the step itself is due.
         due = self.trainer.control.should_log
         Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
         self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
-        """Take over the scores of an interrupted run up to a checkpoint; return whether there were any.
+        """Take over the scores of an interrupted run up to a checkpoint; return whether there were
+        any.
 
-        Every process must call it. The main process reads and the others get its result, so that they agree even if
-        only its node has the folder. Scores of other problems are left out, with a warning.
+        Every process must call it. The main process reads and the others get its result, so that
+        they agree even if only its node has the folder. Scores of other problems are left out, with
+        a warning.
         """
         done = None if checkpoint is None else last_step(Path(checkpoint))
-        restored = [self._read(done) if done is not None and self.trainer.is_world_process_zero() else None]
+        restored = [
+            self._read(done) if done is not None and self.trainer.is_world_process_zero() else None
+        ]
         broadcast_object_list(restored)
         if restored[0] is None:  # a first start replaces the file
             return False
@@ -258,7 +310,10 @@ class EvaluationCallback(TrainerCallback):
         if known is None:
             return None
         if self.problems is not None and known.fingerprint != self._about_problems["fingerprint"]:
-            text = f"{self.folder}: the held-out problems are others now, and the scores of those before are left out."
+            text = (
+                f"{self.folder}: the held-out problems are others now, and the scores of those"
+                " before are left out."
+            )
             warnings.warn(text, stacklevel=2)
             known = None
         until = known and known.until(done)

@@ -1,4 +1,5 @@
-"""Grade what `trl-miner eval` has sampled, and turn it into scores. Reads result folders; needs no model, no network.
+"""Grade what `trl-miner eval` has sampled, and turn it into scores. Reads result folders; needs no
+model, no network.
 
 # P problems, n samples of each; M metrics; R draws of a majority vote
 """

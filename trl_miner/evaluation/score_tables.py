@@ -19,39 +19,55 @@ def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
     """
     title = f"# Scores of {for_markdown(run_name(scores))}\n"
     sentences = "".join(f"- {for_markdown(sentence)}\n" for sentence in score_sentences(scores))
-    return "\n".join([title, sentences, *([_beside_paper(scores, paper).markdown()] if paper else [])])
+    return "\n".join(
+        [title, sentences, *([_beside_paper(scores, paper).markdown()] if paper else [])]
+    )
 
 
 def score_sentences(scores: Mapping[str, Any]) -> list[str]:
     """Return the scores of each benchmark in a sentence, then the warnings."""
     sentences = []
     for one in scores["benchmarks"].values():
-        names = ("pass@1", "pass@k", "maj@k") if one["k"] > 1 else ("pass@1",)  # with one sample they are the same
+        # with one sample they are the same
+        names = ("pass@1", "pass@k", "maj@k") if one["k"] > 1 else ("pass@1",)
         numbers = []
         for name in names:
-            mean, low, high = (100 * one["intervals"][name][part] for part in ("mean", "low", "high"))
+            mean, low, high = (
+                100 * one["intervals"][name][part] for part in ("mean", "low", "high")
+            )
             title = name.replace("k", str(one["k"])).capitalize()
             numbers.append(f"{title} {mean:.2f} % (95 %: {low:.2f} to {high:.2f})")
         if one["lenient_pass@1"] > one["pass@k"]["1"]:
-            numbers.append(f"Pass@1 {100 * one['lenient_pass@1']:.2f} % if answers without a box count too")
-        of = f"{one['problems']} problems, {one['samples']} samples of each, of {one['tokens']:.0f} tokens on average"
+            numbers.append(
+                f"Pass@1 {100 * one['lenient_pass@1']:.2f} % if answers without a box count too"
+            )
+        of = (
+            f"{one['problems']} problems, {one['samples']} samples of each, of {one['tokens']:.0f}"
+            " tokens on average"
+        )
         without = f"{100 * one['truncated']:.2f} % cut off, {one['no_answer']} without an answer"
         sentences.append(f"{one['title']}: {', '.join(numbers)}. {of}; {without}.")
     return [*sentences, *(f"Warning: {warning}" for warning in scores["warnings"])]
 
 
 def run_name(scores: Mapping[str, Any]) -> str:
-    """Return a Hub id, or the end of a path: the folders above it are nobody's business. An adapter goes first."""
+    """Return a Hub id, or the end of a path: the folders above it are nobody's business. An adapter
+    goes first."""
     settings = scores["settings"]
-    return "/".join(str(settings.get("adapter") or settings.get("model", "this run")).rstrip("/").split("/")[-2:])
+    return "/".join(
+        str(settings.get("adapter") or settings.get("model", "this run"))
+        .rstrip("/")
+        .split("/")[-2:]
+    )
 
 
 def paper_rows(base_model: str) -> dict[str, dict[str, list[float | None]]]:
-    """Return the paper's scores for a base model, named as in the paper or on the Hub, and the methods that train it.
+    """Return the paper's scores for a base model, named as in the paper or on the Hub, and the
+    methods that train it.
 
     Returns:
-        By method, "Base" first, and title, such as "AIME2024", or "Avg" for the printed average: [Pass@1, Pass@K] in
-        percent; None: not reported.
+        By method, "Base" first, and title, such as "AIME2024", or "Avg" for the printed average:
+        [Pass@1, Pass@K] in percent; None: not reported.
 
     Raises:
         ValueError: The paper does not have this model.
@@ -66,7 +82,10 @@ def _name_in_paper(base_model: str) -> str:
     for known in PAPER["rows"]:
         if plain(known) == plain(base_model):
             return str(known)
-    raise ValueError(f"--paper must name a model of the paper: got {base_model}. They are {', '.join(PAPER['rows'])}.")
+    raise ValueError(
+        f"--paper must name a model of the paper: got {base_model}. They are"
+        f" {', '.join(PAPER['rows'])}."
+    )
 
 
 def _beside_paper(scores: Mapping[str, Any], base_model: str) -> Table:
@@ -86,22 +105,36 @@ def _beside_paper(scores: Mapping[str, Any], base_model: str) -> Table:
 
 
 def _paper_notes(settings: Mapping[str, Any], base_model: str) -> list[str]:
-    """Say whose rows these are, how the paper samples otherwise, and what is known to be wrong in them."""
+    """Say whose rows these are, how the paper samples otherwise, and what is known to be wrong in
+    them."""
     known = _name_in_paper(base_model)
     asked = PAPER["settings"].items()
-    others = [f"{name} {value}, here {settings[name]}" for name, value in asked if settings.get(name, value) != value]
+    others = [
+        f"{name} {value}, here {settings[name]}"
+        for name, value in asked
+        if settings.get(name, value) != value
+    ]
     return [
-        "Percent. P@K is the unbiased estimate from all samples. Avg is the mean of the columns shown.",
-        f"Paper: {PAPER['source']}, base model {known}. Its P@K is left out where its K is another.",
+        (
+            "Percent. P@K is the unbiased estimate from all samples. Avg is the mean of the columns"
+            " shown."
+        ),
+        (
+            f"Paper: {PAPER['source']}, base model {known}. Its P@K is left out where its K is"
+            " another."
+        ),
         *([f"The paper samples otherwise: {'; '.join(others)}."] if others else []),
         *PAPER["notes"].get(known, []),
     ]
 
 
 def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:
-    """Return the cells of each benchmark's (Pass@1, Pass@K), then those of their means, where none is missing."""
+    """Return the cells of each benchmark's (Pass@1, Pass@K), then those of their means, where none
+    is missing."""
     means = []
     for metric in zip(*scores, strict=True):
         known = [value for value in metric if value is not None]
         means.append(sum(known) / len(known) if len(known) == len(metric) else None)
-    return [MISSING if value is None else f"{value:.2f}" for pair in (*scores, means) for value in pair]
+    return [
+        MISSING if value is None else f"{value:.2f}" for pair in (*scores, means) for value in pair
+    ]

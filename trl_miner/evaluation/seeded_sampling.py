@@ -1,10 +1,12 @@
 r"""Sampling with transformers, where a sample depends on its own seed and nothing else.
 
-transformers' `generate` draws all rows of a batch from one stream, so that a sample depends on its batch and on what
-was sampled before. Here the noise of a row is a hash of (seed, position, token). It does not depend on the batch, the
-number of processes, the device or a resumption, and a longer budget gives a longer sample that begins alike.
+transformers' `generate` draws all rows of a batch from one stream, so that a sample depends on its
+batch and on what was sampled before. Here the noise of a row is a hash of (seed, position, token).
+It does not depend on the batch, the number of processes, the device or a resumption, and a longer
+budget gives a longer sample that begins alike.
 
-The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max trick).
+The draw is an exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the
+Gumbel-max trick).
 """
 
 # B rows of a batch, V tokens of the vocabulary, K rows of logits
@@ -24,20 +26,24 @@ from ..progress import track
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 DEFAULT_BATCH_SIZE = 256
-# On a CPU, this many numbers at a time: they stay in its cache, which takes an eighth of the time of all at once.
+# On a CPU, this many numbers at a time: they stay in its cache, which takes an eighth of the time
+# of all at once.
 _IN_CACHE = 2**17
 
 
 def exponential_noise(seeds_B: Tensor, positions_B: Tensor, vocabulary: int) -> Tensor:
-    """Return (B, V) float32 Exp(1) noise, above 0 and finite, from seeds, positions in completions, and tokens."""
+    """Return (B, V) float32 Exp(1) noise, above 0 and finite, from seeds, positions in completions,
+    and tokens."""
     rows_B1 = _mix(_mix(seeds_B) + positions_B * _STEP).unsqueeze(1)
     tokens_V = torch.arange(vocabulary, device=seeds_B.device) * _STEP
     at_once = _IN_CACHE // vocabulary if seeds_B.device.type == "cpu" else len(seeds_B)
     noise_BV = torch.empty(len(seeds_B), vocabulary, device=seeds_B.device)
-    for part_B1, noise_part_BV in zip(rows_B1.split(max(1, at_once)), noise_BV.split(max(1, at_once)), strict=True):
+    for part_B1, noise_part_BV in zip(
+        rows_B1.split(max(1, at_once)), noise_BV.split(max(1, at_once)), strict=True
+    ):
         bits_BV = (_mix(part_B1 + tokens_V) >> 11) & (2**53 - 1)
-        # In float32 a small u keeps its precision, and small u decide the race; the noise of a u rounded to 1 must
-        # stay finite.
+        # In float32 a small u keeps its precision, and small u decide the race; the noise of a u
+        # rounded to 1 must stay finite.
         uniform_BV = (bits_BV.float() + 0.5) * 2.0**-53
         noise_part_BV.copy_(-torch.log1p(-uniform_BV.clamp(max=1 - 2.0**-24)))
     return noise_BV
@@ -63,7 +69,8 @@ def race(
     top_p: float = 1.0,
     places_B: Tensor | None = None,
 ) -> Tensor:
-    """Return (B, V) scores whose argmax is a sample of softmax(logits / temperature), cut to its nucleus.
+    """Return (B, V) scores whose argmax is a sample of softmax(logits / temperature), cut to its
+    nucleus.
 
     `places_B` says which row of the logits each sample is drawn from; None: each from its own.
     """
@@ -96,21 +103,27 @@ def sample_tokens(
     top_p: float = 1.0,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> Iterator[tuple[int, list[int], bool]]:
-    """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off or not).
+    """Sample one completion of each prompt, and yield (index, new tokens with the last one, cut off
+    or not).
 
-    Prompts are token ids; those of like length are sampled together, with less padding. The caller's random state does
-    not change, and the model's own generation settings are not used, except for the tokens that end a completion.
+    Prompts are token ids; those of like length are sampled together, with less padding. The
+    caller's random state does not change, and the model's own generation settings are not used,
+    except for the tokens that end a completion.
     """
     limits = [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else max_new_tokens
     ends = _eos_token_ids(model, tokenizer)
-    pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)  # masked: any will do
-    # A batch has one limit: a row that went on for others would leave the context, where GPT-2 has no positions.
+    # masked: any will do
+    pad = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None), 0)
+    # A batch has one limit: a row that went on for others would leave the context, where GPT-2 has
+    # no positions.
     order = sorted(range(len(prompts)), key=lambda i: (limits[i], len(prompts[i])))
     was_training = model.training
     model.eval()
     try:
         for limit, group in groupby(order, key=lambda i: limits[i]):
-            config = GenerationConfig(max_new_tokens=limit, eos_token_id=ends or None, pad_token_id=pad)
+            config = GenerationConfig(
+                max_new_tokens=limit, eos_token_id=ends or None, pad_token_id=pad
+            )
             alike = list(group)
             for start in range(0, len(alike), batch_size):
                 rows = alike[start : start + batch_size]
@@ -118,7 +131,9 @@ def sample_tokens(
                 with _neutral_settings(model):
                     sampled = _sample_batch(model, *batch, config, temperature, top_p)
                 for i, row in zip(rows, sampled, strict=True):
-                    end = next((place + 1 for place, token in enumerate(row) if token in ends), None)
+                    end = next(
+                        (place + 1 for place, token in enumerate(row) if token in ends), None
+                    )
                     yield i, row[:end], end is None
     finally:
         model.train(was_training)
@@ -126,7 +141,8 @@ def sample_tokens(
 
 @contextmanager
 def _neutral_settings(model: Any) -> Iterator[None]:
-    """Empty the model's own generation settings for a while: `generate` takes from them whatever it is not given."""
+    """Empty the model's own generation settings for a while: `generate` takes from them whatever it
+    is not given."""
     own = vars(model.generation_config)
     known = dict(own)
     own.update(vars(GenerationConfig()))
@@ -147,16 +163,23 @@ def _sample_batch(
 ) -> list[list[int]]:
     width = max(map(len, prompts))
     device = model.device
-    ids = torch.tensor([[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    ids = torch.tensor(
+        [[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device
+    )
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    drawing = [_Race(torch.tensor(seeds, device=device), width, temperature=temperature, top_p=top_p)]
+    drawing = [
+        _Race(torch.tensor(seeds, device=device), width, temperature=temperature, top_p=top_p)
+    ]
     tokens = model.generate(
         input_ids=ids,
         attention_mask=mask,
         generation_config=config,
         logits_processor=LogitsProcessorList(drawing if temperature > 0 else []),
-        # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with accelerate's FSDP2
-        synced_gpus=True if any(hasattr(weight, "full_tensor") for weight in model.parameters()) else None,
+        # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with
+        # accelerate's FSDP2
+        synced_gpus=(
+            True if any(hasattr(weight, "full_tensor") for weight in model.parameters()) else None
+        ),
     )
     return tokens[:, width:].tolist()
 
@@ -171,13 +194,20 @@ def sample_all(
     quiet: bool = True,
     **settings: Any,
 ) -> list[list[int]]:
-    """Sample one completion of each prompt, as `sample_tokens` does, and return the tokens of all."""
+    """Sample one completion of each prompt, as `sample_tokens` does, and return the tokens of
+    all."""
     sampled = sample_tokens(model, tokenizer, prompts, seeds, **settings)
-    return [tokens for _, tokens, _ in sorted(track(sampled, title, total=len(prompts), unit="samples", quiet=quiet))]
+    return [
+        tokens
+        for _, tokens, _ in sorted(
+            track(sampled, title, total=len(prompts), unit="samples", quiet=quiet)
+        )
+    ]
 
 
 def _eos_token_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return every token that ends a completion: the model's (a chat model has several) and the tokenizer's."""
+    """Return every token that ends a completion: the model's (a chat model has several) and the
+    tokenizer's."""
     own = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     ends = [*(own if isinstance(own, list | tuple) else [own]), tokenizer.eos_token_id]
     return list(dict.fromkeys(token for token in ends if token is not None))

@@ -2,8 +2,9 @@
 
 No answer can hang or crash the caller.
 
-`grade` raises for no text. What needs mathematics goes to a pool of processes that can be killed (`pool.py`); plain
-integers, missing boxes, exact matches and repeated answers are decided here, and only once.
+`grade` raises for no text. What needs mathematics goes to a pool of processes that can be killed
+(`pool.py`); plain integers, missing boxes, exact matches and repeated answers are decided here, and
+only once.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,33 +36,48 @@ def grade(
     Args:
         grader: "math", "choice" or "task".
         texts: N complete outputs of a model.
-        golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a letter, or an option's
-            text; for "task" the whole problem, as in the column `task` (see `tasks.py`).
+        golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a
+            letter, or an option's text; for "task" the whole problem, as in the column `task` (see
+            `tasks.py`).
         options: For "choice", the texts of the options of each question, N sequences.
         votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
-        unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they are wrong.
-        budget: Seconds for the whole batch, with waiting for other threads that grade; None: no limit.
+        unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they
+            are wrong.
+        budget: Seconds for the whole batch, with waiting for other threads that grade; None: no
+            limit.
         advance: Called with the number of answers graded since the last call.
     """
     if grader not in GRADERS:
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
     if len(texts) != len(golds):
-        raise ValueError(f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat them.")
+        raise ValueError(
+            f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat"
+            " them."
+        )
     if grader == "choice":
-        verdicts = [_choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)]
+        verdicts = [
+            _choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)
+        ]
         advance(len(verdicts))
         return verdicts
     decided: dict[int, Verdict] = {}
-    rows_of: dict[Job | TaskJob, list[int]] = {}  # the rollouts of a prompt often box the same answer: grade it once
+    # the rollouts of a prompt often box the same answer: grade it once
+    rows_of: dict[Job | TaskJob, list[int]] = {}
     for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
-        found = _decide_math(text, gold, votes, unboxed) if grader == "math" else _decide_task(text, gold, votes)
+        found = (
+            _decide_math(text, gold, votes, unboxed)
+            if grader == "math"
+            else _decide_task(text, gold, votes)
+        )
         if isinstance(found, Verdict):
             decided[row] = found
         else:
             rows_of.setdefault(found, []).append(row)
     advance(len(decided))
     rows = list(rows_of.values())
-    found_by_workers = shared_pool().run([*rows_of], budget, lambda job: advance(len(rows[job]))) if rows else []
+    found_by_workers = (
+        shared_pool().run([*rows_of], budget, lambda job: advance(len(rows[job]))) if rows else []
+    )
     for places, verdict in zip(rows, found_by_workers, strict=True):
         decided |= dict.fromkeys(places, verdict)
     return [decided[row] for row in range(len(texts))]
@@ -70,11 +86,14 @@ def grade(
 def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Sequence[str]]:
     if options is None or len(options) != count:
         raise ValueError(
-            f"options must hold the options of every question: got {'none' if options is None else len(options)} for "
-            f"{count} answers."
+            "options must hold the options of every question: got"
+            f" {'none' if options is None else len(options)} for {count} answers."
         )
     if (most := max(map(len, options), default=0)) > len(ascii_uppercase):
-        raise ValueError(f"A question must have at most {len(ascii_uppercase)} options, one letter each: got {most}.")
+        raise ValueError(
+            f"A question must have at most {len(ascii_uppercase)} options, one letter each: got"
+            f" {most}."
+        )
     return options
 
 

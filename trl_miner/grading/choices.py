@@ -1,8 +1,9 @@
 r"""Which option of a multiple-choice question an answer chooses.
 
-The rule follows arXiv 2601.04731: what comes after "The answer is", up to the first full stop, must match an option
-exactly. Its published code accepts substrings, so that "not aspirin" counts for "aspirin"; here it is exact, after
-case, blanks and markup are normalized. An option may be named by its letter, its text, or both:
+The rule follows arXiv 2601.04731: what comes after "The answer is", up to the first full stop, must
+match an option exactly. Its published code accepts substrings, so that "not aspirin" counts for
+"aspirin"; here it is exact, after case, blanks and markup are normalized. An option may be named by
+its letter, its text, or both:
 
     The answer is B.      The answer is: (B) aspirin.      **The answer is aspirin**      The answer is \boxed{B}
 """
@@ -16,7 +17,9 @@ from . import notation
 
 ANSWER = re.compile(r"the answer is(?!\w)", re.IGNORECASE)
 _STOP = re.compile(r"\s*[,;!?]*(?:$|\.(?=\s|$))")
-_MARKUP = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)")
+_MARKUP = re.compile(
+    r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
+)
 _LEAD = re.compile(r"[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", re.IGNORECASE)
 # Longer than any option; what comes later is not part of the answer.
 _MAX_CHARACTERS = 2_000
@@ -38,21 +41,27 @@ def chosen(text: str, options: Sequence[str]) -> int | None:
 def option_index(gold: Any, options: Sequence[str]) -> int | None:
     """Return the index of a gold; None if it is none of the options.
 
-    A number is the index itself, counted from 0. A text is a letter, or else the text of one option, or else an index.
+    A number is the index itself, counted from 0. A text is a letter, or else the text of one
+    option, or else an index.
     """
     if isinstance(gold, (int, float)) and not isinstance(gold, bool):
         return int(gold) if gold in range(len(options)) else None
     letter = str(gold).strip().upper()
     if len(letter) == 1 and letter in ascii_uppercase[: len(options)]:
         return ascii_uppercase.index(letter)
-    same = [index for index, option in enumerate(options) if _normalized(option) == _normalized(str(gold))]
+    same = [
+        index
+        for index, option in enumerate(options)
+        if _normalized(option) == _normalized(str(gold))
+    ]
     if not same and letter.isdecimal():
         return option_index(int(letter), options)
     return same[0] if len(same) == 1 else None
 
 
 def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
-    """Return the option whose full name begins the answer (the longest name counts), and where that name ends."""
+    """Return the option whose full name begins the answer (the longest name counts), and where that
+    name ends."""
     ends: dict[int, int] = {}
     for index, option in enumerate(options):
         letter, text = ascii_uppercase[index].casefold(), _normalized(option)
@@ -67,9 +76,16 @@ def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
 
 
 def _marks(letter: str) -> list[str]:
-    return [letter, *(letter + sign for sign in (".", ":", ",", " -")), f"{letter})", f"({letter})", f"({letter}):"]
+    return [
+        letter,
+        *(letter + sign for sign in (".", ":", ",", " -")),
+        f"{letter})",
+        f"({letter})",
+        f"({letter}):",
+    ]
 
 
 def _normalized(text: str) -> str:
-    """Return a text in one case and plain characters, without markup, repeated blanks and the last full stop."""
+    """Return a text in one case and plain characters, without markup, repeated blanks and the last
+    full stop."""
     return " ".join(_MARKUP.sub("", notation.characters(text)).casefold().split()).rstrip(". ")

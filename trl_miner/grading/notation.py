@@ -1,7 +1,7 @@
 r"""One notation for many: rewrite what models write in a box to the LaTeX that math-verify reads.
 
-`plain` keeps words, units and currencies, which `words.py` compares; `bare` drops those that no longer matter, for
-mathematics. Neither changes a value: what has no fixed meaning is left as it is.
+`plain` keeps words, units and currencies, which `words.py` compares; `bare` drops those that no
+longer matter, for mathematics. Neither changes a value: what has no fixed meaning is left as it is.
 """
 
 import re
@@ -13,13 +13,17 @@ MAX_CHARACTERS = 1_000  # no gold is as long, and some patterns take quadratic t
 _GREEK = dict(
     zip(
         "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩϕϵϑ",
-        "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi psi omega Gamma "
-        "Delta Theta Lambda Xi Pi Sigma Phi Psi Omega phi epsilon theta".split(),
+        "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi"
+        " chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega phi epsilon theta".split(),
         strict=True,
     )
 )
 _VULGAR = dict(
-    zip("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", "12 13 23 14 34 15 25 35 45 16 56 17 18 38 58 78 19 1{10}".split(), strict=True)
+    zip(
+        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒",
+        "12 13 23 14 34 15 25 35 45 16 56 17 18 38 58 78 19 1{10}".split(),
+        strict=True,
+    )
 )
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ", "0123456789+-=()nix", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢₓ", "0123456789+-nix", strict=True))
@@ -42,19 +46,26 @@ _SYMBOLS = {
 _CHARACTERS = str.maketrans(
     _SYMBOLS
     | {letter: rf"\{name} " for letter, name in _GREEK.items()}
-    | {sign: rf"\frac{{{digits[0]}}}{{{digits[1:].strip('{}')}}}" for sign, digits in _VULGAR.items()}
+    | {
+        sign: rf"\frac{{{digits[0]}}}{{{digits[1:].strip('{}')}}}"
+        for sign, digits in _VULGAR.items()
+    }
 )
 
 _THOUSAND_POWERS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _BASES = {
     name: number
-    for number, name in enumerate("two three four five six seven eight nine ten eleven twelve".split(), start=2)
+    for number, name in enumerate(
+        "two three four five six seven eight nine ten eleven twelve".split(), start=2
+    )
 }
 _GROUP = r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"  # braces, four deep
 _SPACE = r"(?:[\s~]|\\[,;:! ]|\\q?quad(?![A-Za-z]))"
 _TEXT = r"\\(?:text(?:normal|bf|it|rm|sf|tt)?|mbox|math(?:rm|it|bf|sf))\s*"
 _DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
-_CURRENCY = r"(?:\\?\$|\\(?:pounds|euro|yen|rupee|EUR|texteuro|textsterling|textdollar)(?![A-Za-z]))"
+_CURRENCY = (
+    r"(?:\\?\$|\\(?:pounds|euro|yen|rupee|EUR|texteuro|textsterling|textdollar)(?![A-Za-z]))"
+)
 _CODES = r"(?:USD|US|EUR|GBP|CAD|AUD|Rs\.?|INR|JPY)"
 _ABOUT = r"(?:approximately|approx\.?|about|roughly|around|(?:the )?(?:final )?answer(?: is)?:?)"
 
@@ -149,8 +160,14 @@ _PLAIN = _rules(
 )  # fmt: skip
 _BARE = _rules(
     (_CURRENCY, " "),
-    (rf"^([-+]?)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?\s*(?=[-+\d.])|(?<=\d)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?$", r"\1"),
-    (r"^\\text\{\s*(?:[Yy]ear|[Pp]age|[Dd]ay|[Rr]oom|[Aa]nswer:?|[Oo]ption|[Cc]hoice)\s*\}\s*(?=\d)", ""),
+    (
+        rf"^([-+]?)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?\s*(?=[-+\d.])|(?<=\d)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?$",
+        r"\1",
+    ),
+    (
+        r"^\\text\{\s*(?:[Yy]ear|[Pp]age|[Dd]ay|[Rr]oom|[Aa]nswer:?|[Oo]ption|[Cc]hoice)\s*\}\s*(?=\d)",
+        "",
+    ),
 )
 _WORDS = re.compile(
     r"\\(?:text(?:normal|bf|it|rm)?|mbox|math(?:rm|it|bf))\s*\{([^{}]*)\}(?:\^-?\d|\^\{-?\d+\}|\{\^\d\})?"
@@ -168,13 +185,15 @@ _SIGN_INSIDE = re.compile(r"[({].*\\[pm]m.*[)}]")
 
 
 def characters(text: str) -> str:
-    """Return a text with one character, or command of LaTeX, for each dash, blank, sign and letter of Unicode."""
+    """Return a text with one character, or command of LaTeX, for each dash, blank, sign and letter
+    of Unicode."""
     return text.translate(_CHARACTERS)
 
 
 @lru_cache(maxsize=64)  # a function of its text alone; all rollouts of a prompt have one gold
 def plain(content: str) -> str:
-    """Return a box's content in plain LaTeX, with the words and units that it has; a very long one as it is."""
+    """Return a box's content in plain LaTeX, with the words and units that it has; a very long one
+    as it is."""
     if len(content) > MAX_CHARACTERS:
         return content
     for pattern, replacement in _PLAIN:
@@ -183,21 +202,28 @@ def plain(content: str) -> str:
 
 
 def bare(content: str) -> str:
-    r"""Return plain content without currencies, degrees and ordinals, and with `\frac{1 \pm 2}{3}` written twice."""
+    r"""Return plain content without currencies, degrees and ordinals, and with `\frac{1 \pm 2}{3}`
+    written twice."""
     for pattern, replacement in _BARE:
         content = pattern.sub(replacement, content)
     if TRIGONOMETRIC.search(content):
         content = _DEGREES.sub(lambda match: rf"{{\frac{{{match[1]}\pi}}{{180}}}}", content)
     content = content.replace(r"^\circ", "")
-    if len(re.findall(r"\\pm", content)) == 1 and _SIGN_INSIDE.search(content) and "=" not in content:
+    if (
+        len(re.findall(r"\\pm", content)) == 1
+        and _SIGN_INSIDE.search(content)
+        and "=" not in content
+    ):
         content = re.sub("(?s).+", _expanded, content)
     return _with_whole_numbers(_with_all_numbers(content.strip()))
 
 
 def _with_all_numbers(content: str) -> str:
-    r"""Rewrite what math-verify would cut down to 5: `5\text{ or 6}`, `5\text{ m} + 6\text{ m}`, `6\fbox{5}`.
+    r"""Rewrite what math-verify would cut down to 5: `5\text{ or 6}`, `5\text{ m} + 6\text{ m}`,
+    `6\fbox{5}`.
 
-    It takes everything from the first `\text` to the last one for a unit, and a box within the box for the answer.
+    It takes everything from the first `\text` to the last one for a unit, and a box within the box
+    for the answer.
     """
     first = _WORDS.search(content)
     if first is None or not re.search(r"\w", _COMMAND.sub("", content[: first.start()])):
@@ -213,11 +239,14 @@ def _with_all_numbers(content: str) -> str:
 
 
 def _with_whole_numbers(content: str) -> str:
-    r"""Rewrite what sympy would take for several numbers: `10\,000`, and `1 1/2`, of which 1 would remain."""
+    r"""Rewrite what sympy would take for several numbers: `10\,000`, and `1 1/2`, of which 1 would
+    remain."""
 
     def as_fraction(match: re.Match[str]) -> str:
         whole, above, below = match.groups()
         is_proper = max(len(above), len(below)) < 5 and int(above) < int(below)
         return rf"{whole}\frac{{{above}}}{{{below}}}" if is_proper else match[0]
 
-    return _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), _MIXED.sub(as_fraction, content))
+    return _THOUSANDS.sub(
+        lambda match: re.sub(r"\D", "", match[0]), _MIXED.sub(as_fraction, content)
+    )

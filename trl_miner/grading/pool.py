@@ -1,8 +1,10 @@
-"""Grading in processes that can be killed: no answer, however hostile, can hang or crash the caller.
+"""Grading in processes that can be killed: no answer, however hostile, can hang or crash the
+caller.
 
-It works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are plain subprocesses: a
-fork of a training process would inherit its threads' locks and CUDA. multiprocessing's spawn and forkserver, and so
-pebble, import the user's script again, and train twice if that script lacks `if __name__ == "__main__"`.
+It works from any thread, where math-verify's own limits (SIGALRM) do not exist. The workers are
+plain subprocesses: a fork of a training process would inherit its threads' locks and CUDA.
+multiprocessing's spawn and forkserver, and so pebble, import the user's script again, and train
+twice if that script lacks `if __name__ == "__main__"`.
 """
 
 import os
@@ -22,7 +24,8 @@ from ..heartbeat import beat
 from .worker import Job, TaskJob, Verdict
 
 CPU_SECONDS = 5.0
-# On a busy machine 5 seconds of CPU take longer; a worker that has not answered after this is stuck.
+# On a busy machine 5 seconds of CPU take longer; a worker that has not answered after this is
+# stuck.
 WALL_FACTOR = 4.0
 MEMORY_BYTES = 4 * 2**30
 MAX_WORKERS = 8
@@ -32,7 +35,8 @@ GRACE_SECONDS = 1.0
 
 
 class Pool:
-    """Workers that start when first needed and are replaced when they die; batches of several threads share them.
+    """Workers that start when first needed and are replaced when they die; batches of several
+    threads share them.
 
     A worker has `seconds` of CPU time for one answer, and four times that in wall time.
     """
@@ -52,20 +56,24 @@ class Pool:
     ) -> list[Verdict]:
         """Grade every job and return a result for each, whatever happens to its worker.
 
-        `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs that are not done by
-        then have the reason "budget". `on_done` is called with the index of each done job.
+        `budget` is the wall time for the whole batch, in seconds, with waiting for workers; jobs
+        that are not done by then have the reason "budget". `on_done` is called with the index of
+        each done job.
         """
         results = [Verdict(None, reason="budget")] * len(jobs)
         places = {self._threads.submit(self._grade, job): index for index, job in enumerate(jobs)}
         try:
             for future in as_completed(places, timeout=budget):
-                beat()  # a batch may take as long as its budget, which is longer than the watchdog's patience may be
+                # a batch may take as long as its budget, which is longer than the watchdog's
+                # patience may be
+                beat()
                 results[places[future]] = future.result()
                 on_done(places[future])
         except TimeoutError:
             pass
         finally:
-            for future in places:  # after the budget, or Ctrl-C; answers that are being graded end at their own limit
+            # after the budget, or Ctrl-C; answers that are being graded end at their own limit
+            for future in places:
                 future.cancel()
         return results
 
@@ -77,7 +85,8 @@ class Pool:
             self._idle.put(worker)
 
     def close(self) -> None:
-        """End the workers that are idle. The others end with this process; the next `run` starts new ones."""
+        """End the workers that are idle. The others end with this process; the next `run` starts
+        new ones."""
         idle = [self._idle.get() for _ in range(self._idle.qsize())]
         for worker in idle:
             worker.stop(patience=GRACE_SECONDS)
@@ -89,7 +98,8 @@ class Pool:
 
 
 class Worker:
-    """A process that grades one answer at a time. It starts when first needed, and again after it has died."""
+    """A process that grades one answer at a time. It starts when first needed, and again after it
+    has died."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -101,9 +111,11 @@ class Worker:
         if self.process is None or self.process.poll() is not None:  # it may have died while idle
             self.stop()
             self._start()
-        # The process ends itself at its limits; this is for one that cannot (stopped, or waiting for a disk).
+        # The process ends itself at its limits; this is for one that cannot (stopped, or waiting
+        # for a disk).
         limit = WALL_FACTOR * self.seconds + GRACE_SECONDS
-        if isinstance(job, TaskJob):  # the first one imports reasoning-gym, which takes long on a busy machine
+        # the first one imports reasoning-gym, which takes long on a busy machine
+        if isinstance(job, TaskJob):
             limit += START_SECONDS
         is_over = False
         try:
@@ -115,10 +127,14 @@ class Worker:
         except (EOFError, OSError):
             pass
         status = self.stop(patience=0 if is_over else GRACE_SECONDS)
-        return Verdict(None, reason="limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died")
+        return Verdict(
+            None,
+            reason="limit" if is_over or status in (-signal.SIGPROF, -signal.SIGALRM) else "died",
+        )
 
     def stop(self, patience: float = 0) -> int | None:
-        """Close the connection, kill the process if it lives on for `patience` seconds, and return its exit status."""
+        """Close the connection, kill the process if it lives on for `patience` seconds, and return
+        its exit status."""
         if self.process is None:
             return None
         process, self.process = self.process, None
@@ -140,22 +156,26 @@ class Worker:
                 pass
             status = self.stop(patience=GRACE_SECONDS)
         raise RuntimeError(
-            f"A grading process must start within {START_SECONDS:.0f} seconds: this one ended with status {status} "
-            f"(negative: a signal). Its output on stderr says why."
+            f"A grading process must start within {START_SECONDS:.0f} seconds: this one ended with"
+            f" status {status} (negative: a signal). Its output on stderr says why."
         )
 
 
 def _spawn(seconds: float) -> tuple["subprocess.Popen[bytes]", Connection]:
     ours, theirs = socket.socketpair()
     command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR * seconds}, {MEMORY_BYTES})"
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(Path(__file__).resolve().parents[2]),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", f"from trl_miner.grading.worker import main; {command}"],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            # Without a fixed seed sympy would iterate over its sets in another order in each process.
+            # Without a fixed seed sympy would iterate over its sets in another order in each
+            # process.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
         )
     return process, Connection(ours.detach())
@@ -173,7 +193,8 @@ _shared_lock = Lock()
 
 
 def shared_pool() -> Pool:
-    """Return this process's pool. Its workers end with the process; a forked child starts its own."""
+    """Return this process's pool. Its workers end with the process; a forked child starts its
+    own."""
     global _shared
     with _shared_lock:
         if _shared is None:

@@ -1,14 +1,16 @@
-r"""How an answer to a problem of reasoning-gym is found in a text, and scored by the scorer of its family.
+r"""How an answer to a problem of reasoning-gym is found in a text, and scored by the scorer of its
+family.
 
-A problem travels as text, the literal of a dictionary: `family`, its `config`, `question`, `answer` and `metadata`.
-(A literal keeps what JSON loses: tuples, and numbers as keys.) The scorer's score is from 0 to 1; 1 is right.
+A problem travels as text, the literal of a dictionary: `family`, its `config`, `question`, `answer`
+and `metadata`. (A literal keeps what JSON loses: tuples, and numbers as keys.) The scorer's score
+is from 0 to 1; 1 is right.
 
-The answer is what stands between the last `<answer>` and `</answer>`, as in reasoning-gym; without them the last
-`\boxed{}`; without either the last line, which scores nothing unless it is right: otherwise reasoning that merely
-mentions the right number would earn a part of the score.
+The answer is what stands between the last `<answer>` and `</answer>`, as in reasoning-gym; without
+them the last `\boxed{}`; without either the last line, which scores nothing unless it is right:
+otherwise reasoning that merely mentions the right number would earn a part of the score.
 
-Scorers of some families evaluate the answer as Python. Here an answer reaches them only if it cannot call anything
-but mathematical functions, and all of this runs in the processes of `pool.py`.
+Scorers of some families evaluate the answer as Python. Here an answer reaches them only if it
+cannot call anything but mathematical functions, and all of this runs in the processes of `pool.py`.
 """
 
 import ast
@@ -21,8 +23,16 @@ from . import math_answers
 
 OPEN, CLOSE = "<answer>", "</answer>"
 # Their scorers evaluate a formula with sympy, which knows every function of Python by its name.
-_FORMULAS = ("countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication")
-_FUNCTIONS = {*"sin cos tan sec csc cot sinh cosh tanh asin acos atan exp ln log sqrt pi abs Abs".split()}
+_FORMULAS = (
+    "countdown",
+    "puzzle24",
+    "simple_integration",
+    "intermediate_integration",
+    "polynomial_multiplication",
+)
+_FUNCTIONS = {
+    *"sin cos tan sec csc cot sinh cosh tanh asin acos atan exp ln log sqrt pi abs Abs".split()
+}
 _WORD = re.compile(r"[^\W\d]\w*")
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
 _FORMULA = re.compile(r"(?:[^\W_]|[\s()+*/^,.=-])*")
@@ -64,7 +74,8 @@ def _load_family(name: str, config: str) -> Any:
 
 
 def score(task: str, answer: str) -> float:
-    """Return the family's score of an answer; 0 for one that its scorer cannot read. There is no time limit."""
+    """Return the family's score of an answer; 0 for one that its scorer cannot read. There is no
+    time limit."""
     entry = ast.literal_eval(task)
     name = entry["family"]
     if (name in _FORMULAS and not _is_formula(answer)) or (name in _LISTS and "(" in answer):
@@ -77,7 +88,8 @@ def score(task: str, answer: str) -> float:
 
 
 def _is_formula(answer: str) -> bool:
-    """Return whether a text names nothing but variables of one letter and mathematical functions."""
+    """Return whether a text names nothing but variables of one letter and mathematical
+    functions."""
     words = _WORD.findall(answer)
     is_plain = _FORMULA.fullmatch(answer) and not _ATTRIBUTE.search(answer)
     return bool(is_plain) and all(len(word) == 1 or word in _FUNCTIONS for word in words)

@@ -1,8 +1,9 @@
-r"""Whether two parsed answers are equal. math-verify compares; the rules here say what, and how closely.
+r"""Whether two parsed answers are equal. math-verify compares; the rules here say what, and how
+closely.
 
-math-verify alone finds `2^\infty` equal to 1/2, -100 or pi, now and then, and `10^{-20}` equal to any other tiny
-number: sympy deduces what it likes from an infinity, and differences below 1e-15 are cut off. Imports sympy, so only
-the workers import this module.
+math-verify alone finds `2^\infty` equal to 1/2, -100 or pi, now and then, and `10^{-20}` equal to
+any other tiny number: sympy deduces what it likes from an infinity, and differences below 1e-15 are
+cut off. Imports sympy, so only the workers import this module.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from sympy.concrete.expr_with_limits import ExprWithLimits
 
 # math-verify rounds to six decimals. This is for numbers of which six decimals say nothing.
 RELATIVE_TOLERANCE = 1e-3
-# From here on floats lack the digits that tell 2^100 from 2^100 + 1: exact numbers are compared exactly.
+# From here on floats lack the digits that tell 2^100 from 2^100 + 1: exact numbers are compared
+# exactly.
 _LARGE = 10**9
 _INFINITIES = (sympy.oo, -sympy.oo)
 _INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
@@ -31,15 +33,18 @@ def are_equal(gold: Any, answer: Any) -> bool:
         return (answer.rhs if isinstance(answer, sympy.Eq) else answer).doit() == gold
     if not (is_finite(gold) and is_finite(answer)) or _is_false(answer):
         return False
-    if _names_several(gold) != _names_several(answer) and not (gold.has(sympy.Eq) and answer.has(sympy.Eq)):
+    if _names_several(gold) != _names_several(answer) and not (
+        gold.has(sympy.Eq) and answer.has(sympy.Eq)
+    ):
         gold, answer = _in_order(gold), _in_order(answer)
-    return (verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)) or _agree_in_six_decimals(
-        gold, answer
-    )
+    return (
+        verify([gold], [answer], timeout_seconds=None) and _are_near(gold, answer)
+    ) or _agree_in_six_decimals(gold, answer)
 
 
 def _canonical(expression: Any) -> Any:
-    """Turn 17 = n into n = 17, and make one of the two kinds of symbols that math-verify reads; i is imaginary."""
+    """Turn 17 = n into n = 17, and make one of the two kinds of symbols that math-verify reads; i
+    is imaginary."""
     if isinstance(expression, sympy.Eq):
         left, right = expression.args
         if _is_number(left) and not _is_number(right):
@@ -62,7 +67,8 @@ def _is_number(expression: Any) -> bool:
 
 
 def _ranges(gold: Any, answer: Any) -> tuple[Any, Any]:
-    """Return the ranges that inequalities in one variable describe, where the other side is one too, or a set."""
+    """Return the ranges that inequalities in one variable describe, where the other side is one
+    too, or a set."""
     is_relation = _is_inequality(gold), _is_inequality(answer)
     is_set = isinstance(gold, sympy.Set), isinstance(answer, sympy.Set)
     if is_relation == (True, True):
@@ -79,11 +85,15 @@ def _ranges(gold: Any, answer: Any) -> tuple[Any, Any]:
 
 def _is_inequality(expression: Any) -> bool:
     parts = expression.args if isinstance(expression, sympy.And) else (expression,)
-    return all(isinstance(part, (*_INEQUALITIES, sympy.Ne)) for part in parts) and len(expression.free_symbols) == 1
+    return (
+        all(isinstance(part, (*_INEQUALITIES, sympy.Ne)) for part in parts)
+        and len(expression.free_symbols) == 1
+    )
 
 
 def solution_set(expression: Any) -> Any:
-    """Return the set of real numbers that an inequality, or a chain of them, allows; a set is its own."""
+    """Return the set of real numbers that an inequality, or a chain of them, allows; a set is its
+    own."""
     if isinstance(expression, sympy.Set):
         return expression
     parts = expression.args if isinstance(expression, sympy.And) else (expression,)
@@ -91,15 +101,18 @@ def solution_set(expression: Any) -> Any:
 
 
 def _names_several(answer: Any) -> bool:
-    """Return whether an answer gives values to several unknowns, as in x = 2, y = -2; x_1 and x_2 count as one."""
-    if not (isinstance(answer, sympy.FiniteSet) and all(isinstance(part, sympy.Eq) for part in answer)):
+    """Return whether an answer gives values to several unknowns, as in x = 2, y = -2; x_1 and x_2
+    count as one."""
+    if not (
+        isinstance(answer, sympy.FiniteSet) and all(isinstance(part, sympy.Eq) for part in answer)
+    ):
         return False
     return len({str(part.lhs).partition("_")[0] for part in answer}) > 1
 
 
 def _in_order(expression: Any) -> Any:
-    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written; of y = -2, x = 2 as x, y, z are
-    ordered, since no order of the other unknowns is certain."""
+    r"""Return the tuple (2, -2) of x = 2, y = -2, and of 2, -2 as they are written; of y = -2, x =
+    2 as x, y, z are ordered, since no order of the other unknowns is certain."""
     if not isinstance(expression, sympy.FiniteSet):
         return expression
     parts = getattr(expression, "_unsorted_args", expression.args)
@@ -116,13 +129,17 @@ def _agree_in_six_decimals(gold: Any, answer: Any) -> bool:
 
 
 def without_lost_infinity(parsed: Sequence[Any]) -> list[Any]:
-    r"""Leave out expressions in which sympy has already computed with an infinity of the text, as in `e^{-\infty}`."""
+    r"""Leave out expressions in which sympy has already computed with an infinity of the text, as
+    in `e^{-\infty}`."""
     infinite = any(isinstance(part, str) and "\\infty" in part for part in parsed)
-    return [part for part in parsed if isinstance(part, str) or not infinite or part.has(*_INFINITIES)]
+    return [
+        part for part in parsed if isinstance(part, str) or not infinite or part.has(*_INFINITIES)
+    ]
 
 
 def is_finite(expression: Any) -> bool:
-    """Return whether all numbers in an expression have a finite value; only ranges may end at an infinity.
+    """Return whether all numbers in an expression have a finite value; only ranges may end at an
+    infinity.
 
     Infinities, indeterminate forms, poles and limits that do not exist have none.
     """
@@ -142,7 +159,9 @@ def _is_written_finite(expression: sympy.Basic) -> bool:
     """Return whether an expression contains neither an infinity, except as a bound, nor 0^0."""
     if expression in _INFINITIES:
         return False
-    if isinstance(expression, sympy.Pow) and all(_is_zero(part) for part in reversed(expression.args)):
+    if isinstance(expression, sympy.Pow) and all(
+        _is_zero(part) for part in reversed(expression.args)
+    ):
         return False
     bounded = isinstance(expression, (ExprWithLimits, sympy.Limit))
     return all(map(_is_written_finite, expression.args[:1] if bounded else expression.args))
@@ -153,11 +172,14 @@ def _is_zero(expression: sympy.Basic) -> bool:
 
 
 def _is_false(answer: Any) -> bool:
-    """Return whether an answer equates numbers that differ, such as 1 = 5 or x = 1 = 5; rounding is no difference."""
+    """Return whether an answer equates numbers that differ, such as 1 = 5 or x = 1 = 5; rounding is
+    no difference."""
     relations = answer.args if isinstance(answer, sympy.And) else (answer,)
     return any(
         isinstance(relation, sympy.Eq)
-        and not _are_near(relation.lhs, relation.rhs, 0.1 if relation.has(sympy.Float) else RELATIVE_TOLERANCE)
+        and not _are_near(
+            relation.lhs, relation.rhs, 0.1 if relation.has(sympy.Float) else RELATIVE_TOLERANCE
+        )
         for relation in relations
     )
 

@@ -12,38 +12,52 @@ _WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]
 _BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
 _FILLER = re.compile(r"^(?:(?:the|a(?=\s+\w{3})|an|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
 _LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
-_BETWEEN = re.compile(r"[().']|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")  # a minus between variables counts
+# a minus between variables counts
+_BETWEEN = re.compile(r"[().']|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")
 _DATE = re.compile(
     r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
     r"(?:nov|dec)(?:ember)?|(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)\b"
 )
 _LIST = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+")
-_SYNONYMS = {"dne": "does not exist", "undefined": "does not exist", "none of these": "none of the above"}
+_SYNONYMS = {
+    "dne": "does not exist",
+    "undefined": "does not exist",
+    "none of these": "none of the above",
+}
 _UNITS = {
     name: words.split()[0]
     for words in (
-        "mm millimeter millimetre;cm centimeter centimetre;m meter metre;km kilometer kilometre;inch in inches;"
-        "foot ft feet;yard yd;mile mi;mg milligram;g gram gramme gm;kg kilogram kilo;ton tonne;pound lb gbp;ounce oz;"
-        "ml milliliter millilitre;l liter litre;gallon gal;second s sec;minute min;hour h hr;day;week;month;year yr;"
-        "dollar usd buck;cent;euro eur;yen;rupee;degree deg;radian rad;am;pm;newton;joule;watt;kw;volt;amp;hz;pa"
+        "mm millimeter millimetre;cm centimeter centimetre;m meter metre;km kilometer"
+        " kilometre;inch in inches;foot ft feet;yard yd;mile mi;mg milligram;g gram gramme gm;kg"
+        " kilogram kilo;ton tonne;pound lb gbp;ounce oz;ml milliliter millilitre;l liter"
+        " litre;gallon gal;second s sec;minute min;hour h hr;day;week;month;year yr;dollar usd"
+        " buck;cent;euro eur;yen;rupee;degree deg;radian"
+        " rad;am;pm;newton;joule;watt;kw;volt;amp;hz;pa"
     ).split(";")
     for name in words.split()
 }
-_COMPOUND = {"mph": ("mile", "hour"), "kmh": ("km", "hour"), "kph": ("km", "hour"), "kmph": ("km", "hour")}
+_COMPOUND = {
+    "mph": ("mile", "hour"),
+    "kmh": ("km", "hour"),
+    "kph": ("km", "hour"),
+    "kmph": ("km", "hour"),
+}
 _CURRENCY = re.compile(r"\\?\$|\\(pounds|euro|yen|rupee)(?![A-Za-z])")
 _UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d{1,3})|\S")
 _BARE_UNIT = re.compile(
     r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z]/[A-Za-z][/^{}\d]*)$|(?<=\d)\s*[mshgl]$"
 )
 _BOUND = re.compile(
-    r"\b(?:or|and) (?:more|less|fewer|greater|higher|lower|above|below)|\b(?:at (?:least|most)|up to)\b"
+    r"\b(?:or|and) (?:more|less|fewer|greater|higher|lower|above|below)|\b(?:at (?:least|most)|up"
+    r" to)\b"
 )
 
 Unit = dict[str, int]
 
 
 def compare(gold: str, answer: str) -> bool | None:
-    """Return whether an answer in plain notation says what the gold says; None where mathematics decides."""
+    """Return whether an answer in plain notation says what the gold says; None where mathematics
+    decides."""
     first, second = _flat(gold), _flat(answer)
     if _DATE.search(first):
         return _is_date(_date(first), _date(second)) and not re.search(r"\b(?:or|not)\b", second)
@@ -60,7 +74,8 @@ def compare(gold: str, answer: str) -> bool | None:
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
-    r"""Return `5` and km of `5\text{ km}`, with exponents; the text and None where no known unit ends it."""
+    r"""Return `5` and km of `5\text{ km}`, with exponents; the text and None where no known unit
+    ends it."""
     signs = {match[1] or "dollar" for match in _CURRENCY.finditer(text)}
     if len(signs) == 1:
         return _CURRENCY.sub("", text).strip(), {signs.pop().removesuffix("s"): 1}
@@ -81,7 +96,9 @@ def _unit(text: str) -> Unit | None:
     last, sign, power = "", 1, 1
     for match in _UNIT_TOKEN.finditer(text):
         token = match[0]
-        name = next((_UNITS[form] for form in (token, token.removesuffix("s")) if form in _UNITS), None)
+        name = next(
+            (_UNITS[form] for form in (token, token.removesuffix("s")) if form in _UNITS), None
+        )
         if token in ("/", "per"):
             sign = -1
         elif token in ("square", "sq", "cubic", "cu"):
@@ -104,7 +121,9 @@ def _flat(text: str) -> str:
 
 
 def _names(text: str) -> list[str]:
-    names = (" ".join(_BETWEEN.sub(" ", _FILLER.sub("", name)).split()) for name in _LIST.split(text))
+    names = (
+        " ".join(_BETWEEN.sub(" ", _FILLER.sub("", name)).split()) for name in _LIST.split(text)
+    )
     return [_SYNONYMS.get(name, name) for name in names]
 
 

@@ -1,13 +1,15 @@
 """A process that grades answers one by one, and that the kernel kills when one takes too long.
 
-`pool.py` starts it with one end of a socket pair. It reads a job, sends its result, and ends when the other end is
-closed. The timers' signals keep their default action, death: a handler in Python would wait for the C call that holds
-the interpreter, which may never return. So a worker that hangs ends by itself, even if nobody is left to end it.
+`pool.py` starts it with one end of a socket pair. It reads a job, sends its result, and ends when
+the other end is closed. The timers' signals keep their default action, death: a handler in Python
+would wait for the C call that holds the interpreter, which may never return. So a worker that hangs
+ends by itself, even if nobody is left to end it.
 
-A verdict depends on the gold and the answer alone. sympy alone is not like that: it draws random points, asks for the
-properties of an expression in random order, iterates over sets of strings, and keeps what it once found in caches. So
-`pool.py` fixes the seed of Python's hashes, and this process seeds every generator and empties the caches before each
-answer. A fork for each answer would do it too, but costs several times the grading.
+A verdict depends on the gold and the answer alone. sympy alone is not like that: it draws random
+points, asks for the properties of an expression in random order, iterates over sets of strings, and
+keeps what it once found in caches. So `pool.py` fixes the seed of Python's hashes, and this process
+seeds every generator and empties the caches before each answer. A fork for each answer would do it
+too, but costs several times the grading.
 """
 
 import logging
@@ -22,7 +24,8 @@ from . import math_answers, tasks
 
 
 class Job(NamedTuple):
-    """One answer to grade: the contents of its boxes or, without any, the text in which to look for an answer."""
+    """One answer to grade: the contents of its boxes or, without any, the text in which to look for
+    an answer."""
 
     boxes: tuple[str, ...]
     tail: str
@@ -43,19 +46,24 @@ class TaskJob(NamedTuple):
 class Verdict:
     """The verdict on one answer.
 
-    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was killed or ran out
-    of memory) and "budget" (the time for the whole batch was over).
+    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was
+    killed or ran out of memory) and "budget" (the time for the whole batch was over).
     """
 
     is_correct: bool | None  # None: not graded
-    answer: str | None = None  # for votes: a canonical form, the same for all right answers to a gold; None: no answer
+    # for votes: a canonical form, the same for all right answers to a gold; None: no answer
+    answer: str | None = None
     reason: str | None = None  # why it was not graded
     score: float | None = None  # for "task", what the scorer gives, 0 to 1
 
     @property
     def reward(self) -> float | None:
         """The score, else 1 for a right answer and 0 for a wrong one; None: not graded."""
-        return self.score if self.score is not None or self.is_correct is None else float(self.is_correct)
+        return (
+            self.score
+            if self.score is not None or self.is_correct is None
+            else float(self.is_correct)
+        )
 
 
 def prepare(job: Job | TaskJob) -> bool:
@@ -72,34 +80,42 @@ def grade(job: Job | TaskJob) -> Verdict:
         score = tasks.score(job.task, job.answer)
         form = tasks.own_answer(job.task) if score == 1.0 else job.answer
         return Verdict(
-            score == 1.0, form if job.want_vote else None, score=score if job.is_marked or score == 1.0 else 0.0
+            score == 1.0,
+            form if job.want_vote else None,
+            score=score if job.is_marked or score == 1.0 else 0.0,
         )
     is_correct = math_answers.is_correct(job.boxes, job.tail, job.expected)
     if is_correct is None:
         return Verdict(None, reason="gold")
     if not job.want_vote:
         return Verdict(is_correct)
-    return Verdict(is_correct, job.expected if is_correct else math_answers.vote(job.boxes, job.tail))
+    return Verdict(
+        is_correct, job.expected if is_correct else math_answers.vote(job.boxes, job.tail)
+    )
 
 
 def reset() -> None:
-    """Put back what may decide a verdict of sympy and is not in the gold or the answer: chance, order and caches."""
+    """Put back what may decide a verdict of sympy and is not in the gold or the answer: chance,
+    order and caches."""
     import sympy.core.assumptions
     from sympy.core.cache import clear_cache
     from sympy.core.random import seed
     from sympy.core.symbol import Dummy
 
-    # In a fixed order: by default it asks for properties in a random one, which would depend on earlier answers.
+    # In a fixed order: by default it asks for properties in a random one, which would depend on
+    # earlier answers.
     sympy.core.assumptions.shuffle = list.sort
     clear_cache()
     random.seed(0)
     seed(0)
-    Dummy._base_dummy_index, Dummy._count = 10**8, 0  # in hashes and orders; above those that modules made
+    # in hashes and orders; above those that modules made
+    Dummy._base_dummy_index, Dummy._count = 10**8, 0
 
 
 def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes: int) -> None:
     """Grade until the socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides when we end
+    # Ctrl-C reaches the whole group; the pool decides when we end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(name, signal.SIG_DFL)
     try:
@@ -108,7 +124,8 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
     except (ValueError, OSError):  # not every system has them; the time limits hold anyway
         pass
     logging.disable(logging.CRITICAL)  # math-verify reports every answer that it cannot parse
-    grade(Job(("\\frac{1}{2}",), "", "0.5", True))  # imports sympy and fills its tables before the clock runs
+    # imports sympy and fills its tables before the clock runs
+    grade(Job(("\\frac{1}{2}",), "", "0.5", True))
     connection = Connection(descriptor)
     try:
         connection.send("ready")
@@ -120,7 +137,8 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
         except (EOFError, OSError):
             return
         is_ready = prepare(job)  # before the clock runs: a first job imports its family
-        # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what uses no CPU.
+        # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what
+        # uses no CPU.
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         signal.setitimer(signal.ITIMER_REAL, wall_seconds)
         reset()

@@ -18,10 +18,28 @@ from .model_card import PICTURE, make_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
 _FILES = (
-    *("config.json", "generation_config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("*.model", "*.tiktoken", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt"),
+    *(
+        "config.json",
+        "generation_config.json",
+        "adapter_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ),
+    *(
+        "*.model",
+        "*.tiktoken",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "vocab.txt",
+    ),
     *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
-    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", PROMPT_FORM),
+    *(
+        "preprocessor_config.json",
+        "processor_config.json",
+        "video_preprocessor_config.json",
+        PROMPT_FORM,
+    ),
     PICTURE,
 )
 _READ = (RECORD, HELD_OUT, STATE, INDEX)  # to make the card, and to find the weights
@@ -30,11 +48,15 @@ _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "add
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
 
 
-def assemble(model: Model, target: Path, *, name: str, benchmarks: Mapping[str, Any] | None = None) -> Path:
-    """Fill the empty folder `target` with everything that is published of a model, as links, and return it.
+def assemble(
+    model: Model, target: Path, *, name: str, benchmarks: Mapping[str, Any] | None = None
+) -> Path:
+    """Fill the empty folder `target` with everything that is published of a model, as links, and
+    return it.
 
-    `name` is the repository's, and `benchmarks` come from a `scores.json`. Raises ValueError if a file holds a secret,
-    and OSError if one lies outside the run's folder, which may be a stranger's.
+    `name` is the repository's, and `benchmarks` come from a `scores.json`. Raises ValueError if a
+    file holds a secret, and OSError if one lies outside the run's folder, which may be a
+    stranger's.
     """
     for folder in (model.run, model.weights):
         for path in (folder / name for name in _READ):
@@ -43,11 +65,15 @@ def assemble(model: Model, target: Path, *, name: str, benchmarks: Mapping[str, 
     is_adapter = (model.weights / ADAPTER).is_file()
     _link_files(model, target, without=("config.json",) if is_adapter else ())
     record = read_run_record(model.run)
-    held_out, moment = _held_out(model, chose_best=record.get("settings", {}).get("load_best_model_at_end") == "True")
+    held_out, moment = _held_out(
+        model, chose_best=record.get("settings", {}).get("load_best_model_at_end") == "True"
+    )
     if held_out is not None:
         write_held_out(target, held_out)
     evaluation = {} if held_out is None else held_out.scores
-    text = make_card(target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks)
+    text = make_card(
+        target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks
+    )
     (target / CARD).write_text(text, encoding="utf-8")
     check_secrets(target)
     return target
@@ -56,7 +82,8 @@ def assemble(model: Model, target: Path, *, name: str, benchmarks: Mapping[str, 
 def _link_files(model: Model, target: Path, without: Iterable[str]) -> None:
     files = {path.relative_to(model.weights): path for path in weight_files(model.weights)}
     for folder in (model.run, model.weights):  # a tokenizer may be in only one of them
-        there = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]  # with links to nothing
+        # with links to nothing
+        there = [*folder.iterdir(), *(folder / "additional_chat_templates").glob("*")]
         found = [path for path in there if any(map(path.match, _FILES)) and not path.is_dir()]
         files |= {path.relative_to(folder): path for path in found if path.name not in without}
     for inner, path in files.items():
@@ -66,14 +93,16 @@ def _link_files(model: Model, target: Path, without: Iterable[str]) -> None:
 
 
 def _check_place(path: Path, model: Model) -> None:
-    """Raise OSError for a link out of the run's folder, which may be a stranger's, and for what is no file."""
+    """Raise OSError for a link out of the run's folder, which may be a stranger's, and for what is
+    no file."""
     real = path.resolve()
     problem = "it is no ordinary file, or a link to none" if not real.is_file() else ""
     if not real.is_relative_to(model.run.resolve()):
         problem = f"it leads out of {model.run.resolve()}, to {real}"
     if problem:
         raise OSError(
-            f"{path} must be a file of its run to be published: {problem}. If it is yours, put the file itself there."
+            f"{path} must be a file of its run to be published: {problem}. If it is yours, put the"
+            " file itself there."
         )
 
 
@@ -83,21 +112,23 @@ def adapter_warning(weights: Path) -> str:
     if not isinstance(base, str) or not (os.path.isabs(base) or os.path.exists(base)):
         return ""
     return (
-        f"Warning: the adapter's base model is a folder of this machine, {base}. Nobody else can load it, and its "
-        f"path becomes public. Write the base model's Hub id into adapter_config.json (base_model_name_or_path)."
+        f"Warning: the adapter's base model is a folder of this machine, {base}. Nobody else can"
+        " load it, and its path becomes public. Write the base model's Hub id into"
+        " adapter_config.json (base_model_name_or_path)."
     )
 
 
 def check_secrets(folder: Path) -> None:
-    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its name."""
+    """Raise ValueError if a file to be published holds a secret, by its value, its shape or its
+    name."""
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.suffix in _BINARY:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         if found := find_secret(text, is_vocabulary=path.name in _VOCABULARIES):
             raise ValueError(
-                f"A file to be published must not hold a secret: {path.name} has {found}. Remove it there, and "
-                f"replace the secret if the file was shared."
+                f"A file to be published must not hold a secret: {path.name} has {found}. Remove it"
+                " there, and replace the secret if the file was shared."
             )
 
 

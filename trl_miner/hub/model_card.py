@@ -1,6 +1,7 @@
 """The model card of a run: `card.jinja`, filled with the method's settings and the scores.
 
-The trainer writes it into the run folder; a push writes it anew, from the record and the scores of the run.
+The trainer writes it into the run folder; a push writes it anew, from the record and the scores of
+the run.
 """
 
 import json
@@ -21,7 +22,8 @@ PICTURE = "training.png"
 _SHOWN = re.compile(
     r"(advantage_estimator|policy_loss)(_kwargs)?|all_right|all_wrong|correct_(threshold|reward_func)|"
     r"gate_on_correctness|"
-    r"dose_share|prompt_selection|dynamic_sampling|asynchronous|max_staleness|token_budget|tool functions|loss_type|"
+    r"dose_share|prompt_selection|dynamic_sampling|asynchronous|max_staleness|token_budget|tool"
+    r" functions|loss_type|"
     r"num_(generations|iterations)|temperature|learning_rate|beta|epsilon|epsilon_high|delta|"
     r"importance_sampling_level|rollouts per .*|max_completion_length"
 )
@@ -54,10 +56,18 @@ def make_card(
     settings, versions = _shown_settings(record), dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
         versions["trl_miner"] += f" (git {record['git']})"
-    moments = {name: scores for name, scores in evaluation.items() if name == moment or not name.startswith("step ")}
+    moments = {
+        name: scores
+        for name, scores in evaluation.items()
+        if name == moment or not name.startswith("step ")
+    }
     metrics = dict.fromkeys(metric for scores in moments.values() for metric in scores)
     form = read_form(str(folder))
-    base, dataset, is_adapter = record.get("base_model"), record.get("dataset"), (folder / ADAPTER).is_file()
+    base, dataset, is_adapter = (
+        record.get("base_model"),
+        record.get("dataset"),
+        (folder / ADAPTER).is_file(),
+    )
     base_id, dataset_id, papers = _hub_id(base), _hub_id(dataset), papers_of(record)
     tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
@@ -81,7 +91,10 @@ def make_card(
         settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
         has_picture=(folder / PICTURE).is_file(),
         moments=[for_markdown(moment.capitalize()) for moment in moments],
-        scores=[[metric, *(_share(scores.get(metric)) for scores in moments.values())] for metric in metrics],
+        scores=[
+            [metric, *(_share(scores.get(metric)) for scores in moments.values())]
+            for metric in metrics
+        ],
         benchmarks=[_benchmark_row(result) for result in (benchmarks or {}).values()],
         versions=[(for_markdown(name), for_markdown(text)) for name, text in versions.items()],
     )
@@ -94,19 +107,28 @@ def _shown_settings(record: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: text.removesuffix(".0")
         for name, text in (record.get("settings") or {}).items()
-        if name.startswith(own) or (_SHOWN.fullmatch(name) and text not in ("None", "False", "none"))
+        if name.startswith(own)
+        or (_SHOWN.fullmatch(name) and text not in ("None", "False", "none"))
     }
 
 
 def _link(named: Mapping[str, Any] | None, kind: str = "") -> str:
     """Return a link to a repository, the name of what is in none, or an empty text."""
     name = named["name"] if named else ""
-    return f"[{name}](https://huggingface.co/{kind}{name})" if _hub_id(named) else name and code_for_markdown(name)
+    return (
+        f"[{name}](https://huggingface.co/{kind}{name})"
+        if _hub_id(named)
+        else name and code_for_markdown(name)
+    )
 
 
 def _hub_id(named: Mapping[str, Any] | None) -> str | None:
     """Return the repository that a record names; None: it names none."""
-    return str(named["name"]) if named and named["hub"] and HUB_ID.fullmatch(str(named["name"])) else None
+    return (
+        str(named["name"])
+        if named and named["hub"] and HUB_ID.fullmatch(str(named["name"]))
+        else None
+    )
 
 
 def _benchmark_row(result: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Push a run when its training ends. Errors never stop it: they are printed, with the command to push by hand.
+"""Push a run when its training ends. Errors never stop it: they are printed, with the command to
+push by hand.
 
-`MinerGRPOTrainer` calls these functions instead of transformers' own, which would also push `training_args.bin` (a
-pickle), completions and logs, and at every checkpoint.
+`MinerGRPOTrainer` calls these functions instead of transformers' own, which would also push
+`training_args.bin` (a pickle), completions and logs, and at every checkpoint.
 """
 
 from collections.abc import Callable
@@ -29,8 +30,12 @@ def open_repo(trainer: Any, create: Callable[[], Any]) -> None:
         if not is_transient(error):
             raise ValueError(explain(error, trainer.hub_model_id or "the Hub")) from error
         print(f"{title} failed; the training goes on, and the push tries again.", flush=True)
-    if trainer.args.hub_strategy != "end":  # the default of transformers is to push every checkpoint
-        print("push_to_hub: the model is pushed when the training ends, and not at checkpoints.", flush=True)
+    # the default of transformers is to push every checkpoint
+    if trainer.args.hub_strategy != "end":
+        print(
+            "push_to_hub: the model is pushed when the training ends, and not at checkpoints.",
+            flush=True,
+        )
 
 
 def push_trained(
@@ -42,7 +47,8 @@ def push_trained(
     model_name: str | None = None,
     **card: Any,
 ) -> bool:
-    """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it arrived."""
+    """Save the model and push it: `Trainer.push_to_hub`, called on every process. Return whether it
+    arrived."""
     args, output = trainer.args, Path(trainer.args.output_dir)
     trainer.callback_handler.on_push_begin(args, trainer.state, trainer.control)
     trainer.save_model(_internal_call=True)  # on every process: ZeRO-3 and FSDP gather the weights
@@ -55,7 +61,10 @@ def push_trained(
         if not trainer.hub_model_id:
             trainer.init_hf_repo()  # the trainer was not told to push, or could not reach the Hub
         if not trainer.hub_model_id:
-            raise OSError("hub_model_id must be known to push: it was not given, and the Hub did not answer. Set it.")
+            raise OSError(
+                "hub_model_id must be known to push: it was not given, and the Hub did not answer."
+                " Set it."
+            )
         push_model(
             Model(output, output), trainer.hub_model_id, private=args.hub_private_repo, revision=revision, token=token,
             message=commit_message,

@@ -1,4 +1,5 @@
-"""Push to the Hub: what goes to which branch, again where an error may pass, and explained where it does not."""
+"""Push to the Hub: what goes to which branch, again where an error may pass, and explained where it
+does not."""
 
 import re
 import shutil
@@ -16,11 +17,18 @@ from .folder import assemble
 from .model_card import PICTURE
 
 T = TypeVar("T")
-_TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)  # 412: somebody else has committed meanwhile
+# 412: somebody else has committed meanwhile
+_TRANSIENT_STATUS = (408, 412, 425, 429, 500, 502, 503, 504)
 _OFFLINE = "OfflineModeIsEnabled"
-# Of an earlier push: weights under other names would be loaded instead of the new ones, the rest taken for theirs.
+# Of an earlier push: weights under other names would be loaded instead of the new ones, the rest
+# taken for theirs.
 _REPLACED = (
-    *("model*.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json"),
+    *(
+        "model*.safetensors",
+        "model.safetensors.index.json",
+        "adapter_model.safetensors",
+        "adapter_config.json",
+    ),
     *(PROMPT_FORM, HELD_OUT, PICTURE),
 )
 
@@ -30,17 +38,22 @@ def check_repo_id(repo_id: str) -> None:
     from huggingface_hub.utils import validate_repo_id
 
     if repo_id.count("/") != 1:
-        raise ValueError(f"--repo-id must be USER/NAME: got {repo_id!r}. Put your Hub user name in front.")
+        raise ValueError(
+            f"--repo-id must be USER/NAME: got {repo_id!r}. Put your Hub user name in front."
+        )
     validate_repo_id(repo_id)
 
 
 def write_folder(model: Model, target: Path, name: str, benchmarks: Any) -> None:
-    """Write what would be pushed into `target`, a new folder. If a file must not be pushed, nothing is written.
+    """Write what would be pushed into `target`, a new folder. If a file must not be pushed, nothing
+    is written.
 
     `name` is the repository's, and `benchmarks` come from a `scores.json`.
     """
     if target.exists():
-        raise ValueError(f"--dry-run must name a new folder: got {target}. Remove it, or name another.")
+        raise ValueError(
+            f"--dry-run must name a new folder: got {target}. Remove it, or name another."
+        )
     with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
         assemble(model, Path(folder), name=name, benchmarks=benchmarks)
         shutil.copytree(folder, target)
@@ -56,9 +69,11 @@ def push_model(
     message: str | None = None,
     token: str | None = None,
 ) -> str:
-    """Push a model, and create the repository and the branch if they are missing. Return the address.
+    """Push a model, and create the repository and the branch if they are missing. Return the
+    address.
 
-    What an earlier push has left beside it is removed from the repository's root. An OSError says what to do.
+    What an earlier push has left beside it is removed from the repository's root. An OSError says
+    what to do.
     """
     from huggingface_hub import HfApi, constants
 
@@ -66,7 +81,9 @@ def push_model(
 
     learn({"token": token})
     api = HfApi(token=token, library_name="trl_miner", library_version=__version__)
-    message = message or ("Upload model" if model.step is None else f"Upload model of step {model.step}")
+    message = message or (
+        "Upload model" if model.step is None else f"Upload model of step {model.step}"
+    )
     branch = None if revision == "main" else revision
     with tempfile.TemporaryDirectory(prefix="trl-miner-push-") as folder:
         assemble(model, Path(folder), name=repo_id, benchmarks=benchmarks)
@@ -108,18 +125,31 @@ def with_retries(action: Callable[[], T], title: str) -> T:
 def is_transient(error: BaseException) -> bool:
     """Return whether trying again may help."""
     causes = _causes(error)
-    if statuses := [cause.response.status_code for cause in causes if getattr(cause, "response", None) is not None]:
+    if statuses := [
+        cause.response.status_code
+        for cause in causes
+        if getattr(cause, "response", None) is not None
+    ]:
         return statuses[0] in _TRANSIENT_STATUS
     # TransportError by name: huggingface_hub uses httpx before version 2, and httpx2 since
     names = {base.__name__ for cause in causes for base in type(cause).__mro__}
-    return bool(names & {"ConnectionError", "TimeoutError", "TransportError"}) and _OFFLINE not in names
+    return (
+        bool(names & {"ConnectionError", "TimeoutError", "TransportError"})
+        and _OFFLINE not in names
+    )
 
 
 def explain(error: BaseException, repo_id: str) -> str:
     """Return an error of the Hub as a sentence, with what to do."""
-    hint = "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there, and push again."
+    hint = (
+        "Check the token (`hf auth login`, or HF_TOKEN), which must have the right to write there,"
+        " and push again."
+    )
     if is_transient(error):
-        hint = "The Hub or the network has a problem: try again later. What has arrived is not sent twice."
+        hint = (
+            "The Hub or the network has a problem: try again later. What has arrived is not sent"
+            " twice."
+        )
     return f"Push to {repo_id} failed: {_short(error)}. {hint}"
 
 
@@ -129,8 +159,11 @@ def _causes(error: BaseException | None) -> list[Any]:
 
 
 def _short(error: BaseException) -> str:
-    """Return the message of the Hub's answer, else the innermost, on one line. A query may be a signature and goes."""
+    """Return the message of the Hub's answer, else the innermost, on one line. A query may be a
+    signature and goes."""
     causes = _causes(error)
-    told = next((cause for cause in causes if getattr(cause, "response", None) is not None), causes[-1])
+    told = next(
+        (cause for cause in causes if getattr(cause, "response", None) is not None), causes[-1]
+    )
     text = " ".join(str(told).split()) or type(told).__name__
     return redact(re.sub(r"\?[\w%.-]+=\S+", "", text)).rstrip(".")[:300]

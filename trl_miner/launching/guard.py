@@ -1,9 +1,11 @@
-"""Run one command, and end everything it has started, even if the process that asked for it is killed.
+"""Run one command, and end everything it has started, even if the process that asked for it is
+killed.
 
-`trl-miner launch` starts each process as `python -m trl_miner.launching.guard PARENT GRACE COMMAND...`. The guard ends
-as the command does, with its exit code or by its signal. It passes SIGINT, SIGTERM and SIGHUP on to the command, and
-sends SIGTERM once PARENT is gone. Whatever is left GRACE seconds later, at a second signal, or after the command's own
-end is killed, including stopped processes and children in sessions of their own (torchrun's).
+`trl-miner launch` starts each process as `python -m trl_miner.launching.guard PARENT GRACE
+COMMAND...`. The guard ends as the command does, with its exit code or by its signal. It passes
+SIGINT, SIGTERM and SIGHUP on to the command, and sends SIGTERM once PARENT is gone. Whatever is
+left GRACE seconds later, at a second signal, or after the command's own end is killed, including
+stopped processes and children in sessions of their own (torchrun's).
 """
 
 import ctypes
@@ -24,13 +26,15 @@ PATIENCE_SECONDS = 2.0  # for what outlives the command, before it is killed
 
 
 def prctl(option: int, value: int) -> None:
-    """Call Linux's prctl. Elsewhere this does nothing, and a grandchild may outlive a parent that was killed."""
+    """Call Linux's prctl. Elsewhere this does nothing, and a grandchild may outlive a parent that
+    was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants that lose theirs, so that it can still find them."""
+    """Make this process the parent of descendants that lose theirs, so that it can still find
+    them."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -40,9 +44,12 @@ def descendants() -> list[psutil.Process]:
 
 
 def kill_descendants(spared: Sequence[psutil.Process] = ()) -> None:
-    """Kill and reap all descendants but the spared ones, including those started in the meantime."""
+    """Kill and reap all descendants but the spared ones, including those started in the
+    meantime."""
     deadline = time.monotonic() + 10
-    while (left := [process for process in descendants() if process not in spared]) and time.monotonic() < deadline:
+    while (
+        left := [process for process in descendants() if process not in spared]
+    ) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -54,7 +61,9 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
     with collect_signals() as received:
         adopt_orphans()
         # The command ends with a guard that is killed, too: a server would keep its GPU.
-        child = subprocess.Popen(command, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+        child = subprocess.Popen(
+            command, process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        )
         deadline = float("inf")
         while child.poll() is None:
             if os.getppid() != parent and not received:
@@ -63,7 +72,8 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
                 os.killpg(child.pid, received[0])
                 deadline = time.monotonic() + grace
             if time.monotonic() > deadline or len(received) > 1:
-                child.kill()  # before the others, and by its own parent, so that its exit code is known
+                # before the others, and by its own parent, so that its exit code is known
+                child.kill()
                 child.wait()
             time.sleep(0.05)
         psutil.wait_procs(descendants(), timeout=min(PATIENCE_SECONDS, grace))
@@ -75,12 +85,15 @@ def run(parent: int, grace: float, command: Sequence[str]) -> int:
 def collect_signals() -> Iterator[list[int]]:
     """Collect `HANDLED` signals in a list instead of reacting to them.
 
-    Raising an exception where a signal strikes could lose a child process that is just being started. Signals that are
-    ignored, such as SIGHUP under nohup, stay ignored.
+    Raising an exception where a signal strikes could lose a child process that is just being
+    started. Signals that are ignored, such as SIGHUP under nohup, stay ignored.
     """
     received: list[int] = []
     wanted = [number for number in HANDLED if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda signum, frame: received.append(signum)) for number in wanted}
+    before = {
+        number: signal.signal(number, lambda signum, frame: received.append(signum))
+        for number in wanted
+    }
     try:
         yield received
     finally:
@@ -89,7 +102,8 @@ def collect_signals() -> Iterator[list[int]]:
 
 
 def how_it_ended(code: int) -> str:
-    """Return "with exit code 3" or "by SIGTERM" for the exit code of a process, negative for a signal."""
+    """Return "with exit code 3" or "by SIGTERM" for the exit code of a process, negative for a
+    signal."""
     if code >= 0:
         return f"with exit code {code}"
     hint = ", which the system sends when memory runs out" if -code == signal.SIGKILL else ""
@@ -97,12 +111,14 @@ def how_it_ended(code: int) -> str:
 
 
 def shell_code(code: int) -> int:
-    """Return an exit code as a shell reports it: 128 + N for signal N, which subprocess reports as -N."""
+    """Return an exit code as a shell reports it: 128 + N for signal N, which subprocess reports as
+    -N."""
     return 128 - code if code < 0 else code
 
 
 def end_as(code: int) -> int:
-    """End this process by the signal that ended another one, without a core dump; return an ordinary exit code."""
+    """End this process by the signal that ended another one, without a core dump; return an
+    ordinary exit code."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code != signal.SIGKILL:

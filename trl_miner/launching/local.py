@@ -1,10 +1,12 @@
-"""Start the processes of a training through accelerate's launcher: behind `trl-miner train`, and of `launch`.
+"""Start the processes of a training through accelerate's launcher: behind `trl-miner train`, and of
+`launch`.
 
     python -m trl_miner.launching.local --config RECIPE --num_processes 8
 
-It tells the training's options from accelerate's. A training of one process runs in this one, which has loaded torch
-already; accelerate would start another. accelerate's traceback, which shows the whole command, including any token in
-it, and buries the reason for a failure, is left out: this process ends with the exit code or signal of the training.
+It tells the training's options from accelerate's. A training of one process runs in this one, which
+has loaded torch already; accelerate would start another. accelerate's traceback, which shows the
+whole command, including any token in it, and buries the reason for a failure, is left out: this
+process ends with the exit code or signal of the training.
 """
 
 import argparse
@@ -32,9 +34,10 @@ CPU_FILE = "recipes/accelerate/cpu_2_processes.yaml"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train, and return the exit code: the training's own, negative for a signal, or 2 for bad input."""
-    # Until the training begins: the imports make half a million objects that stay, through which the collector would
-    # go again and again.
+    """Train, and return the exit code: the training's own, negative for a signal, or 2 for bad
+    input."""
+    # Until the training begins: the imports make half a million objects that stay, through which
+    # the collector would go again and again.
     gc.disable()
     hide_in_tracebacks()
     import torch
@@ -45,39 +48,45 @@ def main(arguments: Sequence[str]) -> int:
             words = launcher_arguments(list(arguments))
             check_needs(words)
             if "--config_file" not in words and torch.accelerator.device_count() < 2:
-                from trl import GRPOTrainer  # noqa: F401  (the training runs in this process, and needs it)
+                # The training runs in this process, and needs it.
+                from trl import GRPOTrainer  # noqa: F401
     except (ValueError, OSError) as error:
         return tell(error, "train")
     return launch(words)
 
 
 def check_needs(arguments: Sequence[str]) -> None:
-    """Raise ValueError where no model or no data set is named; TRL would complain of the batch size first."""
+    """Raise ValueError where no model or no data set is named; TRL would complain of the batch size
+    first."""
     named = {word.partition("=")[0] for word in arguments}
     if "--config" in named:
         return
     for needed in ({"--model_name_or_path"}, {"--dataset_name", "--datasets"}):
         if not named & needed:
             raise ValueError(
-                f"A training needs a recipe, or a data set and a model: got no {sorted(needed)[0]}. Try "
-                f"`trl-miner train arithmetic/miner`; `trl-miner recipes` lists all."
+                f"A training needs a recipe, or a data set and a model: got no {sorted(needed)[0]}."
+                " Try `trl-miner train arithmetic/miner`; `trl-miner recipes` lists all."
             )
 
 
 def find_file(name: str, recipe: str | Path | None) -> Path:
-    """Return a file of accelerate, relative to the recipe's folder or the current one, or one of ours or TRL's."""
+    """Return a file of accelerate, relative to the recipe's folder or the current one, or one of
+    ours or TRL's."""
     for folder in ([Path(recipe).parent] if recipe else []) + [Path()]:
         if (folder / name).is_file():
             return folder / name
-    if (own := shipped().get(name.removeprefix("recipes/").removesuffix(".yaml"))) and own.parent.name == "accelerate":
+    if (
+        own := shipped().get(name.removeprefix("recipes/").removesuffix(".yaml"))
+    ) and own.parent.name == "accelerate":
         return own
     files = (Path(str(entry)) for entry in resources.files("trl.accelerate_configs").iterdir())
     of_trl = {file.stem: file for file in files if file.suffix == ".yaml"}
     if name in of_trl:
         return of_trl[name]
     raise ValueError(
-        f"accelerate_config must be a file, relative to the recipe's folder or the current one, or one of TRL's: got "
-        f"{name}. See recipes/accelerate/; TRL's are {', '.join(sorted(of_trl))}."
+        "accelerate_config must be a file, relative to the recipe's folder or the current one, or"
+        f" one of TRL's: got {name}. See recipes/accelerate/; TRL's are"
+        f" {', '.join(sorted(of_trl))}."
     )
 
 
@@ -87,12 +96,14 @@ def read_config(name: str | None, recipe: str | Path | None) -> dict[str, Any]:
 
 
 def starts_several(config: dict[str, Any]) -> bool:
-    """Return whether accelerate starts several processes with a configuration, which some kinds never do."""
+    """Return whether accelerate starts several processes with a configuration, which some kinds
+    never do."""
     return str(config.get("distributed_type", "NO")).upper() not in ("NO", "FALSE", "MULTI_CPU")
 
 
 def launcher_arguments(arguments: list[str]) -> list[str]:
-    """Return the arguments of accelerate's launcher, the training script and its arguments included."""
+    """Return the arguments of accelerate's launcher, the training script and its arguments
+    included."""
     import torch
 
     from ..recipe import split_words
@@ -116,7 +127,8 @@ DEFAULTS = "--num_processes 1 --num_machines 1 --mixed_precision no --dynamo_bac
 
 
 def _one_process(arguments: list[str], *, on_cpu: bool) -> list[str]:
-    """Return the launcher's arguments with `DEFAULTS` before them, unless a file of accelerate says others."""
+    """Return the launcher's arguments with `DEFAULTS` before them, unless a file of accelerate says
+    others."""
     from accelerate.commands.config.config_args import default_config_file
     from accelerate.commands.launch import launch_command_parser
 
@@ -125,12 +137,13 @@ def _one_process(arguments: list[str], *, on_cpu: bool) -> list[str]:
         return arguments
     if on_cpu and given.num_processes not in (None, 1):
         raise ValueError(
-            f"--num_processes needs a GPU: got none, and accelerate would silently start one process. For two "
-            f"processes use `--accelerate_config {CPU_FILE}`, or `torchrun --nproc_per_node 2 -m trl_miner.train "
-            "--config RECIPE`."
+            "--num_processes needs a GPU: got none, and accelerate would silently start one"
+            f" process. For two processes use `--accelerate_config {CPU_FILE}`, or `torchrun"
+            " --nproc_per_node 2 -m trl_miner.train --config RECIPE`."
         )
     if not on_cpu:
-        several = max(given.num_processes or 1, given.num_machines or 1) > 1  # else accelerate would start one alone
+        # else accelerate would start one alone
+        several = max(given.num_processes or 1, given.num_machines or 1) > 1
         return [*DEFAULTS, *["--multi_gpu"] * several, *arguments]
     # with small models, more than a few threads only wait for each other
     threads = os.environ.get("OMP_NUM_THREADS") or str(min(4, os.cpu_count() or 1))
@@ -151,8 +164,9 @@ def launch(words: Sequence[str]) -> int:
     for name in ("torch.distributed.elastic", agent.__name__):  # which has a level of its own
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if args.module and not args.mpirun_hostfile:
-        # Decided when accelerate has read its file, which may name GPUs, too. With `--gpu_ids` it starts a process:
-        # here CUDA may have looked already which GPUs there are, and does so once.
+        # Decided when accelerate has read its file, which may name GPUs, too. With `--gpu_ids` it
+        # starts a process: here CUDA may have looked already which GPUs there are, and does so
+        # once.
         launcher.simple_launcher = lambda args: (
             single.append(args) if args.gpu_ids in (None, "all") else start_another(args)
         )
@@ -166,7 +180,10 @@ def launch(words: Sequence[str]) -> int:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
         if code not in (EXIT_CODE, INTERRUPTED):  # of bad input and of Ctrl-C the process has told
-            print(f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.", file=sys.stderr)
+            print(
+                f"Process {rank} was the first to fail: it ended {how_it_ended(code)}.",
+                file=sys.stderr,
+            )
         return code
     except SignalException as error:
         return INTERRUPTED if error.sigval == signal.SIGINT else -int(error.sigval)

@@ -1,4 +1,5 @@
-"""A process of a run, the server or the training: started under a guard, its output in a log, its end in words."""
+"""A process of a run, the server or the training: started under a guard, its output in a log, its
+end in words."""
 
 import io
 import os
@@ -23,7 +24,8 @@ TAIL_LINES = 20
 
 
 def format_command(command: Sequence[str], env: dict[str, str] | None = None) -> str:
-    """Return a command as it can be pasted into a shell, its environment in front, without the values of secrets."""
+    """Return a command as it can be pasted into a shell, its environment in front, without the
+    values of secrets."""
     variables = [f"{name}={_quote(value)}" for name, value in redact(env or {}).items()]
     return " ".join([*variables, *map(_quote, redact([*command]))])
 
@@ -33,10 +35,11 @@ def _quote(word: str) -> str:
 
 
 class GuardedProcess:
-    """A command in a process group of its own. Signals from the terminal reach it only through this process.
+    """A command in a process group of its own. Signals from the terminal reach it only through this
+    process.
 
-    Its output is appended to `log`, and with `live` also shown, both without secrets; without a log it goes where this
-    process's goes. Between a signal and SIGKILL it has `grace` seconds.
+    Its output is appended to `log`, and with `live` also shown, both without secrets; without a log
+    it goes where this process's goes. Between a signal and SIGKILL it has `grace` seconds.
     """
 
     def __init__(
@@ -57,15 +60,26 @@ class GuardedProcess:
 
     def start(self) -> None:
         """Start the command under a guard, which ends it if this process ends."""
-        guard = [sys.executable, "-P", "-m", "trl_miner.launching.guard", str(os.getpid()), str(self.grace)]
+        guard = [
+            sys.executable,
+            "-P",
+            "-m",
+            "trl_miner.launching.guard",
+            str(os.getpid()),
+            str(self.grace),
+        ]
         command, env = [*guard, *self.command], os.environ | self.env
         if self.log is None:
             # Nobody can answer a process of another group: the terminal would stop what asks.
-            self._process = subprocess.Popen(command, env=env, process_group=0, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, env=env, process_group=0, stdin=subprocess.DEVNULL
+            )
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         file = open(self.log, "ab", buffering=0)
-        file.write(f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n".encode())
+        file.write(
+            f"==== {time.strftime('%Y-%m-%d %H:%M:%S')} {format_command(self.command, self.env)}\n".encode()
+        )
         self._process = subprocess.Popen(
             command,
             env=env,
@@ -74,13 +88,16 @@ class GuardedProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,  # one pipe, so that the lines keep their order
         )
-        self._copying = threading.Thread(target=self._copy, args=(self._process.stdout, file), daemon=True)
+        self._copying = threading.Thread(
+            target=self._copy, args=(self._process.stdout, file), daemon=True
+        )
         self._copying.start()
 
     def _copy(self, source: IO[bytes], file: IO[bytes]) -> None:
         """Copy the output line by line. A full disk or a closed terminal stops nothing."""
         sinks = [file, sys.stdout.buffer] if self.live else [file]
-        # with "", a line also ends at a return, behind which stands the next state of a progress bar
+        # with "", a line also ends at a return, behind which stands the next state of a progress
+        # bar
         for line in io.TextIOWrapper(source, "utf-8", errors="surrogateescape", newline=""):
             text = redact(line)
             if self._tail and self._tail[-1].endswith("\r"):  # the state before of a progress bar
@@ -112,7 +129,8 @@ class GuardedProcess:
             self._copying.join(5)
 
     def end(self) -> None:
-        """Terminate the process, let its guard kill what does not end in time, and return when nothing is left."""
+        """Terminate the process, let its guard kill what does not end in time, and return when
+        nothing is left."""
         end_all([self], signal.SIGTERM)
 
     def describe_end(self) -> str:
@@ -125,7 +143,8 @@ class GuardedProcess:
 
 
 def end_all(processes: Sequence[GuardedProcess], signum: int, received: Sequence[int] = ()) -> None:
-    """Pass the signal on, and return when nothing is left. A second signal from the user makes the guards kill."""
+    """Pass the signal on, and return when nothing is left. A second signal from the user makes the
+    guards kill."""
     for process in processes:
         process.signal(signum)
     num_received = len(received)

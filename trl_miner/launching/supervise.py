@@ -35,18 +35,25 @@ def supervise(plan: Plan, logs: Path, *, grace: float = GRACE_SECONDS) -> int:
         assert plan.server_listens is not None
         check_port(*plan.server_listens)
         log = logs / "server.log"
-        server = GuardedProcess("vLLM server", plan.server, plan.server_env, log, live=not plan.train, grace=grace)
+        server = GuardedProcess(
+            "vLLM server", plan.server, plan.server_env, log, live=not plan.train, grace=grace
+        )
     if plan.train:
-        training = GuardedProcess("training", plan.train, plan.train_env, logs / "train.log", grace=grace)
+        training = GuardedProcess(
+            "training", plan.train, plan.train_env, logs / "train.log", grace=grace
+        )
     return _run(training, server, plan)
 
 
 def run_training(arguments: Sequence[str]) -> int:
-    """Run a training without a plan and without a log, and return its exit code: `trl-miner train`."""
+    """Run a training without a plan and without a log, and return its exit code: `trl-miner
+    train`."""
     return _run(GuardedProcess("training", [*STARTER, *arguments], {}))
 
 
-def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, plan: Plan | None = None) -> int:
+def _run(
+    training: GuardedProcess | None, server: GuardedProcess | None = None, plan: Plan | None = None
+) -> int:
     """Start and watch the processes. Whatever happens, none is left running."""
     url = plan.server_url if plan and training else None
     processes = [process for process in (training, server) if process is not None]
@@ -56,7 +63,11 @@ def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, 
         try:
             if server is not None:
                 server.start()
-            end = _wait_for_server(server, url, plan.server_seconds, received) if plan and url else None
+            end = (
+                _wait_for_server(server, url, plan.server_seconds, received)
+                if plan and url
+                else None
+            )
             if end is None and training is not None:
                 training.start()
             end = end or _watch(training, server, received)
@@ -71,8 +82,11 @@ def _run(training: GuardedProcess | None, server: GuardedProcess | None = None, 
     return end.code
 
 
-def _wait_for_server(server: GuardedProcess | None, url: str, seconds: float, received: list[int]) -> End | None:
-    """Wait until the server is healthy, whether it was started here or runs elsewhere; return why it will not be."""
+def _wait_for_server(
+    server: GuardedProcess | None, url: str, seconds: float, received: list[int]
+) -> End | None:
+    """Wait until the server is healthy, whether it was started here or runs elsewhere; return why
+    it will not be."""
     if not is_quiet():
         where = "which runs elsewhere" if server is None else f"whose log is {server.log}"
         print_message(f"waiting at most {duration(seconds)} for the vLLM server at {url}, {where}")
@@ -81,7 +95,10 @@ def _wait_for_server(server: GuardedProcess | None, url: str, seconds: float, re
         if end := _ended(server, received):
             return end
         if time.monotonic() - start > seconds:
-            message = f"the vLLM server at {url} did not become healthy within {seconds:g} s (vllm_server_timeout)"
+            message = (
+                f"the vLLM server at {url} did not become healthy within {seconds:g} s"
+                " (vllm_server_timeout)"
+            )
             return End(SERVER_NOT_READY, message, server)
         time.sleep(5 * POLL_SECONDS)
     if not is_quiet():
@@ -98,11 +115,15 @@ def _ended(server: GuardedProcess | None, received: list[int]) -> End | None:
     return None
 
 
-def _watch(training: GuardedProcess | None, server: GuardedProcess | None, received: list[int]) -> End:
-    """Watch until something ends. That a server still answers is for the watchdog of the training to see."""
+def _watch(
+    training: GuardedProcess | None, server: GuardedProcess | None, received: list[int]
+) -> End:
+    """Watch until something ends. That a server still answers is for the watchdog of the training
+    to see."""
     while True:
         code = None if training is None else training.exit_code
-        if code == 0 and not received:  # the server may end together with the training, which counts as success
+        # the server may end together with the training, which counts as success
+        if code == 0 and not received:
             return End(0)
         if end := _ended(server, received):
             return end

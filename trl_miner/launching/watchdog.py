@@ -1,10 +1,12 @@
-"""End a training whose vLLM server or one of whose processes is gone, or that hangs, and say what hung.
+"""End a training whose vLLM server or one of whose processes is gone, or that hangs, and say what
+hung.
 
-If a vLLM server stops answering or a process is stopped, a distributed run waits as long as its collectives allow:
-half an hour for most, forever for some. The watchdog looks for signs of life instead. Each process counts the progress
-of its main thread (`heartbeat.beat`), and a thread of its own tells the others, through the store by which the
-processes have found each other, torch's `TCPStore` at MASTER_ADDR:MASTER_PORT. As long as one process makes progress,
-the run is alive, however long the step takes.
+If a vLLM server stops answering or a process is stopped, a distributed run waits as long as its
+collectives allow: half an hour for most, forever for some. The watchdog looks for signs of life
+instead. Each process counts the progress of its main thread (`heartbeat.beat`), and a thread of its
+own tells the others, through the store by which the processes have found each other, torch's
+`TCPStore` at MASTER_ADDR:MASTER_PORT. As long as one process makes progress, the run is alive,
+however long the step takes.
 """
 
 import contextlib
@@ -31,9 +33,11 @@ SERVER, PROGRESS = "server", "progress"  # sources of signs of life, beside the 
 
 
 class TrainingWatchdog(TrainerCallback):
-    """Ends this process with exit code 75 when the vLLM server or a process of the run has been gone for some time.
+    """Ends this process with exit code 75 when the vLLM server or a process of the run has been
+    gone for some time.
 
-    It watches from the first step to the last. `trl-miner train` has one. In Python, train inside its block:
+    It watches from the first step to the last. `trl-miner train` has one. In Python, train inside
+    its block:
 
     ```python
     with TrainingWatchdog(trainer, seconds=600):
@@ -46,13 +50,15 @@ class TrainingWatchdog(TrainerCallback):
 
         Args:
             trainer: A trainer of TRL: its settings, its place in the run, and its server.
-            seconds: Without a sign of life until the training ends, also where everything answers and nothing makes
-                progress. None: 300, and a training in which all answer goes on, with a warning.
+            seconds: Without a sign of life until the training ends, also where everything answers
+                and nothing makes progress. None: 300, and a training in which all answer goes on,
+                with a warning.
         """
         self._trainer = trainer
         self._limit, self._ends_idle = seconds or GONE_SECONDS, seconds is not None
         self._interval = min(5.0, self._limit / 8)  # seconds between two looks
-        self._patience = min(ANSWER_SECONDS, max(1.0, self._limit / 4))  # seconds for one answer of the server
+        # seconds for one answer of the server
+        self._patience = min(ANSWER_SECONDS, max(1.0, self._limit / 4))
         self._url = _server_url(trainer)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,14 +69,20 @@ class TrainingWatchdog(TrainerCallback):
         """Start watching. Not earlier: loading a model or a checkpoint may take its time."""
         accelerator = self._trainer.accelerator
         self._rank, self._size = accelerator.process_index, accelerator.num_processes
-        self._states: dict[int, Any] = {}  # by rank: time of its last look, its beats, its place in the run
-        self._seen: dict[Any, tuple[Any, float]] = {}  # by source: its last value, and when that was new
+        # by rank: time of its last look, its beats, its place in the run
+        self._states: dict[int, Any] = {}
+        # by source: its last value, and when that was new
+        self._seen: dict[Any, tuple[Any, float]] = {}
         self._stop = threading.Event()
         if self._size > 1:
             # In a thread of its own: asking a store whose process is stopped may never return.
-            talk = threading.Thread(target=self._talk, args=(_connect(), self._stop), name=__name__, daemon=True)
+            talk = threading.Thread(
+                target=self._talk, args=(_connect(), self._stop), name=__name__, daemon=True
+            )
             talk.start()
-        self._thread = threading.Thread(target=self._watch, args=(self._stop,), name=__name__, daemon=True)
+        self._thread = threading.Thread(
+            target=self._watch, args=(self._stop,), name=__name__, daemon=True
+        )
         self._thread.start()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -89,7 +101,8 @@ class TrainingWatchdog(TrainerCallback):
             self._thread.join(timeout=5 * self._patience)
 
     def _talk(self, store: Any, stop: threading.Event) -> None:
-        """Tell this process's state and hear the others', until the end or that of the store's process."""
+        """Tell this process's state and hear the others', until the end or that of the store's
+        process."""
         keys = {rank: f"trl_miner/watchdog/{rank}" for rank in range(self._size)}
         with contextlib.suppress(RuntimeError):  # of a store that is gone
             while not stop.wait(self._interval / 2):
@@ -103,9 +116,12 @@ class TrainingWatchdog(TrainerCallback):
         asleep = time.monotonic()
         while not stop.wait(self._interval):
             now = time.monotonic()
-            # Ctrl-Z or a suspended machine: if this process was stopped, the others may have been stopped too.
+            # Ctrl-Z or a suspended machine: if this process was stopped, the others may have been
+            # stopped too.
             stopped = now - asleep - self._interval
-            self._seen = {source: (value, seen + stopped) for source, (value, seen) in self._seen.items()}
+            self._seen = {
+                source: (value, seen + stopped) for source, (value, seen) in self._seen.items()
+            }
             self._look(now)
             if (reason := self._reason_to_end(now)) and not stop.is_set():
                 self._end(reason)
@@ -117,7 +133,9 @@ class TrainingWatchdog(TrainerCallback):
         place = f"in phase '{heartbeat.phases[-1]}'" if heartbeat.phases else "between two phases"
         place = f"{place}, {heartbeat.place(self._trainer.state.global_step)}"
         if self._url is not None:
-            self._note(SERVER, now if ask(self._url, "health", self._patience) is not None else None, now)
+            self._note(
+                SERVER, now if ask(self._url, "health", self._patience) is not None else None, now
+            )
         if heartbeat.CHECKPOINT in heartbeat.phases:  # which may take long, and beats nowhere
             heartbeat.beat()
         self._states[self._rank] = [now, heartbeat.beats, place]
@@ -133,11 +151,13 @@ class TrainingWatchdog(TrainerCallback):
             self._seen[source] = value, now
 
     def _silence(self, source: Any, now: float) -> float:
-        """Return for how many seconds a source has given no sign of life; 0 for one that was never looked for."""
+        """Return for how many seconds a source has given no sign of life; 0 for one that was never
+        looked for."""
         return now - self._seen.get(source, (None, now))[1]
 
     def _reason_to_end(self, now: float) -> str | None:
-        """Return what gives no sign of life, and where all processes are; None if the run may go on."""
+        """Return what gives no sign of life, and where all processes are; None if the run may go
+        on."""
         sources = [*range(self._size), SERVER, *([PROGRESS] if self._ends_idle else [])]
         if max(self._silence(source, now) for source in sources) < self._limit:
             return None
@@ -149,30 +169,35 @@ class TrainingWatchdog(TrainerCallback):
         elif self._silence(SERVER, now) >= self._limit / 2:
             what = f"The vLLM server at {self._url} does not answer"
         states = sorted(dict(self._states).items())
-        places = [f"process {rank} {'was' if rank in gone else 'is'} {state[2]}" for rank, state in states]
+        places = [
+            f"process {rank} {'was' if rank in gone else 'is'} {state[2]}" for rank, state in states
+        ]
         return f"{what}: {'; '.join(places)}."
 
     def _warn_if_idle(self, now: float) -> None:
-        """Say once where all answer and nothing makes progress, of which nobody has said that it ends the run."""
+        """Say once where all answer and nothing makes progress, of which nobody has said that it
+        ends the run."""
         is_idle = self._silence(PROGRESS, now) >= self._limit
         if is_idle and not self._has_warned and self._rank == 0:
             logger.warning(
-                f"No process has made progress for {self._limit:g} s: process 0 is {self._states[0][2]}. The run goes "
-                f"on. If a step or a reward function takes that long, all is well; watchdog_seconds ends such a run."
+                f"No process has made progress for {self._limit:g} s: process 0 is"
+                f" {self._states[0][2]}. The run goes on. If a step or a reward function takes that"
+                " long, all is well; watchdog_seconds ends such a run."
             )
         self._has_warned = is_idle
 
     def _end(self, reason: str) -> NoReturn:
         print(
-            f"\ntrl_miner: {reason} The run ends after {self._limit:g} s without a sign of life (watchdog_seconds). "
-            f"To continue from the last checkpoint, add --resume_from_checkpoint latest.\n"
-            f"Process {self._rank} is here:",
+            f"\ntrl_miner: {reason} The run ends after {self._limit:g} s without a sign of life"
+            " (watchdog_seconds). To continue from the last checkpoint, add"
+            f" --resume_from_checkpoint latest.\nProcess {self._rank} is here:",
             file=sys.stderr,
             flush=True,
         )
         faulthandler.dump_traceback(sys.stderr)
         if self._size > 1:
-            time.sleep(self._interval)  # the others, which its end would end, say the same of themselves
+            # the others, which its end would end, say the same of themselves
+            time.sleep(self._interval)
         sys.stdout.flush()
         os._exit(EXIT_CODE)
 
@@ -182,7 +207,9 @@ def _server_url(trainer: Any) -> str | None:
     args = trainer.args
     if not (args.use_vllm and args.vllm_mode == "server" and trainer.accelerator.is_main_process):
         return None
-    return str(args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}")
+    return str(
+        args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    )
 
 
 def _connect() -> Any:

@@ -15,7 +15,10 @@ from .rollouts import Surrogate as Surrogate
 from .miner import MINER as MINER
 from .grpo import CLIP as CLIP, DYNAMIC_SAMPLING as DYNAMIC_SAMPLING, GRPO as GRPO, GSPO as GSPO
 from .grpo import GRESO as GRESO, REINFORCE_ADA as REINFORCE_ADA, THOMPSON as THOMPSON
-from .reinforce_pp import REINFORCE_PP as REINFORCE_PP, REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE
+from .reinforce_pp import (
+    REINFORCE_PP as REINFORCE_PP,
+    REINFORCE_PP_BASELINE as REINFORCE_PP_BASELINE,
+)
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
 from .unlikeliness import UNLIKELINESS as UNLIKELINESS
@@ -25,9 +28,12 @@ from .controls import PLACEBO as PLACEBO
 from .hard_prompts import F_GRPO as F_GRPO, PASSK as PASSK, BOUNDARY_GATE as BOUNDARY_GATE
 from .covariance import CLIP_COV as CLIP_COV, KL_COV as KL_COV
 from .bapo import BAPO as BAPO
+
 # isort: on
 
 METHODS = {method.name: method for method in list(globals().values()) if isinstance(method, Method)}
-ESTIMATORS = {name: method for name, method in METHODS.items() if isinstance(method, AdvantageEstimator)}
+ESTIMATORS = {
+    name: method for name, method in METHODS.items() if isinstance(method, AdvantageEstimator)
+}
 SELECTIONS = {method.name: method for method in (GRESO, THOMPSON)}  # values of `prompt_selection`
 POLICY_LOSSES = {name: method for name, method in METHODS.items() if isinstance(method, PolicyLoss)}

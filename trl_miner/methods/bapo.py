@@ -31,22 +31,25 @@ def bapo(
 ) -> Surrogate:
     """Raise the clipping bounds until positive tokens contribute their share.
 
-    Positive tokens contribute the sum of min(rho, high) * A, negative ones that of max(rho, low) * |A|.
-    While positive / negative is below `target`, the lower bound rises step by step to its maximum, then the upper one.
-    That order is the published code's; its paper's algorithm has the upper one first.
+    Positive tokens contribute the sum of min(rho, high) * A, negative ones that of max(rho, low) *
+    |A|. While positive / negative is below `target`, the lower bound rises step by step to its
+    maximum, then the upper one. That order is the published code's; its paper's algorithm has the
+    upper one first.
 
     Args:
         logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`.
-        target: Positive over negative contribution, at least 0. The paper of MINER asks for a positive share of 50 %,
-            which is a ratio of 1.
+        target: Positive over negative contribution, at least 0. The paper of MINER asks for a
+            positive share of 50 %, which is a ratio of 1.
         low_max: Last lower bound of the ratio pi / pi_old, at least 0.5.
         high_max: Last upper bound, at least 1.5.
         world: The processes that share the batch; every one must call.
 
     Returns:
-        `Surrogate` with the bounds found and the metrics bapo/clip_low, bapo/clip_high and bapo/positive_share.
+        `Surrogate` with the bounds found and the metrics bapo/clip_low, bapo/clip_high and
+        bapo/positive_share.
 
-    Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the exploration baselines.
+    Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the
+        exploration baselines.
     """
     world, is_token_BT = world or World(), mask_BT.bool()
     ratios = (logps_BT.detach() - old_logps_BT)[is_token_BT].clamp(-20.0, 20.0).exp()

@@ -33,7 +33,8 @@ class Composition:
     """The method of each kind of prompt."""
 
     mixed: AdvantageEstimator  # of all prompts but for those of `homogeneous`
-    homogeneous: Mapping[Kind, AdvantageEstimator]  # of all-right and all-wrong prompts, where it is another one
+    # of all-right and all-wrong prompts, where it is another one
+    homogeneous: Mapping[Kind, AdvantageEstimator]
 
     @property
     def dosed(self) -> dict[Kind, AdvantageEstimator]:
@@ -42,7 +43,8 @@ class Composition:
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
-        """Every method that has a part, once; GRPO only where it is alone, as its advantages are TRL's own."""
+        """Every method that has a part, once; GRPO only where it is alone, as its advantages are
+        TRL's own."""
         others = _distinct(self.dosed)
         return tuple(others) if self.mixed is GRPO and others else (self.mixed, *others)
 
@@ -50,15 +52,17 @@ class Composition:
 def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = None) -> Composition:
     """Return the methods that the settings `advantage_estimator`, `all_right` and `all_wrong` name.
 
-    `advantage_estimator` names the method of mixed prompts. One that does not act on those, such as "miner", leaves
-    them to GRPO, and is the method of the kinds on which it acts.
+    `advantage_estimator` names the method of mixed prompts. One that does not act on those, such as
+    "miner", leaves them to GRPO, and is the method of the kinds on which it acts.
 
     Args:
         estimator: A name or an import path.
-        all_right, all_wrong: A name, an import path or "none"; None: what `estimator` itself does there.
+        all_right, all_wrong: A name, an import path or "none"; None: what `estimator` itself does
+            there.
 
     Raises:
-        ValueError: An unknown name, a path that cannot be imported, or a combination that makes no sense.
+        ValueError: An unknown name, a path that cannot be imported, or a combination that makes no
+            sense.
     """
     method = _find("advantage_estimator", estimator)
     mixed = method if "mixed" in method.acts_on else GRPO
@@ -72,18 +76,22 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
         method = _find(kind, setting)
         if kind not in method.acts_on:
             raise ValueError(
-                f"{kind} must name a method that acts on {kind.replace('_', '-')} prompts: got {setting!r}, which "
-                f"gives them nothing. Write {kind}: none, or one of {', '.join(estimators_of(kind))}."
+                f"{kind} must name a method that acts on {kind.replace('_', '-')} prompts: got"
+                f" {setting!r}, which gives them nothing. Write {kind}: none, or one of"
+                f" {', '.join(estimators_of(kind))}."
             )
         if homogeneous.setdefault(kind, method).name != method.name:
             raise ValueError(
-                f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with advantage_estimator="
-                f"{estimator!r}, which gives {kind.replace('_', '-')} prompts to {homogeneous[kind].label}. Write "
-                f"advantage_estimator: {mixed.name} with {kind}: {setting}."
+                f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with"
+                f" advantage_estimator={estimator!r}, which gives {kind.replace('_', '-')} prompts"
+                f" to {homogeneous[kind].label}. Write advantage_estimator: {mixed.name} with"
+                f" {kind}: {setting}."
             )
     # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
     needless = {mixed.name, NONE.name} if mixed is GRPO else {mixed.name}
-    return Composition(mixed, {kind: method for kind, method in homogeneous.items() if method.name not in needless})
+    return Composition(
+        mixed, {kind: method for kind, method in homogeneous.items() if method.name not in needless}
+    )
 
 
 def _distinct(homogeneous: Mapping[Kind, AdvantageEstimator]) -> list[AdvantageEstimator]:
@@ -98,10 +106,14 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
         return NONE
     if "." in name:
         return load_estimator(name, setting)
-    known = sorted(ESTIMATORS) if setting == "advantage_estimator" else [NONE.name, *estimators_of(setting)]
+    known = (
+        sorted(ESTIMATORS)
+        if setting == "advantage_estimator"
+        else [NONE.name, *estimators_of(setting)]
+    )
     raise ValueError(
-        f"{setting} must be one of {', '.join(known)}, or the import path of your own such as my_lib.my_advantages: "
-        f"got {value!r}.{did_you_mean(name, ESTIMATORS)}"
+        f"{setting} must be one of {', '.join(known)}, or the import path of your own such as"
+        f" my_lib.my_advantages: got {value!r}.{did_you_mean(name, ESTIMATORS)}"
     )
 
 
@@ -111,12 +123,14 @@ def estimators_of(kind: Kind) -> list[str]:
 
 
 def estimate(
-    composition: Composition, rollouts: Rollouts, knobs: Callable[[AdvantageEstimator], dict[str, Any]]
+    composition: Composition,
+    rollouts: Rollouts,
+    knobs: Callable[[AdvantageEstimator], dict[str, Any]],
 ) -> Estimate:
     """Return the advantages of a generation batch: each row from the method of its prompt's kind.
 
-    Every method runs once and sees the whole batch. Those of homogeneous prompts also see, as `rollouts.base`, the
-    estimate of the method of mixed ones.
+    Every method runs once and sees the whole batch. Those of homogeneous prompts also see, as
+    `rollouts.base`, the estimate of the method of mixed ones.
 
     Args:
         composition: The method of each kind.
@@ -126,10 +140,14 @@ def estimate(
     result = composition.mixed.estimate(rollouts, **knobs(composition.mixed))
     base, homogeneous = None if composition.mixed is GRPO else result, composition.homogeneous
     for method in _distinct(homogeneous):
-        is_own_N = rows_of(rollouts.kinds, [kind for kind in homogeneous if homogeneous[kind].name == method.name])
+        is_own_N = rows_of(
+            rollouts.kinds, [kind for kind in homogeneous if homogeneous[kind].name == method.name]
+        )
         own = method.estimate(replace(rollouts, base=base), **knobs(method))
         result = Estimate(
-            torch.where(rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT),
+            torch.where(
+                rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT
+            ),
             torch.where(is_own_N, own.advantages_N, result.advantages_N),
             {**result.metrics, **own.metrics},
         )

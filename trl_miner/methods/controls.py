@@ -11,7 +11,9 @@ from .miner import MINER
 from .rollouts import Estimate, Rollouts
 
 
-def deal_credit(mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_generations: int, seed: int) -> Tensor:
+def deal_credit(
+    mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_generations: int, seed: int
+) -> Tensor:
     """Return the credit of each rollout, permuted at random within its group.
 
     Args:
@@ -34,12 +36,20 @@ def deal_credit(mass_N: Tensor, has_tokens_N: Tensor, keys_N: Tensor, num_genera
     return dealt_PG.flatten()
 
 
-def _estimate_placebo(rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | None = 1.5e-3) -> Estimate:
+def _estimate_placebo(
+    rollouts: Rollouts, *, gamma: float = 2.0, lambda_max: float | None = 1.5e-3
+) -> Estimate:
     mined = MINER.estimate(rollouts, gamma=gamma, lambda_max=lambda_max, intrinsic="nll")
-    metrics = {name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()}
+    metrics = {
+        name.replace(MINER.name, "placebo", 1): value for name, value in mined.metrics.items()
+    }
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     mass_N = deal_credit(
-        mined.advantages_N * tokens_N, tokens_N > 0, rollouts.prompt_keys(), rollouts.num_generations, rollouts.seed
+        mined.advantages_N * tokens_N,
+        tokens_N > 0,
+        rollouts.prompt_keys(),
+        rollouts.num_generations,
+        rollouts.seed,
     )
     advantages_N = torch.where(tokens_N > 0, mass_N / tokens_N.clamp(min=1), 0.0)
     return Estimate.of_rollouts(rollouts, advantages_N, metrics)

@@ -1,4 +1,5 @@
-"""Clip-Cov and KL-Cov (arXiv 2505.22617): tokens of high covariance are left out of the policy gradient, or penalized.
+"""Clip-Cov and KL-Cov (arXiv 2505.22617): tokens of high covariance are left out of the policy
+gradient, or penalized.
 
 Statistics are over the micro-batches of all processes.
 
@@ -13,7 +14,9 @@ from .method import NonNegative, PolicyLoss, Share
 from .rollouts import Surrogate
 
 
-def covariances(logps_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, world: World | None = None) -> Tensor:
+def covariances(
+    logps_BT: Tensor, advantages_BT: Tensor, mask_BT: Tensor, world: World | None = None
+) -> Tensor:
     """Return how log-prob and advantage vary together at each token: (A - mean A) * (lp - mean lp).
 
     Both means are over all tokens.
@@ -56,17 +59,19 @@ def clip_cov(
 ) -> Surrogate:
     """Leave a few tokens of high covariance, picked at random, out of the policy gradient.
 
-    The candidates have a covariance between `low` and `high` and are not clipped already; max(1, int(ratio * tokens))
-    of them get an advantage of 0.
+    The candidates have a covariance between `low` and `high` and are not clipped already; max(1,
+    int(ratio * tokens)) of them get an advantage of 0.
 
     Args:
         logps_BT: (B, T) log-probs under the current policy, in nats.
         old_logps_BT: (B, T) under the old policy.
         advantages_BT: (B, T).
         mask_BT: (B, T), non-zero where a token counts.
-        ratio: Share of the tokens to leave out, in [0, 1]; 0 leaves out none (the published code: one).
+        ratio: Share of the tokens to leave out, in [0, 1]; 0 leaves out none (the published code:
+            one).
         low, high: Bounds of the covariance, in advantage units times nats.
-        epsilon_low, epsilon_high: The clipping range 1 - epsilon_low, 1 + epsilon_high; the method widens it to 0, 2.
+        epsilon_low, epsilon_high: The clipping range 1 - epsilon_low, 1 + epsilon_high; the method
+            widens it to 0, 2.
         generator: On the CPU, in the same state on every process.
         world: The processes that share the batch; every one must call.
 
@@ -83,12 +88,17 @@ def clip_cov(
     is_clipped_BT = ((ratios_BT < 1 - epsilon_low) & (advantages_BT < 0)) | (
         (ratios_BT > 1 + epsilon_high) & (advantages_BT > 0)
     )
-    is_candidate_BT = (covariance_BT > low) & (covariance_BT < high) & ~is_clipped_BT & mask_BT.bool()
+    is_candidate_BT = (
+        (covariance_BT > low) & (covariance_BT < high) & ~is_clipped_BT & mask_BT.bool()
+    )
     candidates_K2 = is_candidate_BT.nonzero()
-    counts = world.gather(torch.tensor([[len(candidates_K2), int(mask_BT.bool().sum())]], device=mask_BT.device))
+    counts = world.gather(
+        torch.tensor([[len(candidates_K2), int(mask_BT.bool().sum())]], device=mask_BT.device)
+    )
     num_candidates, num_tokens = counts.sum(dim=0).tolist()
     num_dropped = min(max(int(ratio * num_tokens), 1), num_candidates)
-    # One draw over the candidates of all processes, in rank order; each process drops those that are its own.
+    # One draw over the candidates of all processes, in rank order; each process drops those that
+    # are its own.
     chosen = torch.randperm(num_candidates, generator=generator)[:num_dropped].to(mask_BT.device)
     chosen = chosen - counts[: world.rank, 0].sum()
     chosen = chosen[(chosen >= 0) & (chosen < len(candidates_K2))]
@@ -109,19 +119,23 @@ def kl_cov(
 ) -> Surrogate:
     """Penalize the tokens of highest covariance by coef * |lp - old lp|, and clip none.
 
-    The loss of a token without clipping is -rho * A. With A - coef * |lp - old lp| / rho in the place of A, and that
-    with its gradient, it is -rho * A + coef * |lp - old lp|: the method's loss, in whatever way the tokens are then
-    averaged. Strictly on-policy the penalty and its gradient are 0.
+    The loss of a token without clipping is -rho * A. With A - coef * |lp - old lp| / rho in the
+    place of A, and that with its gradient, it is -rho * A + coef * |lp - old lp|: the method's
+    loss, in whatever way the tokens are then averaged. Strictly on-policy the penalty and its
+    gradient are 0.
 
     Args:
-        logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`; the log-probs may carry a gradient.
-        ratio: Share of the tokens to penalize, in [0, 1]: max(1, int(ratio * tokens)) of them; 0 penalizes none.
+        logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`; the log-probs may carry a
+            gradient.
+        ratio: Share of the tokens to penalize, in [0, 1]: max(1, int(ratio * tokens)) of them; 0
+            penalizes none.
         coef: Weight of the penalty, at least 0.
         world: The processes that share the batch; every one must call.
 
     Returns:
-        `Surrogate` with advantages that carry a gradient, clipping bounds 0 and infinity, and the metrics
-        kl_cov/penalised (share of all tokens) and kl_cov/penalty (mean |lp - old lp| of those, in nats).
+        `Surrogate` with advantages that carry a gradient, clipping bounds 0 and infinity, and the
+        metrics kl_cov/penalised (share of all tokens) and kl_cov/penalty (mean |lp - old lp| of
+        those, in nats).
 
     Source: arXiv 2505.22617; the paper of MINER, appendix on the exploration baselines.
     """
@@ -133,16 +147,21 @@ def kl_cov(
         return Surrogate(advantages_BT, 0.0, torch.inf)
     covariance_BT = covariances(logps_BT, advantages_BT, mask_BT, world)
     is_chosen_BT = _largest(covariance_BT, num_chosen, world)
-    log_ratio_BT = torch.where(is_chosen_BT, logps_BT - old_logps_BT, 0.0)  # 0 elsewhere, and so is its gradient
+    # 0 elsewhere, and so is its gradient
+    log_ratio_BT = torch.where(is_chosen_BT, logps_BT - old_logps_BT, 0.0)
     penalty_BT = log_ratio_BT.abs()
     advantages_BT = advantages_BT - coef * penalty_BT * torch.exp(-log_ratio_BT)
-    mean_penalty = float(world.sum(penalty_BT.detach().sum(dtype=accumulation_dtype(mask_BT.device)))) / num_chosen
+    mean_penalty = (
+        float(world.sum(penalty_BT.detach().sum(dtype=accumulation_dtype(mask_BT.device))))
+        / num_chosen
+    )
     metrics = {"kl_cov/penalised": num_chosen / num_tokens, "kl_cov/penalty": mean_penalty}
     return Surrogate(advantages_BT, 0.0, torch.inf, metrics)
 
 
 def _largest(values_BT: Tensor, count: int, world: World) -> Tensor:
-    """(B, T) bool: the `count` largest values of all processes. Each process sends its own largest, no more."""
+    """(B, T) bool: the `count` largest values of all processes. Each process sends its own largest,
+    no more."""
     flat = values_BT.flatten()
     found, places = flat.topk(min(count, flat.numel()))
     padded = flat.new_full((count,), -torch.inf)
@@ -169,7 +188,10 @@ KL_COV = PolicyLoss(
     arxiv="2505.22617",
     function=kl_cov,
     off_policy_only=True,
-    # |lp - old lp|: 0 where both are computed alike, else what rounding makes of it, with a gradient of +-1.
-    fixed_micro_batches="the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones",
+    # |lp - old lp|: 0 where both are computed alike, else what rounding makes of it, with a
+    # gradient of +-1.
+    fixed_micro_batches=(
+        "the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones"
+    ),
     knobs=("ratio", "coef"),
 )

@@ -1,6 +1,7 @@
 """Methods that push less, or not at all, at prompts that are solved or nearly so.
 
-F-GRPO (arXiv 2602.06717), Pass@k training (arXiv 2503.19595) and the boundary gate (arXiv 2606.15455).
+F-GRPO (arXiv 2602.06717), Pass@k training (arXiv 2503.19595) and the boundary gate (arXiv
+2606.15455).
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent
 """
@@ -29,14 +30,17 @@ def f_grpo_advantages(
     Returns:
         (N,) advantages.
 
-    Source: arXiv 2602.06717, the focal weight of its section 4. No code is published. The default of gamma is ours.
+    Source: arXiv 2602.06717, the focal weight of its section 4. No code is published. The default
+        of gamma is ours.
     """
     rates_N = group_mean(correct_N, num_generations).nan_to_num(nan=0.0)
     return advantages_N * (1 - rates_N).pow(gamma)
 
 
 def _estimate_f_grpo(rollouts: Rollouts, **knobs: Any) -> Estimate:
-    advantages_N = f_grpo_advantages(rollouts.advantages_N, rollouts.correct(), rollouts.num_generations, **knobs)
+    advantages_N = f_grpo_advantages(
+        rollouts.advantages_N, rollouts.correct(), rollouts.num_generations, **knobs
+    )
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
@@ -52,10 +56,11 @@ F_GRPO = AdvantageEstimator(
 
 
 def passk_advantages(rewards_N: Tensor, num_generations: int, *, std_eps: float = 1e-6) -> Tensor:
-    """Return (largest - second largest reward) / (std + eps) for the best rollout of each prompt, 0 for all others.
+    """Return (largest - second largest reward) / (std + eps) for the best rollout of each prompt, 0
+    for all others.
 
-    With rewards of 0 and 1 only a prompt's single correct rollout gets an advantage: k is G here, and what is right
-    twice is sure to be found.
+    With rewards of 0 and 1 only a prompt's single correct rollout gets an advantage: k is G here,
+    and what is right twice is sure to be found.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
@@ -73,13 +78,18 @@ def passk_advantages(rewards_N: Tensor, num_generations: int, *, std_eps: float 
     centered_PG = rewards_PG - rewards_PG.nanmean(dim=1, keepdim=True)
     count_P = is_scored_PG.sum(dim=1).clamp(min=2)
     std_P = (centered_PG.square().nansum(dim=1) / (count_P - 1)).sqrt()
-    margin_P = (best_P2[:, 0] - best_P2[:, 1]).nan_to_num(nan=0.0, posinf=0.0)  # of one scored rollout: none
-    found_PG = torch.zeros_like(rewards_PG).scatter(1, places_P2[:, :1], (margin_P / (std_P + std_eps)).unsqueeze(1))
+    # of one scored rollout: none
+    margin_P = (best_P2[:, 0] - best_P2[:, 1]).nan_to_num(nan=0.0, posinf=0.0)
+    found_PG = torch.zeros_like(rewards_PG).scatter(
+        1, places_P2[:, :1], (margin_P / (std_P + std_eps)).unsqueeze(1)
+    )
     return found_PG.flatten()
 
 
 def _estimate_passk(rollouts: Rollouts) -> Estimate:
-    return Estimate.of_rollouts(rollouts, passk_advantages(rollouts.rewards_N, rollouts.num_generations))
+    return Estimate.of_rollouts(
+        rollouts, passk_advantages(rollouts.rewards_N, rollouts.num_generations)
+    )
 
 
 PASSK = AdvantageEstimator(
@@ -93,17 +103,22 @@ PASSK = AdvantageEstimator(
 
 
 def _estimate_boundary_gate(rollouts: Rollouts) -> Estimate:
-    """Keep GRPO's advantages of prompts without a correct rollout in any earlier generation batch; 0 elsewhere.
+    """Keep GRPO's advantages of prompts without a correct rollout in any earlier generation batch;
+    0 elsewhere.
 
-    One success among few rollouts means that Pass@k with a high k has nothing left to gain there, while updates go on
-    to concentrate the policy. In a prompt's first batch with a success it still learns.
+    One success among few rollouts means that Pass@k with a high k has nothing left to gain there,
+    while updates go on to concentrate the policy. In a prompt's first batch with a success it still
+    learns.
 
-    Source: arXiv 2606.15455, its experiment that updates only problems without an observed success. The paper's own
-        method, Bayesian Boundary Gating, gates by a posterior; no code of it is published, and this is not it.
+    Source: arXiv 2606.15455, its experiment that updates only problems without an observed success.
+        The paper's own method, Bayesian Boundary Gating, gates by a posterior; no code of it is
+        published, and this is not it.
     """
     is_new_N = rollouts.past_correct() == 0
     advantages_N = torch.where(is_new_N, rollouts.advantages_N, 0.0)
-    return Estimate.of_rollouts(rollouts, advantages_N, {"boundary_gate/closed": (~is_new_N).float().mean().item()})
+    return Estimate.of_rollouts(
+        rollouts, advantages_N, {"boundary_gate/closed": (~is_new_N).float().mean().item()}
+    )
 
 
 BOUNDARY_GATE = AdvantageEstimator(

@@ -1,4 +1,5 @@
-"""The record of a method: all that the trainer, the configuration and the model card must know of it."""
+"""The record of a method: all that the trainer, the configuration and the model card must know of
+it."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -29,7 +30,8 @@ class Method:
     label: str  # as papers write it
     arxiv: str | None = None  # None: no paper
     function: Callable[..., Any] | None = None  # of tensors, which has the knobs
-    knobs: tuple[str, ...] = ()  # those that `advantage_estimator_kwargs` or `policy_loss_kwargs` sets
+    # those that `advantage_estimator_kwargs` or `policy_loss_kwargs` sets
+    knobs: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(
         default_factory=dict
     )  # fields of the configuration, by the knobs that they set
@@ -50,20 +52,23 @@ class Method:
 class AdvantageEstimator(Method):
     """A method that computes the advantages of a generation batch."""
 
-    # `estimate(rollouts, **knobs)`. Of prompts on which it does not act, or that another method has, its rows are not
-    # used.
+    # `estimate(rollouts, **knobs)`. Of prompts on which it does not act, or that another method
+    # has, its rows are not used.
     estimate: Callable[..., Estimate]
     # What it asks of every token, to tell tokens apart; a forward that TRL makes finds it, too.
     scores: frozenset[Score] = frozenset()
-    wants_sampler_logps: bool = False  # whether the log-probs found while sampling spare it a forward
+    # whether the log-probs found while sampling spare it a forward
+    wants_sampler_logps: bool = False
     # The kinds of prompts to which it can give an advantage. GRPO or another method does the rest.
     acts_on: frozenset[Kind] = frozenset({"mixed", "all_right", "all_wrong"})
     reads_past: bool = False  # whether it asks how prompts came out before: `Rollouts.past_correct`
-    from_total_rewards: bool = False  # whether it makes them of the weighted sum of the rewards, in place of TRL's
+    # whether it makes them of the weighted sum of the rewards, in place of TRL's
+    from_total_rewards: bool = False
 
     @property
     def metric_prefix(self) -> str:
-        """The name before the slash in the names of its metrics: of an import path, the last part."""
+        """The name before the slash in the names of its metrics: of an import path, the last
+        part."""
         return self.name.rpartition(".")[2]
 
 
@@ -71,10 +76,12 @@ class AdvantageEstimator(Method):
 class PolicyLoss(Method):
     """A method that acts inside TRL's clipped loss: it replaces advantages or clipping bounds.
 
-    `function(logps_BT, old_logps_BT, advantages_BT, mask_BT, **knobs, **context)` returns a `Surrogate`.
+    `function(logps_BT, old_logps_BT, advantages_BT, mask_BT, **knobs, **context)` returns a
+    `Surrogate`.
     """
 
-    # What it takes of the trainer: the processes, TRL's bounds, a random generator that is the same on all processes.
+    # What it takes of the trainer: the processes, TRL's bounds, a random generator that is the same
+    # on all processes.
     context: tuple[Literal["world", "epsilon_low", "epsilon_high", "generator"], ...] = ("world",)
     off_policy_only: bool = False  # whether it does nothing while every probability ratio is 1
     fixed_micro_batches: str | None = None  # why TRL's micro-batches must stay; None: they need not

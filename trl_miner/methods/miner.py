@@ -1,10 +1,12 @@
 """MINER (arXiv 2601.04731): learn from the prompts that are already answered right.
 
-Section 3 of the paper, one function per equation: intrinsic reward, positive part, focal credit, calibration.
-`miner_advantages` calls them one after another; `MINER`, at the end, is the record of the method.
+Section 3 of the paper, one function per equation: intrinsic reward, positive part, focal credit,
+calibration. `miner_advantages` calls them one after another; `MINER`, at the end, is the record of
+the method.
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; K of them in PH groups
-# T padded completion tokens; PH positive homogeneous, HE heterogeneous, NH negative homogeneous groups
+# T padded completion tokens; PH positive homogeneous, HE heterogeneous, NH negative homogeneous
+groups
 """
 
 import math
@@ -27,29 +29,36 @@ CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper
 
 
 def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
-    """Return how unsure the policy was of its own rollouts: r_int_i = -(1/T_i) sum_j log pi_old(o_ij).
+    """Return how unsure the policy was of its own rollouts: r_int_i = -(1/T_i) sum_j log
+    pi_old(o_ij).
 
     Args:
-        old_logps_NT: (N, T) log-probs of the sampled tokens under the old (tempered) policy, in nats.
+        old_logps_NT: (N, T) log-probs of the sampled tokens under the old (tempered) policy, in
+            nats.
         mask_NT: (N, T), non-zero where a token counts.
 
     Returns:
-        (N,) mean negative log-likelihood per token, in nats. NaN for a row without tokens: it has no likelihood.
+        (N,) mean negative log-likelihood per token, in nats. NaN for a row without tokens: it has
+        no likelihood.
 
     Source: arXiv 2601.04731, section 3.1. An empty completion crashes the published code.
     """
     is_token_NT = mask_NT.bool()
     logps_NT = old_logps_NT.masked_fill(~is_token_NT, 0.0)
-    return -logps_NT.sum(dim=1, dtype=accumulation_dtype(logps_NT.device)) / is_token_NT.sum(dim=1)  # 0 / 0 is NaN
+    # 0 / 0 is NaN
+    return -logps_NT.sum(dim=1, dtype=accumulation_dtype(logps_NT.device)) / is_token_NT.sum(dim=1)
 
 
 def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: int) -> Tensor:
-    """Center in the group and keep the positive part: ReLU(r_int_i - mean_k r_int_k), on PH groups alone.
+    """Center in the group and keep the positive part: ReLU(r_int_i - mean_k r_int_k), on PH groups
+    alone.
 
-    It is not divided by the standard deviation: the gap itself says whether a prompt is fragile or merely noisy.
+    It is not divided by the standard deviation: the gap itself says whether a prompt is fragile or
+    merely noisy.
 
     Args:
-        intrinsic_N: (N,) intrinsic rewards; NaN rows (no tokens) are left out of their group's mean.
+        intrinsic_N: (N,) intrinsic rewards; NaN rows (no tokens) are left out of their group's
+            mean.
         is_ph_N: (N,) bool.
         num_generations: G, at least 2.
 
@@ -66,7 +75,8 @@ def focal_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> 
     """Return w_ij = (1 - p_ij)^gamma with p = exp(old log-prob): the unsure tokens get the credit.
 
     Args:
-        old_logps_NT: (N, T) log-probs, in nats. A positive one (rounding of a sure token) counts as p = 1.
+        old_logps_NT: (N, T) log-probs, in nats. A positive one (rounding of a sure token) counts as
+            p = 1.
         mask_NT: (N, T), non-zero where a token counts.
         gamma: Focus, at least 0; 0 is uniform.
 
@@ -81,10 +91,12 @@ def focal_weights(old_logps_NT: Tensor, mask_NT: Tensor, gamma: float = 2.0) -> 
 
 
 def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None) -> Tensor:
-    """Return min(1, lambda_max * tau_ref / tau_pos): the PH signal never exceeds this share of the HE signal.
+    """Return min(1, lambda_max * tau_ref / tau_pos): the PH signal never exceeds this share of the
+    HE signal.
 
     Args:
-        tau_ref: Scalar, sum of abs(advantage) over the tokens of HE and unscorable groups of the global batch.
+        tau_ref: Scalar, sum of abs(advantage) over the tokens of HE and unscorable groups of the
+            global batch.
         tau_pos: Scalar, the same over PH groups, before calibration.
         lambda_max: The share, at least 0; None: no cap (the paper's ablation w/o AC).
 
@@ -101,14 +113,17 @@ def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None
 
 @dataclass(frozen=True, eq=False)
 class MinerAdvantages:
-    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global batch."""
+    """The result of `miner_advantages`. Everything but `advantages_NT` speaks of the global
+    batch."""
 
     advantages_NT: Tensor  # token advantages, 0 at padding; with a `world`, this process's rows
     advantages_N: Tensor  # their mean over each rollout's tokens, for the logs
     scale: float  # the calibration's factor, in [0, 1]
     tau_ref: float  # sum of abs(advantage) over the tokens of HE and unscorable groups
-    tau_pos: float  # sum over PH tokens before calibration; NaN where the log-probs were not asked for
-    intrinsic_reward: float  # mean NLL of the PH rollouts, in nats per token; NaN where there is none
+    # sum over PH tokens before calibration; NaN where the log-probs were not asked for
+    tau_pos: float
+    # mean NLL of the PH rollouts, in nats per token; NaN where there is none
+    intrinsic_reward: float
     credit_weight: float  # mean weight of the PH tokens; NaN where there is none
     kinds: GroupKinds  # of each rollout's group
 
@@ -121,11 +136,12 @@ def needs_old_logps(
     lambda_max: float | None = 1.5e-3,
     intrinsic: str = "nll",
 ) -> bool:
-    """Return whether the old log-probs can change anything in this batch. If not, they are not worth a forward.
+    """Return whether the old log-probs can change anything in this batch. If not, they are not
+    worth a forward.
 
-    They cannot without PH groups, under a cap of 0, without a signal from mixed prompts to measure the cap by, or
-    where neither reward nor credit reads them. Arguments as in `miner_advantages`; they are global, so that every
-    process comes to the same answer.
+    They cannot without PH groups, under a cap of 0, without a signal from mixed prompts to measure
+    the cap by, or where neither reward nor credit reads them. Arguments as in `miner_advantages`;
+    they are global, so that every process comes to the same answer.
     """
     if intrinsic == "constant" and gamma == 0:
         return False
@@ -150,39 +166,43 @@ def miner_advantages(
     kinds: GroupKinds | None = None,
     world: World | None = None,
 ) -> MinerAdvantages:
-    """Return MINER's token advantages: GRPO's on HE and NH groups, calibrated intrinsic credit on PH groups.
+    """Return MINER's token advantages: GRPO's on HE and NH groups, calibrated intrinsic credit on
+    PH groups.
 
-    A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos) on PH groups.
+    A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos) on PH
+    groups.
 
-    With a `world`, the NT tensors are this process's rows (T may differ between processes), the N tensors are global,
-    and every process must call. The result does not depend on the number of processes or on where groups are cut.
-    Only the log-probs of PH rows are read.
+    With a `world`, the NT tensors are this process's rows (T may differ between processes), the N
+    tensors are global, and every process must call. The result does not depend on the number of
+    processes or on where groups are cut. Only the log-probs of PH rows are read.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable.
-        old_logps_NT: (N, T) log-probs of the sampled tokens under the old policy at the sampling temperature, in nats.
-            None where `needs_old_logps` is False.
+        old_logps_NT: (N, T) log-probs of the sampled tokens under the old policy at the sampling
+            temperature, in nats. None where `needs_old_logps` is False.
         mask_NT: (N, T), non-zero where a token counts.
         num_generations: G, rollouts per prompt, at least 2.
         gamma: Focus of the credit, at least 0; 0 gives every token the same (w/o FW).
         lambda_max: Cap of the PH signal as a share of the HE signal, at least 0; None: no cap.
-        intrinsic: "nll" (the paper), "constant" (w/o IR: 0.05 for every PH rollout; use it with lambda_max=None), or
-            "certainty", the other sign: mean_k r_int_k - r_int_i, which credits the surest rollouts. Focal weights and
-            cap stay. (arXiv 2509.00125, DACE, rewards certainty on easy prompts, in its own way.)
+        intrinsic: "nll" (the paper), "constant" (w/o IR: 0.05 for every PH rollout; use it with
+            lambda_max=None), or "certainty", the other sign: mean_k r_int_k - r_int_i, which
+            credits the surest rollouts. Focal weights and cap stay. (arXiv 2509.00125, DACE,
+            rewards certainty on easy prompts, in its own way.)
         std_eps: Of GRPO's advantage, in reward units; not used when `advantages_N` is given.
         correct_threshold: A rollout is correct when its reward is at or above this.
         advantages_N: (N,) extrinsic advantages computed elsewhere; default: GRPO's.
-        base_NT: (N, T) token advantages of another method for the groups that MINER leaves alone, of which
-            `advantages_N` are the means over the rollouts and tau_ref is made.
-        kinds: The kinds of the groups, where they are known, or a verifier's reward decides what is correct; default:
-            derived from the rewards.
+        base_NT: (N, T) token advantages of another method for the groups that MINER leaves alone,
+            of which `advantages_N` are the means over the rollouts and tau_ref is made.
+        kinds: The kinds of the groups, where they are known, or a verifier's reward decides what is
+            correct; default: derived from the rewards.
         world: The processes that share the batch; default: this one alone.
 
     Raises:
-        ValueError: A knob out of range, shapes that disagree, groups that are not whole, or log-probs of a PH row that
-            are NaN or infinite. Every process raises.
+        ValueError: A knob out of range, shapes that disagree, groups that are not whole, or
+            log-probs of a PH row that are NaN or infinite. Every process raises.
 
-    Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max; we have none.
+    Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max;
+        we have none.
     """
     world = world or World()
     knows: dict[str, Any] = dict(gamma=gamma, lambda_max=lambda_max, intrinsic=intrinsic)
@@ -197,31 +217,38 @@ def miner_advantages(
     )
     if old_logps_NT is None and needs_old_logps(kinds, advantages_N, **knows):
         raise ValueError(
-            "old_logps_NT must be given when a PH group can get a signal: got None. See needs_old_logps()."
+            "old_logps_NT must be given when a PH group can get a signal: got None. See"
+            " needs_old_logps()."
         )
 
     local = world.local_slice(len(mask_NT))
     base_NT = advantages_N[local].unsqueeze(1) if base_NT is None else base_NT
-    tokens_NT, sums_N4 = _look_at_tokens(base_NT, old_logps_NT, mask_NT.bool(), kinds.is_ph_N[local], gamma)
+    tokens_NT, sums_N4 = _look_at_tokens(
+        base_NT, old_logps_NT, mask_NT.bool(), kinds.is_ph_N[local], gamma
+    )
     num_tokens_N, base_N, weight_N, intrinsic_N = world.gather(sums_N4).unbind(dim=1)
     is_ph_N = kinds.is_ph_N & (num_tokens_N > 0)
-    if rows := (is_ph_N & ~intrinsic_N.isfinite()).nonzero().flatten().tolist():  # global: every process raises
+    # global: every process raises
+    if rows := (is_ph_N & ~intrinsic_N.isfinite()).nonzero().flatten().tolist():
         raise ValueError(
-            f"old_logps_NT must be finite at the tokens of PH groups: row {rows[0]} of the global batch has a mean of "
-            f"{-intrinsic_N[rows[0]].item()} ({len(rows)} such rows). Mask unknown tokens, or look at the model."
+            f"old_logps_NT must be finite at the tokens of PH groups: row {rows[0]} of the global"
+            f" batch has a mean of {-intrinsic_N[rows[0]].item()} ({len(rows)} such rows). Mask"
+            " unknown tokens, or look at the model."
         )
 
     # The equations, on vectors of N: a rollout's tokens differ by their weights alone.
     mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N.dtype)
     if intrinsic != "constant":
         sign = -1 if intrinsic == "certainty" else 1
-        mined_N = intrinsic_advantages(sign * intrinsic_N, kinds.is_ph_N, num_generations)  # equation 6
+        # equation 6
+        mined_N = intrinsic_advantages(sign * intrinsic_N, kinds.is_ph_N, num_generations)
     tau_ref, tau_pos = base_N[kinds.is_grpo_N].sum(), (mined_N * weight_N).sum()
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)  # equation 9
     means = intrinsic_N[is_ph_N].mean(), weight_N[is_ph_N].sum() / num_tokens_N[is_ph_N].sum()
     numbers = torch.stack([scale, tau_ref, tau_pos, *means]).tolist()  # from the device in one go
     stats = dict(zip(STATISTICS, numbers, strict=True))
-    if old_logps_NT is None and bool(is_ph_N.any()):  # not asked for: nothing reads them, or the cap leaves nothing
+    # not asked for: nothing reads them, or the cap leaves nothing
+    if old_logps_NT is None and bool(is_ph_N.any()):
         stats["intrinsic_reward"] = math.nan
         if intrinsic != "constant" or gamma > 0:
             stats |= dict(scale=0.0, tau_pos=math.nan, credit_weight=math.nan)
@@ -237,11 +264,15 @@ def miner_advantages(
 def _look_at_tokens(
     base_NT: Tensor, old_logps_NT: Tensor | None, is_token_NT: Tensor, is_ph_N: Tensor, gamma: float
 ) -> tuple[Tensor, Tensor]:
-    """Return (N, T), the credit's weights in PH rows and `base_NT` in the others, and of each row (N, 4): its tokens,
-    their summed abs(base), their summed weights, and the intrinsic reward."""
+    """Return (N, T), the credit's weights in PH rows and `base_NT` in the others, and of each row
+    (N, 4): its tokens, their summed abs(base), their summed weights, and the intrinsic reward."""
     tokens_NT = base_NT.float().expand(is_token_NT.shape).masked_fill(~is_token_NT, 0.0)
     rows_K = is_ph_N.nonzero().squeeze(1)
-    logps_KT = torch.zeros_like(tokens_NT[rows_K]) if old_logps_NT is None else old_logps_NT[rows_K].float()
+    logps_KT = (
+        torch.zeros_like(tokens_NT[rows_K])
+        if old_logps_NT is None
+        else old_logps_NT[rows_K].float()
+    )
     wide = accumulation_dtype(tokens_NT.device)
     sums_N4 = torch.zeros(len(tokens_NT), 4, dtype=wide, device=tokens_NT.device)
     sums_N4[:, 0] = is_token_NT.sum(dim=1)
@@ -256,22 +287,27 @@ def _check_knobs(gamma: float, lambda_max: float | None, intrinsic: str) -> None
     if not gamma >= 0:
         raise ValueError(f"gamma must be at least 0: got {gamma}. The paper's is 2.")
     if lambda_max is not None and not lambda_max >= 0:
-        raise ValueError(f"lambda_max must be at least 0, or None: got {lambda_max}. The paper's is 1.5e-3.")
+        raise ValueError(
+            f"lambda_max must be at least 0, or None: got {lambda_max}. The paper's is 1.5e-3."
+        )
     if intrinsic not in REWARDS:
         raise ValueError(f"intrinsic must be one of {', '.join(REWARDS)}: got {intrinsic!r}.")
 
 
-def _check_shapes(rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World) -> None:
+def _check_shapes(
+    rewards_N: Tensor, old_logps_NT: Tensor | None, mask_NT: Tensor, world: World
+) -> None:
     shapes = [tuple(given_NT.shape) for given_NT in (mask_NT, old_logps_NT) if given_NT is not None]
     if mask_NT.dim() != 2 or shapes[0] != shapes[-1]:
         raise ValueError(
-            f"mask_NT and old_logps_NT must have one shape (N, T), that of the completions without prompts: got "
-            f"{' and '.join(map(str, shapes))}."
+            "mask_NT and old_logps_NT must have one shape (N, T), that of the completions without"
+            f" prompts: got {' and '.join(map(str, shapes))}."
         )
     if mask_NT.shape[0] * world.size != rewards_N.shape[0]:
         raise ValueError(
-            f"rewards_N must hold the rewards of all {world.size} process(es): got {rewards_N.shape[0]} rewards for "
-            f"{mask_NT.shape[0]} local rows. Gather the rewards first."
+            f"rewards_N must hold the rewards of all {world.size} process(es): got"
+            f" {rewards_N.shape[0]} rewards for {mask_NT.shape[0]} local rows. Gather the rewards"
+            " first."
         )
 
 
@@ -292,7 +328,9 @@ def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         world=rollouts.world,
         **knobs,
     )
-    stats = {name: getattr(mined, name) for name in STATISTICS} | {"cap_binds": float(mined.scale < 1)}
+    stats = {name: getattr(mined, name) for name in STATISTICS} | {
+        "cap_binds": float(mined.scale < 1)
+    }
     # Of this batch, as the cap is: the ratio of logged means over several batches may exceed it.
     stats["l1_share"] = mined.scale * mined.tau_pos / mined.tau_ref if mined.tau_ref else math.nan
     metrics = {f"miner/{name}": value for name, value in stats.items() if not math.isnan(value)}

@@ -1,7 +1,8 @@
-"""Advantage estimators of the user's own: a function, by import path; and the knobs that are given as a mapping.
+"""Advantage estimators of the user's own: a function, by import path; and the knobs that are given
+as a mapping.
 
-It takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a tensor with the advantages
-of this process's rollouts.
+It takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a tensor
+with the advantages of this process's rollouts.
 
 # N rollouts of the global batch; B of this process; T padded completion tokens
 """
@@ -41,12 +42,14 @@ def load_estimator(path: str, setting: str = "advantage_estimator") -> Advantage
             f"def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
         ) from error
     knobs = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-    return AdvantageEstimator(name=path, label=path, knobs=knobs, function=function, estimate=_checked(path, function))
+    return AdvantageEstimator(
+        name=path, label=path, knobs=knobs, function=function, estimate=_checked(path, function)
+    )
 
 
 def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str, Any] | None:
-    """Return the knobs that a setting gives to methods, each in its type. Of methods with a knob of one name, all get
-    it.
+    """Return the knobs that a setting gives to methods, each in its type. Of methods with a knob of
+    one name, all get it.
 
     Args:
         setting: `advantage_estimator_kwargs` or `policy_loss_kwargs`.
@@ -62,18 +65,23 @@ def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str,
         except ValueError as error:
             raise ValueError(f"{setting} must be JSON: got {given!r} ({error}).") from error
     if not isinstance(given, Mapping | None):
-        raise ValueError(f"{setting} must be a mapping of knobs: got {given!r}. Write {{my_knob: 1.0}}.")
+        raise ValueError(
+            f"{setting} must be a mapping of knobs: got {given!r}. Write {{my_knob: 1.0}}."
+        )
     known = {name: parameter for method in methods for name, parameter in method.parameters.items()}
     knobs = {}
     for name, value in (given or {}).items():
         if name not in known:
             hint = did_you_mean(str(name), known)
             raise ValueError(
-                f"{setting}: unknown knob {name!r}.{hint} There are: {', '.join(sorted(known)) or 'none'}."
+                f"{setting}: unknown knob {name!r}.{hint} There are:"
+                f" {', '.join(sorted(known)) or 'none'}."
             )
         knobs[name] = convert(f"{setting}.{name}", value, _type_of(known[name]))
     if missing := [
-        name for name, parameter in known.items() if parameter.default is parameter.empty and name not in knobs
+        name
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty and name not in knobs
     ]:
         raise ValueError(f"{setting} must set {', '.join(missing)}, which has no default.")
     return knobs or None
@@ -86,25 +94,30 @@ def _type_of(parameter: inspect.Parameter) -> Any:
 
 
 def _checked(path: str, function: Callable[..., Any]) -> Callable[..., Estimate]:
-    """Wrap an estimator so that it returns an `Estimate` of sound numbers, with zeros at padding."""
+    """Wrap an estimator so that it returns an `Estimate` of sound numbers, with zeros at
+    padding."""
 
     def estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
         result = function(rollouts, **knobs)
-        given_BT, metrics = (result.advantages_BT, result.metrics) if isinstance(result, Estimate) else (result, {})
+        given_BT, metrics = (
+            (result.advantages_BT, result.metrics) if isinstance(result, Estimate) else (result, {})
+        )
         mask_BT = rollouts.mask_BT.bool()
         shape = tuple(given_BT.shape) if isinstance(given_BT, Tensor) else type(given_BT).__name__
         if shape != tuple(mask_BT.shape):
             raise ValueError(
-                f"advantage_estimator={path} must return the advantages of the tokens of this process's rollouts, of "
-                f"shape (B, T) = {tuple(mask_BT.shape)}: got {shape}. rollouts.to_tokens(values_N) makes them of one "
-                f"value per rollout of the global batch."
+                f"advantage_estimator={path} must return the advantages of the tokens of this"
+                f" process's rollouts, of shape (B, T) = {tuple(mask_BT.shape)}: got {shape}."
+                " rollouts.to_tokens(values_N) makes them of one value per rollout of the global"
+                " batch."
             )
         advantages_BT = given_BT.detach().to(rollouts.advantages_N.dtype).masked_fill(~mask_BT, 0.0)
         if not advantages_BT.isfinite().all():
             place = (~advantages_BT.isfinite()).nonzero()[0].tolist()
             raise ValueError(
-                f"advantage_estimator={path} must return finite advantages: got "
-                f"{advantages_BT[tuple(place)].item()} at {place}. An unscorable rollout, whose reward is NaN, gets 0."
+                f"advantage_estimator={path} must return finite advantages: got"
+                f" {advantages_BT[tuple(place)].item()} at {place}. An unscorable rollout, whose"
+                " reward is NaN, gets 0."
             )
         return Estimate(advantages_BT, rollouts.token_means(advantages_BT), metrics)
 

@@ -1,6 +1,7 @@
 """REINFORCE++ (arXiv 2501.03262): the return, whitened over the tokens of the global batch.
 
-# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
+# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded
+completion tokens
 """
 
 from functools import partial
@@ -19,8 +20,9 @@ def reinforce_pp_advantages(
 ) -> Tensor:
     """Return REINFORCE++'s advantages: the returns, whitened over all tokens of the global batch.
 
-    A_i = (R_i - mean) / sqrt(var + 1e-8), R_i = r_i, or r_i less the mean of its group. Mean and unbiased variance
-    weigh each rollout by its number of tokens, because every token carries the return of its rollout.
+    A_i = (R_i - mean) / sqrt(var + 1e-8), R_i = r_i, or r_i less the mean of its group. Mean and
+    unbiased variance weigh each rollout by its number of tokens, because every token carries the
+    return of its rollout.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable, left out.
@@ -34,7 +36,8 @@ def reinforce_pp_advantages(
     Raises:
         ValueError: Groups that are not whole.
 
-    Source: arXiv 2501.03262, as in verl's code. MINER's paper does not say which variant its "R++" is.
+    Source: arXiv 2501.03262, as in verl's code. MINER's paper does not say which variant its "R++"
+        is.
     """
     grouped(rewards_N, num_generations, "rewards_N")
     returns_N = rewards_N.to(accumulation_dtype(rewards_N.device))
@@ -51,13 +54,20 @@ def reinforce_pp_advantages(
 def _estimate(rollouts: Rollouts, *, subtract_group_mean: bool = False) -> Estimate:
     tokens_N = rollouts.world.gather(rollouts.mask_BT.bool().sum(dim=1))
     advantages_N = reinforce_pp_advantages(
-        rollouts.rewards_N, tokens_N, rollouts.num_generations, subtract_group_mean=subtract_group_mean
+        rollouts.rewards_N,
+        tokens_N,
+        rollouts.num_generations,
+        subtract_group_mean=subtract_group_mean,
     )
     return Estimate.of_rollouts(rollouts, advantages_N)
 
 
 REINFORCE_PP = AdvantageEstimator(
-    name="reinforce_pp", label="REINFORCE++", arxiv="2501.03262", estimate=_estimate, from_total_rewards=True
+    name="reinforce_pp",
+    label="REINFORCE++",
+    arxiv="2501.03262",
+    estimate=_estimate,
+    from_total_rewards=True,
 )
 REINFORCE_PP_BASELINE = AdvantageEstimator(
     name="reinforce_pp_baseline",

@@ -1,4 +1,5 @@
-"""RL-ZVP (arXiv 2509.21880): in prompts without variance, a token's entropy gives its advantage, by the outcome.
+"""RL-ZVP (arXiv 2509.21880): in prompts without variance, a token's entropy gives its advantage, by
+the outcome.
 
 # N = P*G rollouts of the global batch; B of this process; T padded completion tokens
 """
@@ -13,14 +14,21 @@ from .rollouts import Estimate, Rollouts
 
 
 def rl_zvp_advantages(
-    entropies_BT: Tensor, mask_BT: Tensor, is_right_B: Tensor, is_wrong_B: Tensor, *, alpha: NonNegative = 0.1
+    entropies_BT: Tensor,
+    mask_BT: Tensor,
+    is_right_B: Tensor,
+    is_wrong_B: Tensor,
+    *,
+    alpha: NonNegative = 0.1,
 ) -> Tensor:
     """Return alpha * H_t in all-right prompts, and -alpha * (max_k H_k - H_t) in all-wrong ones.
 
-    A wrong rollout's most undecided token is not punished; the others are, the more the surer they were.
+    A wrong rollout's most undecided token is not punished; the others are, the more the surer they
+    were.
 
     Args:
-        entropies_BT: (B, T) entropy of the old policy at each token, in nats. Read in those prompts alone.
+        entropies_BT: (B, T) entropy of the old policy at each token, in nats. Read in those prompts
+            alone.
         mask_BT: (B, T), non-zero where a token counts.
         is_right_B: (B,) bool, rollouts of all-right prompts.
         is_wrong_B: (B,) bool, rollouts of all-wrong prompts.

@@ -1,6 +1,8 @@
-"""UCAS (arXiv 2510.10649): advantages scaled by the confidence in a rollout and taxed by the confidence in a token.
+"""UCAS (arXiv 2510.10649): advantages scaled by the confidence in a rollout and taxed by the
+confidence in a token.
 
-# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded completion tokens
+# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded
+completion tokens
 """
 
 from typing import Any
@@ -28,18 +30,22 @@ def ucas_advantages(
     token_coef: NonNegative = 0.05,
     world: World | None = None,
 ) -> Tensor:
-    """Reward unsure right answers more, punish sure wrong ones more, and tax every token the model was sure of.
+    """Reward unsure right answers more, punish sure wrong ones more, and tax every token the model
+    was sure of.
 
-    c_i = sum_t [logsumexp(z_it) - mean(z_it)] is the confidence of a rollout, c^_i its z-score in the group;
-    A_i * exp(-beta_pos * c^_i) where r_i is above its group's mean, A_i * exp(beta_neg * c^_i) elsewhere;
-    less token_coef * l_it, the sampled token's logit scaled to [0, 1] over the global batch: in homogeneous groups
-    too. A rollout with a positive advantage stays at 0 or above.
+    c_i = sum_t [logsumexp(z_it) - mean(z_it)] is the confidence of a rollout, c^_i its z-score in
+    the group; A_i * exp(-beta_pos * c^_i) where r_i is above its group's mean, A_i * exp(beta_neg *
+    c^_i) elsewhere; less token_coef * l_it, the sampled token's logit scaled to [0, 1] over the
+    global batch: in homogeneous groups too. A rollout with a positive advantage stays at 0 or
+    above.
 
     Args:
         rewards_N: (N,) total rewards of the global batch; NaN: unscorable, gets 0.
         advantages_N: (N,) GRPO's advantages.
-        token_logits_BT: (B, T) logit of the sampled token; only its place between the smallest and the largest counts.
-        self_certainty_BT: (B, T) log-sum-exp less mean of the logits at the sampling temperature, in nats.
+        token_logits_BT: (B, T) logit of the sampled token; only its place between the smallest and
+            the largest counts.
+        self_certainty_BT: (B, T) log-sum-exp less mean of the logits at the sampling temperature,
+            in nats.
         mask_BT: (B, T), non-zero where a token counts.
         num_generations: G, at least 2.
         beta_pos, beta_neg, token_coef: At least 0; all 0 is GRPO.
@@ -48,8 +54,9 @@ def ucas_advantages(
     Returns:
         (B, T) token advantages, 0 at padding.
 
-    Source: arXiv 2510.10649; upstream's code (xvolcano02/UCAS @ b122ff2). The fork in MINER's repository ranks the
-        confidence backwards and pairs logits with the wrong rollouts; we follow upstream.
+    Source: arXiv 2510.10649; upstream's code (xvolcano02/UCAS @ b122ff2). The fork in MINER's
+        repository ranks the confidence backwards and pairs logits with the wrong rollouts; we
+        follow upstream.
     """
     world = world or World()
     is_token_BT = mask_BT.bool()
@@ -57,9 +64,13 @@ def ucas_advantages(
     confidence_B = sum_tokens(self_certainty_BT, is_token_BT)
     confidence_N = world.gather(torch.where(is_token_BT.any(dim=1), confidence_B, torch.nan))
     # a z-score in the group, which is what GRPO makes of rewards; 0 for a rollout without tokens
-    z_N = group_relative_advantages(confidence_N, num_generations, std_eps=1e-6).to(advantages_N.dtype)
+    z_N = group_relative_advantages(confidence_N, num_generations, std_eps=1e-6).to(
+        advantages_N.dtype
+    )
     is_above_N = rewards_N > group_mean(rewards_N, num_generations)
-    scaled_B = (advantages_N * torch.where(is_above_N, -beta_pos * z_N, beta_neg * z_N).exp())[local]
+    scaled_B = (advantages_N * torch.where(is_above_N, -beta_pos * z_N, beta_neg * z_N).exp())[
+        local
+    ]
 
     lowest = token_logits_BT.masked_fill(~is_token_BT, torch.inf).amin()
     highest = token_logits_BT.masked_fill(~is_token_BT, -torch.inf).amax()
@@ -73,7 +84,9 @@ def ucas_advantages(
 
 
 def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-    scores = rollouts.score(("token_logits", "self_certainty"), torch.ones_like(rollouts.kinds.is_he_N))
+    scores = rollouts.score(
+        ("token_logits", "self_certainty"), torch.ones_like(rollouts.kinds.is_he_N)
+    )
     advantages_BT = ucas_advantages(
         rollouts.rewards_N,
         rollouts.advantages_N,

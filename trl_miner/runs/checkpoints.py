@@ -2,8 +2,9 @@
 
 {"model.safetensors": 1234, "optimizer.pt": 2468, ...}     `files.json`: the files of the checkpoint, in bytes
 
-transformers writes a checkpoint, and `save_rollouts` adds what it lacks. `files.json` comes last, when every process
-has written its part. A run resumes only from a checkpoint that has it, and all files that it names.
+transformers writes a checkpoint, and `save_rollouts` adds what it lacks. `files.json` comes last,
+when every process has written its part. A run resumes only from a checkpoint that has it, and all
+files that it names.
 """
 
 import logging
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
-STATE = "trainer_state.json"  # of a run folder and of each checkpoint: the log, and how far the run got
+# of a run folder and of each checkpoint: the log, and how far the run got
+STATE = "trainer_state.json"
 FILES = "files.json"
 ROLLOUTS = "rollouts_{rank}.pt"
 _NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
@@ -39,12 +41,17 @@ def step_of(folder: Path) -> int | None:
 
 def list_checkpoints(run: str | Path) -> list[Path]:
     """Return the checkpoints of a run folder, damaged ones included, oldest first."""
-    steps = {step: folder for folder in Path(run).glob(f"{PREFIX}*") if (step := step_of(folder)) is not None}
+    steps = {
+        step: folder
+        for folder in Path(run).glob(f"{PREFIX}*")
+        if (step := step_of(folder)) is not None
+    }
     return [steps[step] for step in sorted(steps)]
 
 
 def last_step(folder: Path) -> int | None:
-    """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or damaged."""
+    """Return the optimizer steps done by a run folder or checkpoint; None: its state is missing or
+    damaged."""
     try:
         step = read_object(folder / STATE, record=_STATE).get("global_step")
     except (OSError, ValueError):
@@ -53,15 +60,20 @@ def last_step(folder: Path) -> int | None:
 
 
 def begin(folder: Path) -> None:
-    """Make room for a checkpoint that is about to be written: one of the same step, if there is one, goes."""
+    """Make room for a checkpoint that is about to be written: one of the same step, if there is
+    one, goes."""
     (folder / FILES).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def finish(folder: Path) -> None:
     """Mark a checkpoint as whole, once every process has written its part."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_NEEDED)
-    write_json(folder / FILES, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths})
+    paths = sorted(
+        path for path in folder.rglob("*") if path.is_file() and path.name not in _NOT_NEEDED
+    )
+    write_json(
+        folder / FILES, {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+    )
 
 
 def find_fault(folder: Path) -> str:
@@ -77,7 +89,8 @@ def find_fault(folder: Path) -> str:
     if last_step(folder) is None:
         return f"{STATE} is missing or damaged"
     for name, size in sizes.items():
-        path = folder / name  # of another node's file, a network file system may first have told an earlier size
+        # of another node's file, a network file system may first have told an earlier size
+        path = folder / name
         if not path.is_file() or path.stat().st_size < size:
             return f"{name} is missing or cut off"
     return ""
@@ -85,14 +98,16 @@ def find_fault(folder: Path) -> str:
 
 def newest(run: str | Path) -> Path | None:
     """Return the newest whole checkpoint of a run folder, or None."""
-    return next((folder for folder in reversed(list_checkpoints(run)) if not find_fault(folder)), None)
+    return next(
+        (folder for folder in reversed(list_checkpoints(run)) if not find_fault(folder)), None
+    )
 
 
 def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
     """Return the checkpoint that a run resumes from. Raise ValueError if there is none.
 
-    `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the newest whole one;
-    None or False for none.
+    `wanted` is a folder; "latest" for the newest whole one, or none for a first start; True for the
+    newest whole one; None or False for none.
     """
     if wanted in _NOT_NAMED:
         return None
@@ -101,7 +116,10 @@ def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
         if not (fault := find_fault(folder)):
             if any(folder.glob("rng_state*.pth")):
                 return folder
-            fault = "it holds the model alone (save_only_model). Start a run from it: give it as model_name_or_path"
+            fault = (
+                "it holds the model alone (save_only_model). Start a run from it: give it as"
+                " model_name_or_path"
+            )
         if is_named:
             raise ValueError(f"A checkpoint must be whole: of {folder}, {fault}.")
         logger.warning(f"{folder.name} is passed over: {fault}.")
@@ -109,12 +127,21 @@ def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
             lost.append(f"{folder.name}: {fault}.")
     if wanted == "latest" and not lost:
         return None
-    why = f"those in it are not. {' '.join(lost)} Restore one, or delete them all" if lost else "there is none"
-    raise ValueError(f"resume_from_checkpoint={wanted} needs a whole checkpoint in {output_dir}: {why}.")
+    why = (
+        f"those in it are not. {' '.join(lost)} Restore one, or delete them all"
+        if lost
+        else "there is none"
+    )
+    raise ValueError(
+        f"resume_from_checkpoint={wanted} needs a whole checkpoint in {output_dir}: {why}."
+    )
 
 
-def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int) -> None:
-    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the place in its cycle.
+def save_rollouts(
+    folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int
+) -> None:
+    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the
+    place in its cycle.
 
     `layout` is all that a process's buffer depends on besides the settings that a resume compares.
     """
@@ -124,11 +151,14 @@ def save_rollouts(folder: Path, rank: int, layout: list[int], batches: list[dict
     torch.save(kept, folder / ROLLOUTS.format(rank=rank))
 
 
-def load_rollouts(folder: Path, rank: int, layout: list[int], device: "torch.device") -> dict[str, Any] | None:
+def load_rollouts(
+    folder: Path, rank: int, layout: list[int], device: "torch.device"
+) -> dict[str, Any] | None:
     """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
 
-    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts have another layout.
-    Then all generate again, as TRL does; a process that generated alone would wait for the others forever.
+    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts
+    have another layout. Then all generate again, as TRL does; a process that generated alone would
+    wait for the others forever.
     """
     import torch
     from accelerate.utils import gather_object, send_to_device
@@ -140,7 +170,8 @@ def load_rollouts(folder: Path, rank: int, layout: list[int], device: "torch.dev
         return kept
     if rank == 0 and any(folder.glob(ROLLOUTS.format(rank="*"))):
         logger.warning(
-            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other batches or processes. "
-            f"They are generated again, so that this run will differ from an uninterrupted one."
+            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other"
+            " batches or processes. They are generated again, so that this run will differ from an"
+            " uninterrupted one."
         )
     return None

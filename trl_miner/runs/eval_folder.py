@@ -1,4 +1,5 @@
-"""The folder of `trl-miner eval`: how samples were drawn, the problems, the samples, and their scores.
+"""The folder of `trl-miner eval`: how samples were drawn, the problems, the samples, and their
+scores.
 
 settings.json               how everything in the folder is sampled
 BENCHMARK/benchmark.json    the benchmark and where it comes from
@@ -8,7 +9,8 @@ scores.json                 the scores, from `trl-miner score`; scores.md shows 
 
 {"problem": "aime24-3", "sample": 0, "seed": 123, "text": "...", "tokens": 57, "truncated": false}
 
-`truncated`: cut off at the limit of tokens. Of two lines for one (problem, sample) the later counts.
+`truncated`: cut off at the limit of tokens. Of two lines for one (problem, sample) the later
+counts.
 """
 
 import json
@@ -39,8 +41,8 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         before, now = known.get(name), settings.get(name)
         if before != now:
             raise ValueError(
-                f"A folder holds samples of one kind: {path} has {name} {before!r}, got {now!r}. Give the same, "
-                f"or another --output."
+                f"A folder holds samples of one kind: {path} has {name} {before!r}, got {now!r}."
+                " Give the same, or another --output."
             )
     write_json(path, settings)
 
@@ -50,15 +52,18 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return read_object(folder / SETTINGS, _ADVICE, _SETTINGS)
 
 
-def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]) -> None:
-    """Write `benchmark.json` and `problems.jsonl`. Raise ValueError if samples of other problems are there."""
+def write_benchmark(
+    folder: Path, about: Mapping[str, Any], problems: Iterable[Mapping[str, Any]]
+) -> None:
+    """Write `benchmark.json` and `problems.jsonl`. Raise ValueError if samples of other problems
+    are there."""
     folder.mkdir(exist_ok=True)
     if (folder / BENCHMARK).is_file():
         known = read_benchmark(folder)
         if known["fingerprint"] != about["fingerprint"]:
             raise ValueError(
-                f"{folder} must hold samples of one set of problems: it was begun with others ({known['source']}). "
-                f"Give the same problems, or another --output."
+                f"{folder} must hold samples of one set of problems: it was begun with others"
+                f" ({known['source']}). Give the same problems, or another --output."
             )
         about = {**about, "samples": max(about["samples"], known["samples"])}
     write_whole(folder / PROBLEMS, map(_line, problems))
@@ -66,7 +71,8 @@ def write_benchmark(folder: Path, about: Mapping[str, Any], problems: Iterable[M
 
 
 def benchmark_folders(folder: Path) -> list[Path]:
-    """Return the folders of the benchmarks, by name; none: it is no result folder, or nothing was sampled."""
+    """Return the folders of the benchmarks, by name; none: it is no result folder, or nothing was
+    sampled."""
     return sorted(path.parent for path in folder.glob(f"*/{BENCHMARK}"))
 
 
@@ -80,8 +86,8 @@ def read_problems(folder: Path) -> list[dict[str, Any]]:
     problems = [problem for _, problem in read_lines(folder / PROBLEMS, _ADVICE, _PROBLEM)]
     if not problems or len({problem["id"] for problem in problems}) < len(problems):
         raise ValueError(
-            f"{folder / PROBLEMS} must hold problems with different ids: got {len(problems)} lines. Sample into a "
-            f"new folder."
+            f"{folder / PROBLEMS} must hold problems with different ids: got {len(problems)} lines."
+            " Sample into a new folder."
         )
     return problems
 
@@ -94,7 +100,9 @@ def write_scores(folder: Path, scores: Mapping[str, Any], tables: str) -> None:
 
 def read_scores(folder: Path) -> dict[str, dict[str, Any]]:
     """Read the benchmarks of `scores.json`, by name."""
-    return dict(read_object(folder / SCORES, f"Run: trl-miner score {folder}", _SCORES)["benchmarks"])
+    return dict(
+        read_object(folder / SCORES, f"Run: trl-miner score {folder}", _SCORES)["benchmarks"]
+    )
 
 
 def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]]:
@@ -112,11 +120,14 @@ def read_samples(path: str | Path) -> tuple[dict[Key, dict[str, Any]], list[str]
             else:
                 samples[sample["problem"], sample["sample"]] = sample
     what = "A killed process leaves lines that are cut off."
-    return samples, [f"{path}: {len(broken)} broken line(s) left out ({broken[0]}). {what}"] if broken else []
+    return samples, (
+        [f"{path}: {len(broken)} broken line(s) left out ({broken[0]}). {what}"] if broken else []
+    )
 
 
 class SampleWriter:
-    """Appends samples to a file, made if it is not there. It keeps the keys of the samples, not the samples.
+    """Appends samples to a file, made if it is not there. It keeps the keys of the samples, not the
+    samples.
 
     It repairs the file on opening; `repairs` has sentences on what was repaired.
     """
@@ -134,13 +145,18 @@ class SampleWriter:
     def append(self, sample: dict[str, Any]) -> None:
         """Add a sample, or replace the earlier one with its (problem, sample)."""
         line = _line(sample)
-        # One call, so that a kill leaves at most one broken line, which is dropped when the file is opened again.
+        # One call, so that a kill leaves at most one broken line, which is dropped when the file is
+        # opened again.
         if self._file.write(line) != len(line):
-            raise OSError(f"{self.path} took no more: the disk is full. The samples so far stay; the command resumes.")
+            raise OSError(
+                f"{self.path} took no more: the disk is full. The samples so far stay; the command"
+                " resumes."
+            )
         self._keys.add((sample["problem"], sample["sample"]))
 
     def finish(self, problems: Sequence[str]) -> None:
-        """Sort the lines by problem and sample, drop those that later lines replaced, and close the file."""
+        """Sort the lines by problem and sample, drop those that later lines replaced, and close the
+        file."""
         rank = {problem: index for index, problem in enumerate(problems)}
         samples, _ = read_samples(self.path)
         ordered = sorted(samples, key=lambda key: (rank.get(key[0], len(rank)), key[1]))

@@ -17,9 +17,11 @@ ADVICE = "Restore it, or delete it."
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file so that it is complete or unchanged, even if the process dies or the disk is full."""
+    """Write a file so that it is complete or unchanged, even if the process dies or the disk is
+    full."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # a stranger's folder may hold a link there, which would lead elsewhere
+    # a stranger's folder may hold a link there, which would lead elsewhere
+    temporary.unlink(missing_ok=True)
     with open(temporary, "xb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
     os.replace(temporary, path)
@@ -31,17 +33,23 @@ def write_json(path: Path, content: Any, *, indent: int | None = 2, **options: A
 
 
 def parse_object(text: bytes, record: TypeAdapter[Any] = OBJECT) -> Any:
-    """Return the record that a JSON text holds. Raise ValueError, which says in one line what is wrong."""
+    """Return the record that a JSON text holds. Raise ValueError, which says in one line what is
+    wrong."""
     try:
         return record.validate_json(text)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(map(str, found["loc"]))
-    raise ValueError(f"{place}{': ' if place else ''}{found['msg']}, got {ascii(found['input']):.40}")
+    raise ValueError(
+        f"{place}{': ' if place else ''}{found['msg']}, got {ascii(found['input']):.40}"
+    )
 
 
-def read_object(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> dict[str, Any]:
-    """Read a file with one record in JSON; errors name the file and the place, and end with `advice`."""
+def read_object(
+    path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT
+) -> dict[str, Any]:
+    """Read a file with one record in JSON; errors name the file and the place, and end with
+    `advice`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {advice}")
     try:
@@ -56,8 +64,11 @@ def read_optional(path: Path, record: TypeAdapter[Any] = OBJECT) -> dict[str, An
     return read_object(path, record=record) if path.is_file() else {}
 
 
-def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT) -> list[tuple[int, Any]]:
-    """Read a file with a record in JSON per line: the number of each line that is not empty, and its record.
+def read_lines(
+    path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJECT
+) -> list[tuple[int, Any]]:
+    """Read a file with a record in JSON per line: the number of each line that is not empty, and
+    its record.
 
     One whose name ends in .gz is unpacked.
     """
@@ -71,7 +82,9 @@ def read_lines(path: Path, advice: str = ADVICE, record: TypeAdapter[Any] = OBJE
                     try:
                         records.append((line_number, parse_object(line, record)))
                     except ValueError as error:
-                        raise ValueError(f"{path}, line {line_number}: {error}. {advice}") from error
+                        raise ValueError(
+                            f"{path}, line {line_number}: {error}. {advice}"
+                        ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} must be packed by gzip: {error}. {advice}") from error
     return records
@@ -84,9 +97,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names: set[str] = set()
-            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            for key in (
+                key
+                for key, _ in node.value
+                if isinstance(key, yaml.ScalarNode) and key.value != "<<"
+            ):
                 if key.value in names:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!a} is there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{key.value!a} is there twice", problem_mark=key.start_mark
+                    )
                 names.add(key.value)
             return super().construct_mapping(node, deep)
 
@@ -98,7 +117,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         problem = _one_line(getattr(error, "problem", None) or error)
         raise ValueError(f"{path} must be YAML: {problem}{place}. Correct it.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key: value.")
+        raise ValueError(
+            f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key:"
+            " value."
+        )
     return content
 
 

@@ -27,19 +27,23 @@ class RunHistory:
 
     folder: Path
     name: str  # in reports
-    # The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite number.
+    # The training logs: by metric (n, 2) optimizer steps, ascending, and values; NaN is no finite
+    # number.
     columns: Mapping[str, "np.ndarray"]
     method: str | None = None  # the name of the recipe, where `trl-miner compare` recorded it
     seed: int | None = None  # None: not recorded
-    settings: Mapping[str, str] = field(default_factory=dict)  # the recorded ones, in one spelling; empty: none
+    # the recorded ones, in one spelling; empty: none
+    settings: Mapping[str, str] = field(default_factory=dict)
     # Scores on held-out problems by optimizer step, {0: {"pass@1": 0.5}}; 0 is before training.
     scores: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
     steps: int = 0  # optimizer steps done
     planned: int | None = None  # None: not recorded
     per_step: float | None = None  # optimizer steps per generation batch; None: not recorded
-    finished: bool = True  # all planned steps are done, and it was scored after training if it was scored at all
+    # all planned steps are done, and it was scored after training if it was scored at all
+    finished: bool = True
     held_out: HeldOut | None = None  # None: not recorded
-    versions: Mapping[str, str] = field(default_factory=dict)  # of the packages, and "git", this package's commit
+    # of the packages, and "git", this package's commit
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def points(self, key: str) -> "np.ndarray":
         """Return a column, which may be empty."""
@@ -62,7 +66,9 @@ def read_run(folder: str | Path) -> RunHistory:
     folder = Path(folder)
     state, record, held_out = _read_state(folder), read_run_record(folder), read_held_out(folder)
     columns = columns_of(state.get("log_history") or ())
-    steps = int(state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0))
+    steps = int(
+        state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0)
+    )
     planned = state.get("max_steps")
     settings = record.get("settings") or {}
     return RunHistory(
@@ -76,20 +82,27 @@ def read_run(folder: str | Path) -> RunHistory:
         steps=steps,
         planned=int(planned) if planned and planned > 0 else None,
         per_step=record.get("optimizer_steps_per_step"),
-        finished=(not planned or steps >= planned) and (held_out is None or held_out.after is not None),
+        finished=(not planned or steps >= planned)
+        and (held_out is None or held_out.after is not None),
         held_out=held_out,
-        versions=(record.get("versions") or {}) | ({"git": record["git"]} if record.get("git") else {}),
+        versions=(record.get("versions") or {})
+        | ({"git": record["git"]} if record.get("git") else {}),
     )
 
 
 def columns_of(logs: Iterable[Any]) -> dict[str, "np.ndarray"]:
-    """Return training logs as columns: by metric (n, 2) optimizer steps, ascending, and values; NaN where a value is
-    no finite number. Of logs of the same step the last value counts. Logs without a reward are no training logs."""
+    """Return training logs as columns: by metric (n, 2) optimizer steps, ascending, and values; NaN
+    where a value is no finite number. Of logs of the same step the last value counts. Logs without
+    a reward are no training logs."""
     import numpy as np
 
     by_metric: dict[str, dict[float, float | None]] = defaultdict(dict)
     for log in logs:
-        if isinstance(log, Mapping) and "reward" in log and (step := number(log.get("step"))) is not None:
+        if (
+            isinstance(log, Mapping)
+            and "reward" in log
+            and (step := number(log.get("step"))) is not None
+        ):
             for key, value in log.items():
                 by_metric[key][step] = number(value)
     return {key: np.array(sorted(points.items()), dtype=float) for key, points in by_metric.items()}
@@ -101,7 +114,11 @@ def has_state(folder: Path) -> bool:
 
 
 def _with_state(folder: Path) -> list[Path]:
-    return [place for place in (folder, *reversed(list_checkpoints(folder))) if (place / STATE).is_file()]
+    return [
+        place
+        for place in (folder, *reversed(list_checkpoints(folder)))
+        if (place / STATE).is_file()
+    ]
 
 
 def no_state(folder: Path) -> str:
@@ -109,13 +126,15 @@ def no_state(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder. Give the output_dir of a training run."
     return (
-        f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training run, the --output "
-        f"of trl-miner compare, or that of trl-miner eval; of a run that trains, wait for the first checkpoint."
+        f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training"
+        " run, the --output of trl-miner compare, or that of trl-miner eval; of a run that trains,"
+        " wait for the first checkpoint."
     )
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
-    """Read the state with the most steps, the folder's own or the newest checkpoint's, which may be half written."""
+    """Read the state with the most steps, the folder's own or the newest checkpoint's, which may be
+    half written."""
     states, errors = [], []
     for place in _with_state(folder):
         try:

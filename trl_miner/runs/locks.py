@@ -1,8 +1,9 @@
-"""`.lock` and `.training.lock`: the one process that writes into a folder. Whoever only reads needs no lock.
+"""`.lock` and `.training.lock`: the one process that writes into a folder. Whoever only reads needs
+no lock.
 
-filelock's lease: the file names its holder, which renews it while it lives, and is gone when the holder gives it back.
-A holder that was killed is known at once on its own machine; elsewhere, a lease that nobody renews for LEASE_SECONDS
-has ended.
+filelock's lease: the file names its holder, which renews it while it lives, and is gone when the
+holder gives it back. A holder that was killed is known at once on its own machine; elsewhere, a
+lease that nobody renews for LEASE_SECONDS has ended.
 """
 
 import logging
@@ -27,7 +28,10 @@ class FolderLock:
     def __init__(self, folder: Path, name: str = LOCK) -> None:
         self.folder, self.path = folder, folder / name
         self._lease = SoftFileLease(
-            self.path, lease_duration=LEASE_SECONDS, heartbeat_interval=BEAT_SECONDS, thread_local=False
+            self.path,
+            lease_duration=LEASE_SECONDS,
+            heartbeat_interval=BEAT_SECONDS,
+            thread_local=False,
         )
 
     def acquire(self) -> None:
@@ -39,27 +43,33 @@ class FolderLock:
         left_by, patience = self.holder(), 0.0
         if left_by and not left_by.endswith(f" on {socket.gethostname()}"):
             patience = LEASE_SECONDS + 2 * BEAT_SECONDS
-            logger.warning(f"{self.folder} was last used by {left_by}. Waiting {patience:.0f} s for it to end.")
+            logger.warning(
+                f"{self.folder} was last used by {left_by}. Waiting {patience:.0f} s for it to end."
+            )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lease.acquire(timeout=patience, poll_interval=BEAT_SECONDS / 10)
         except Timeout:
             raise ValueError(
-                f"Only one process may write into a folder: {self.folder} is in use by {self.holder()}. Wait for it, "
-                f"end it, or choose another folder."
+                f"Only one process may write into a folder: {self.folder} is in use by"
+                f" {self.holder()}. Wait for it, end it, or choose another folder."
             ) from None
         except OSError as error:
-            raise ValueError(f"{self.folder} cannot be written ({error}). Choose another output folder.") from error
+            raise ValueError(
+                f"{self.folder} cannot be written ({error}). Choose another output folder."
+            ) from error
         if left_by:
-            logger.warning(f"{self.folder} was left by {left_by}, which has ended. It is taken over.")
+            logger.warning(
+                f"{self.folder} was left by {left_by}, which has ended. It is taken over."
+            )
 
     def check(self) -> None:
         """Raise RuntimeError if another process has taken the folder over."""
         owner = self._lease.owner
         if owner is not None and self._lease.token not in (owner.token, None):
             raise RuntimeError(
-                f"{self.folder} was taken over by {self.holder()}, so this process must not write into it any "
-                f"longer. Give each a folder of its own."
+                f"{self.folder} was taken over by {self.holder()}, so this process must not write"
+                " into it any longer. Give each a folder of its own."
             )
 
     def release(self) -> None:
@@ -69,7 +79,8 @@ class FolderLock:
     def holder(self) -> str:
         """Return whom the lock names; empty: it is free."""
         if (owner := self._lease.owner) is not None:
-            return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"  # filelock adds a container's number
+            # filelock adds a container's number
+            return f"process {owner.pid} on {owner.hostname.partition('?')[0]}"
         return f"an unknown process, by {self.path}" if os.path.lexists(self.path) else ""
 
 
@@ -84,7 +95,8 @@ def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
         lock.release()
 
 
-_held: dict[Path, FolderLock | None] = {}  # the run folders that this process and its siblings train into
+# the run folders that this process and its siblings train into
+_held: dict[Path, FolderLock | None] = {}
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""The models of a run folder: the trained one in the folder itself, and those of its checkpoints."""
+"""The models of a run folder: the trained one in the folder itself, and those of its
+checkpoints."""
 
 import math
 from dataclasses import dataclass
@@ -28,18 +29,22 @@ class Model:
 
 
 def find_model(run: Path) -> Model:
-    """Return the model of a run folder, or of a checkpoint; of a killed run, that of its newest checkpoint."""
+    """Return the model of a run folder, or of a checkpoint; of a killed run, that of its newest
+    checkpoint."""
     if not run.is_dir():
         raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
     folder = run.resolve()
     if step_of(folder) is not None:
         weight_files(run)
-        is_of_run = (folder.parent / RECORD).is_file()  # else nothing beside the folder belongs to the model
+        # else nothing beside the folder belongs to the model
+        is_of_run = (folder.parent / RECORD).is_file()
         return Model(run, folder.parent if is_of_run else run, step_of(folder))
     checkpoint = newest(run)
     has_own = any((run / name).exists() for name in ("model.safetensors", INDEX, ADAPTER))
     # Without a state of its own, it was saved by a script behind all checkpoints.
-    if checkpoint is not None and not (has_own and (last_step(run) or math.inf) >= (step_of(checkpoint) or 0)):
+    if checkpoint is not None and not (
+        has_own and (last_step(run) or math.inf) >= (step_of(checkpoint) or 0)
+    ):
         return Model(checkpoint, run, step_of(checkpoint))
     weight_files(run)
     return Model(run, run)
@@ -59,12 +64,13 @@ def weight_files(folder: Path) -> list[Path]:
     for file in files:
         if not file.is_file():
             raise ValueError(
-                f"The folder of a model must hold {file.name}: {folder} does not. Give the output_dir of a run that "
-                f"has saved its model or a checkpoint, in safetensors."
+                f"The folder of a model must hold {file.name}: {folder} does not. Give the"
+                " output_dir of a run that has saved its model or a checkpoint, in safetensors."
             )
         if file.suffix == ".safetensors":
             try:
-                with safe_open(file, framework="numpy"):  # which compares its length with its header
+                # which compares its length with its header
+                with safe_open(file, framework="numpy"):
                     pass
             except SafetensorError as error:
                 raise ValueError(f"{file} must be whole: it is cut off. {_ADVICE}") from error

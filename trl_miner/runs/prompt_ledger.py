@@ -1,17 +1,20 @@
-"""`prompt_ledger.jsonl` of a run folder: how every prompt came out, each time that the run generated for it.
+"""`prompt_ledger.jsonl` of a run folder: how every prompt came out, each time that the run
+generated for it.
 
 The trainer always writes it, a line per generation batch.
 
 {"step": 1, "rollouts": 8, "prompts": [0, 1], "correct": [8, 3], "scored": [8, 8], "spread": [0.0, 1.0],
  "new": [["3a41...", "How many ..."], ["77c0...", "What is ..."]], "dropped": [1]}
 
-Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step` is the first
-optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a prompt's rollouts `correct` are
-right, `scored` have a reward of the verifier; `spread` is the largest of their total rewards less the smallest, null
-where there is none. `dropped` are places in `prompts` that dynamic sampling generated and did not train on, or where
-adaptive sampling generated more rollouts of a prompt of the batch; `skipped` are the prompts that `prompt_selection`
-left out. Prompts with the same text are one prompt. Every process of a run would write the same, so one does. A
-checkpoint counts the generation batches before it, so that a resumed run goes on behind as many lines.
+Prompts are numbered as they first appear: `new` has the key and the shortened text of each. `step`
+is the first optimizer step that trains on the batch, and `rollouts` how many each prompt had. Of a
+prompt's rollouts `correct` are right, `scored` have a reward of the verifier; `spread` is the
+largest of their total rewards less the smallest, null where there is none. `dropped` are places in
+`prompts` that dynamic sampling generated and did not train on, or where adaptive sampling generated
+more rollouts of a prompt of the batch; `skipped` are the prompts that `prompt_selection` left out.
+Prompts with the same text are one prompt. Every process of a run would write the same, so one does.
+A checkpoint counts the generation batches before it, so that a resumed run goes on behind as many
+lines.
 """
 
 import hashlib
@@ -53,8 +56,12 @@ class Batch:
 
     def line(self) -> bytes:
         """Return the line of the file."""
-        content = {name: value for name, value in vars(self).items() if value or name not in _OPTIONAL}
-        return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", errors="replace")
+        content = {
+            name: value for name, value in vars(self).items() if value or name not in _OPTIONAL
+        }
+        return (json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n").encode(
+            "utf-8", errors="replace"
+        )
 
 
 _BATCH = TypeAdapter(Batch)
@@ -71,10 +78,18 @@ class Ledger:
 
 
 def prompt_key(row: Mapping[str, Any]) -> int:
-    """Return the key of a row's prompt, 63 bits of a hash: of `prompt` as JSON, and of the images. A row without
-    `prompt`, which an environment completes, counts as a whole."""
-    content = {name: row[name] for name in ("prompt", *_IMAGES) if name in row} if "prompt" in row else row
-    text = row["prompt"] if set(content) == {"prompt"} and isinstance(row["prompt"], str) else _as_text(content)
+    """Return the key of a row's prompt, 63 bits of a hash: of `prompt` as JSON, and of the images.
+    A row without `prompt`, which an environment completes, counts as a whole."""
+    content = (
+        {name: row[name] for name in ("prompt", *_IMAGES) if name in row}
+        if "prompt" in row
+        else row
+    )
+    text = (
+        row["prompt"]
+        if set(content) == {"prompt"} and isinstance(row["prompt"], str)
+        else _as_text(content)
+    )
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -90,20 +105,29 @@ def _as_text(row: Mapping[str, Any]) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a value without the null fields of its objects: Parquet adds them where some rows have them, JSON not."""
+    """Return a value without the null fields of its objects: Parquet adds them where some rows have
+    them, JSON not."""
     if isinstance(value, Mapping):
         return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> str:
-    """Return what stands for a value that JSON does not have: of an image or an array, a hash of its content."""
-    content = value.tobytes() if hasattr(value, "tobytes") else value if isinstance(value, bytes) else None
+    """Return what stands for a value that JSON does not have: of an image or an array, a hash of
+    its content."""
+    content = (
+        value.tobytes()
+        if hasattr(value, "tobytes")
+        else value
+        if isinstance(value, bytes)
+        else None
+    )
     return str(value) if content is None else hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def prompt_text(row: Mapping[str, Any]) -> str:
-    """Return a row's prompt, or the last message that is the user's, on one line and shortened in its middle."""
+    """Return a row's prompt, or the last message that is the user's, on one line and shortened in
+    its middle."""
     prompt = row.get("prompt", "")
     if isinstance(prompt, list) and prompt:
         own = [message for message in prompt if message.get("role") == "user"] or prompt
@@ -116,10 +140,13 @@ def prompt_text(row: Mapping[str, Any]) -> str:
 
 
 def digest_of(rows: Any) -> str:
-    """Return a hash of a data set's rows, golds and all, but for images and what else would have to be decoded."""
+    """Return a hash of a data set's rows, golds and all, but for images and what else would have to
+    be decoded."""
     digest = hashlib.blake2b(digest_size=8)
     kept = [
-        name for name, kind in rows.features.items() if name not in _IMAGES and not hasattr(kind, "decode_example")
+        name
+        for name, kind in rows.features.items()
+        if name not in _IMAGES and not hasattr(kind, "decode_example")
     ]
     for part in rows.select_columns(kept).with_format("arrow").iter(_ROWS_AT_ONCE):
         for row in part.to_pylist():
@@ -128,7 +155,8 @@ def digest_of(rows: Any) -> str:
 
 
 def read_ledger(run: str | Path) -> Ledger | None:
-    """Return what a run folder's ledger says, up to the first line that cannot be read; None: there is none."""
+    """Return what a run folder's ledger says, up to the first line that cannot be read; None: there
+    is none."""
     path = Path(run) / FILE
     return parse_ledger(path.read_bytes()) if path.is_file() else None
 
@@ -162,7 +190,9 @@ def read_beginning(folder: str | Path, num_batches: int) -> list[bytes]:
     lines = path.read_bytes().splitlines(keepends=True)[:num_batches]
     found = len(parse_ledger(b"".join(lines)).batches)
     if found < num_batches:
-        raise ValueError(f"{path} is damaged: it has {found} of the {num_batches} batches before the checkpoint")
+        raise ValueError(
+            f"{path} is damaged: it has {found} of the {num_batches} batches before the checkpoint"
+        )
     return lines
 
 
@@ -179,9 +209,11 @@ def append_batch(folder: str | Path, batch: Batch) -> None:
 
 
 def visits_of(ledger: Ledger) -> "DataFrame":
-    """Return how the prompts of a ledger came out: a row for each visit of a prompt that could be judged, in order.
+    """Return how the prompts of a ledger came out: a row for each visit of a prompt that could be
+    judged, in order.
 
-    Columns: "prompt", by number; "step" (of the optimizer) of its batch; "rollouts", and how many were "correct"; its
+    Columns: "prompt", by number; "step" (of the optimizer) of its batch; "rollouts", and how many
+        were "correct"; its
     "kind" in words. A prompt is mixed where some rollouts are right and some wrong. One that is not, with rollouts
     that the verifier left without a reward, is unjudged, as for `groups/unscorable`.
     """
@@ -193,7 +225,9 @@ def visits_of(ledger: Ledger) -> "DataFrame":
         for batch in ledger.batches
         for prompt, correct, scored in zip(batch.prompts, batch.correct, batch.scored, strict=True)
     ]
-    visits = pd.DataFrame(rows, columns=["prompt", "step", "correct", "scored", "rollouts"], dtype=np.int64)
+    visits = pd.DataFrame(
+        rows, columns=["prompt", "step", "correct", "scored", "rollouts"], dtype=np.int64
+    )
     is_mixed = (visits["correct"] > 0) & (visits["correct"] < visits["scored"])
     kinds = [PromptKind.MIXED.words, PromptKind.ALL_RIGHT.words]
     visits["kind"] = np.select([is_mixed, visits["correct"] > 0], kinds, PromptKind.ALL_WRONG.words)

@@ -1,7 +1,7 @@
 """What each JSON file of a run, a comparison and an evaluation must hold, which pydantic checks.
 
-A record is an ordinary dictionary. Fields that it does not name are left alone. Text is text and a number is a number:
-nothing is converted.
+A record is an ordinary dictionary. Fields that it does not name are left alone. Text is text and a
+number is a number: nothing is converted.
 """
 
 import math
@@ -14,12 +14,14 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]  # as in Parquet and 
 Positive = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(strict=True, ge=0, le=1 + 1e-9)]  # the mean of shares may be a little above 1
+# the mean of shares may be a little above 1
+Share = Annotated[float, Field(strict=True, ge=0, le=1 + 1e-9)]
 Texts = dict[str, str]
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a float; None for anything else that JSON may hold, booleans included."""
+    """Return a finite number as a float; None for anything else that JSON may hold, booleans
+    included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -30,7 +32,10 @@ def number(value: Any) -> float | None:
 
 def record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> Any:
     """Return the type of a record by its fields; the optional ones may be missing, or null."""
-    fields = required | {name: NotRequired[Optional[kind]] for name, kind in (optional or {}).items()}  # noqa: UP045
+    fields = required | {
+        name: NotRequired[Optional[kind]]  # noqa: UP045
+        for name, kind in (optional or {}).items()
+    }
     made = TypedDict("Record", fields)  # type: ignore[misc]
     return with_config(ConfigDict(strict=True, extra="allow", allow_inf_nan=False))(made)
 
@@ -59,7 +64,8 @@ FormFile = record(
     {"style": Literal["plain", "chat"], "chat_template_kwargs": dict[str, Any], "is_known": bool},
     {"system_prompt": str, "prompt_template": str},
 )
-# `settings.json`, `benchmark.json`, lines of `problems.jsonl` and `samples.jsonl`, and `scores.json` of an evaluation.
+# `settings.json`, `benchmark.json`, lines of `problems.jsonl` and `samples.jsonl`, and
+# `scores.json` of an evaluation.
 Sampling = record(
     {},
     {
@@ -71,7 +77,13 @@ Sampling = record(
     },
 )
 Benchmark = record(
-    {"title": str, "grader": Literal["math", "choice", "task"], "samples": Positive, "fingerprint": str, "source": Any}
+    {
+        "title": str,
+        "grader": Literal["math", "choice", "task"],
+        "samples": Positive,
+        "fingerprint": str,
+        "source": Any,
+    }
 )
 Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str]})
 Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool})

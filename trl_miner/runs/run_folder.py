@@ -1,4 +1,5 @@
-"""A run folder that a run has used before: what is a run's in it, and whether another may begin or go on there."""
+"""A run folder that a run has used before: what is a run's in it, and whether another may begin or
+go on there."""
 
 import logging
 import shutil
@@ -17,52 +18,73 @@ from .training_record import RECORD, read_run_record
 logger = logging.getLogger(__name__)
 
 _STEPS = ("credit/credit_*[0-9].parquet", "completions/completions_*[0-9].parquet")
-_OF_TRAINING = "training_args.bin"  # beside each model that transformers' trainer saves, and no other
+# beside each model that transformers' trainer saves, and no other
+_OF_TRAINING = "training_args.bin"
 # A new run writes over what else belongs to a model.
 _MODEL = ("*.safetensors", INDEX, ADAPTER, "prompt_form.json", "training.png", _OF_TRAINING)
 
 
-def must_clear(config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str) -> bool:
-    """Return whether a run that is about to begin must clear its folder first of what an earlier one has written.
+def must_clear(
+    config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str
+) -> bool:
+    """Return whether a run that is about to begin must clear its folder first of what an earlier
+    one has written.
 
     Args:
         config: With `output_dir` and `overwrite_output_dir`.
         settings: Of the run, as far as they are known: see `settings.settings_of`.
         wanted: `resume_from_checkpoint`.
-        checkpoint: What the run resumes from; None: it starts from scratch. It may be a link to where there is room.
+        checkpoint: What the run resumes from; None: it starts from scratch. It may be a link to
+            where there is room.
         model: A folder, or a Hub id.
 
     Raises:
         ValueError: The folder is another run's, or the run would delete its own model.
     """
     folder = Path(config.output_dir or "trainer_output")
-    places = [] if checkpoint is None else [checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent]
+    places = (
+        []
+        if checkpoint is None
+        else [checkpoint.absolute().parent.resolve(), checkpoint.resolve().parent]
+    )
     if folder.resolve() in places or not _written(folder):
         return False
     if config.overwrite_output_dir:
-        if model and Path(model).exists() and Path(model).resolve().is_relative_to(folder.resolve()):
+        if (
+            model
+            and Path(model).exists()
+            and Path(model).resolve().is_relative_to(folder.resolve())
+        ):
             raise ValueError(
-                f"overwrite_output_dir must not delete the model that the run starts from: got {model} in {folder}. "
-                f"Give another output_dir."
+                "overwrite_output_dir must not delete the model that the run starts from: got"
+                f" {model} in {folder}. Give another output_dir."
             )
         return True
     why = ""
-    if checkpoint is None and wanted == "latest":  # the same run may have died before its first checkpoint
+    # the same run may have died before its first checkpoint
+    if checkpoint is None and wanted == "latest":
         known = read_run_record(folder).get("settings")
         found = differences(known or {}, settings)
         if known and not found and not (folder / STATE).is_file():  # which comes at the end
             return False
-        why = f" without a checkpoint, and with other settings: {found}" if found else ", and no checkpoint"
+        why = (
+            f" without a checkpoint, and with other settings: {found}"
+            if found
+            else ", and no checkpoint"
+        )
     raise ValueError(
-        f"output_dir must be new to a run: {folder} holds one{why}. To go on with it from a checkpoint, add "
-        f"--resume_from_checkpoint latest; to start anew, give another output_dir, or add --overwrite_output_dir, "
-        f"which deletes what runs have written there, and nothing else."
+        f"output_dir must be new to a run: {folder} holds one{why}. To go on with it from a"
+        " checkpoint, add --resume_from_checkpoint latest; to start anew, give another output_dir,"
+        " or add --overwrite_output_dir, which deletes what runs have written there, and nothing"
+        " else."
     )
 
 
 def clear(folder: Path) -> None:
-    """Delete all that runs have written into a folder, and nothing else. Of a linked checkpoint the link goes."""
-    for path in _written(folder):  # the record last, so that a folder that is cleared in part is still a run's
+    """Delete all that runs have written into a folder, and nothing else. Of a linked checkpoint the
+    link goes."""
+    # the record last, so that a folder that is cleared in part is still a run's
+    for path in _written(folder):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -70,22 +92,30 @@ def clear(folder: Path) -> None:
 
 
 def forget_after(folder: Path, step: int) -> None:
-    """Delete the records of single steps after one from which a run of that folder goes on; 0 is its start.
+    """Delete the records of single steps after one from which a run of that folder goes on; 0 is
+    its start.
 
-    Whole checkpoints after it are renamed: "latest" would resume from them, and rotation keep them for the new ones.
+    Whole checkpoints after it are renamed: "latest" would resume from them, and rotation keep them
+    for the new ones.
     """
     for path in (path for pattern in _STEPS for path in folder.glob(pattern)):
         if int(path.stem.rpartition("_")[2]) > step:
             path.unlink(missing_ok=True)
     for path in list_checkpoints(folder):
         if (step_of(path) or 0) > step and not find_fault(path):
-            left = next(place for n in count(1) if not (place := folder / f"left-{n}-{path.name}").exists())
-            logger.warning(f"The run goes on from step {step}: {path.name} is now {left.name}, and may be deleted.")
+            left = next(
+                place for n in count(1) if not (place := folder / f"left-{n}-{path.name}").exists()
+            )
+            logger.warning(
+                f"The run goes on from step {step}: {path.name} is now {left.name}, and may be"
+                " deleted."
+            )
             path.rename(left)
 
 
 def _written(folder: Path) -> list[Path]:
-    """Return everything that runs write into a folder, but for what `trl-miner compare` writes before them."""
+    """Return everything that runs write into a folder, but for what `trl-miner compare` writes
+    before them."""
     names = [*_MODEL] if (folder / _OF_TRAINING).is_file() else []
     names += [*_STEPS, STATE, HELD_OUT, LEDGER, RECORD]
     return [*list_checkpoints(folder), *(path for name in names for path in folder.glob(name))]

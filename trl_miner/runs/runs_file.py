@@ -1,8 +1,9 @@
 """`runs.jsonl` of a comparison: all that reports and statistics read of each run, one run per line.
 
-It is a few pages of text, so the raw results of a study fit into a repository. A line holds the fields of a
-`RunHistory`, with `held_out` as `held_out.json` has it, and `logs` in the place of `columns`: by metric a list with a
-number for each logged step, to 6 digits; null where that step has none. Like `training.json`, it names no path.
+It is a few pages of text, so the raw results of a study fit into a repository. A line holds the
+fields of a `RunHistory`, with `held_out` as `held_out.json` has it, and `logs` in the place of
+`columns`: by metric a list with a number for each logged step, to 6 digits; null where that step
+has none. Like `training.json`, it names no path.
 """
 
 import contextlib
@@ -46,7 +47,8 @@ _RECORD = TypeAdapter(record({**_FIELDS, "logs": _LOGS}, {"held_out": HeldOutFil
 
 
 def is_runs_file(path: str | Path) -> bool:
-    """Return whether a path is to be read with `read_runs`: it ends in .jsonl or .jsonl.gz, and is no folder."""
+    """Return whether a path is to be read with `read_runs`: it ends in .jsonl or .jsonl.gz, and is
+    no folder."""
     return str(path).removesuffix(".gz").endswith(ENDING) and not Path(path).is_dir()
 
 
@@ -57,7 +59,8 @@ def write_runs(runs: Sequence[RunHistory], path: Path) -> None:
 
 
 def collect_runs(output: Path) -> None:
-    """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, those of earlier calls included.
+    """Write `runs.jsonl` with all runs in the output of `trl-miner compare`, those of earlier calls
+    included.
 
     Runs without a log, or with a damaged file, are left out. Without any run nothing is written."""
     runs = []
@@ -69,11 +72,15 @@ def collect_runs(output: Path) -> None:
 
 
 def read_runs(path: str | Path) -> list[RunHistory]:
-    """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed by their name."""
+    """Return the runs of the file at a path. Their `folder` does not exist: it is the path followed
+    by their name."""
     path, runs = Path(path), []
     for line, content in read_lines(path, _ADVICE, _RECORD):
         try:
-            held_out, columns = held_out_of(content.get("held_out") or {}), _columns(content["logs"])
+            held_out, columns = (
+                held_out_of(content.get("held_out") or {}),
+                _columns(content["logs"]),
+            )
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{path}, line {line}: {error}. {_ADVICE}") from error
         fields: dict[str, Any] = {name: content[name] for name in _FIELDS}
@@ -81,7 +88,9 @@ def read_runs(path: str | Path) -> list[RunHistory]:
         folder = Path(f"{path}/{content['name']}")  # below a file, whatever the name is
         runs.append(RunHistory(folder, columns=columns, scores=scores, held_out=held_out, **fields))
     if not runs:
-        raise ValueError(f"{path} must hold at least one run: it is empty. Run trl-miner compare again.")
+        raise ValueError(
+            f"{path} must hold at least one run: it is empty. Run trl-miner compare again."
+        )
     return runs
 
 
@@ -92,7 +101,10 @@ def _content(run: RunHistory) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in _FIELDS},
         "held_out": None if run.held_out is None else run.held_out.as_json(),
-        "logs": {key: [_short(values.get(step, math.nan)) for step in steps] for key, values in columns.items()},
+        "logs": {
+            key: [_short(values.get(step, math.nan)) for step in steps]
+            for key, values in columns.items()
+        },
     }
 
 
@@ -106,7 +118,11 @@ def _columns(logs: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
     import numpy as np
 
     pairs = {
-        key: [(step, value) for step, value in zip(logs["step"], values, strict=True) if value is not None]
+        key: [
+            (step, value)
+            for step, value in zip(logs["step"], values, strict=True)
+            if value is not None
+        ]
         for key, values in logs.items()
     }
     return {key: np.array(own, dtype=float).reshape(-1, 2) for key, own in pairs.items()}

@@ -1,7 +1,8 @@
-"""The settings of a run as texts. `training.json` has them, for reports and cards; a run that goes on has the same.
+"""The settings of a run as texts. `training.json` has them, for reports and cards; a run that goes
+on has the same.
 
-They hold whatever decides on the training: the fields of the trainer's configuration and of a recipe but for those of
-`_HARMLESS`, and what the trainer was given beside them.
+They hold whatever decides on the training: the fields of the trainer's configuration and of a
+recipe but for those of `_HARMLESS`, and what the trainer was given beside them.
 """
 
 import json
@@ -18,8 +19,8 @@ from ..redaction import redact
 from .prompt_ledger import digest_of
 from .training_record import read_run_record
 
-# Settings that may differ where a run goes on: its length, what is logged, shown, saved, pushed and evaluated, and
-# where servers and workers are. All others are compared.
+# Settings that may differ where a run goes on: its length, what is logged, shown, saved, pushed and
+# evaluated, and where servers and workers are. All others are compared.
 _HARMLESS = re.compile(
     r"max_steps|num_train_epochs|log_.*|logging_.*|num_completions_to_print|include_num_input_tokens_seen|"
     r"skip_memory_metrics|disable_tqdm|quiet|report_to|run_name|project|trackio_.*|output_dir|overwrite_output_dir|"
@@ -31,7 +32,10 @@ _HARMLESS = re.compile(
     r"dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor)|torch_empty_cache_steps"
 )
 # What these make of the number of processes is compared, and named by them.
-_STEP = "rollouts per optimizer step (optimizer_batch_size, per_device_train_batch_size, gradient_accumulation_steps)"
+_STEP = (
+    "rollouts per optimizer step (optimizer_batch_size, per_device_train_batch_size,"
+    " gradient_accumulation_steps)"
+)
 _BATCH = "rollouts per generation batch (generation_batch_size, steps_per_generation)"
 _PER_PROCESS = {*re.findall(r"\w+_\w+", _STEP + _BATCH)}
 _NOT_OF_ADAPTER = {"base_model_name_or_path", "inference_mode", "revision", "peft_version"}
@@ -41,26 +45,40 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each p
 
 
 def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
-    """Return what a trainer's configuration and other dataclasses, a recipe's, say of the training."""
+    """Return what a trainer's configuration and other dataclasses, a recipe's, say of the
+    training."""
     found: dict[str, Any] = {}
     for one in (*others, config):
         found |= {field.name: getattr(one, field.name) for field in fields(one) if field.init}
     size = config.per_device_train_batch_size * config.world_size
-    found |= {_STEP: size * config.gradient_accumulation_steps, _BATCH: size * config.steps_per_generation}
-    kept = {name: value for name, value in found.items() if name not in _PER_PROCESS and not _HARMLESS.fullmatch(name)}
-    texts = redact({name: value for name, value in kept.items() if not isinstance(value, int | float)})
+    found |= {
+        _STEP: size * config.gradient_accumulation_steps,
+        _BATCH: size * config.steps_per_generation,
+    }
+    kept = {
+        name: value
+        for name, value in found.items()
+        if name not in _PER_PROCESS and not _HARMLESS.fullmatch(name)
+    }
+    texts = redact(
+        {name: value for name, value in kept.items() if not isinstance(value, int | float)}
+    )
     return as_texts(kept | texts)  # a number is no secret
 
 
 def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]:
-    """Return `settings_of` a `MinerGRPOTrainer`, and what it was given: model, data, functions and adapter."""
+    """Return `settings_of` a `MinerGRPOTrainer`, and what it was given: model, data, functions and
+    adapter."""
     rows = trainer.train_dataset if isinstance(trainer.train_dataset, Sized) else None
     given = {
         "model": trainer.model.config._name_or_path or type(trainer.model).__name__,
         "train_dataset": "a stream" if rows is None else f"{len(rows)} rows, {digest_of(rows)}",
         "reward functions": ", ".join(trainer.reward_func_names),
         "tool functions": ", ".join(tool.__name__ for tool in trainer.tools or ()) or "none",
-        "environments": ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ())) or "none",
+        "environments": (
+            ", ".join(map(_name_of, getattr(trainer, "environment_factories", None) or ()))
+            or "none"
+        ),
         "rollout function": _name_of(trainer.rollout_func) if trainer.rollout_func else "none",
         "adapter": "none",
         "asynchronous": hasattr(trainer.args, "max_staleness"),
@@ -71,12 +89,14 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
 
 
 def _of_adapter(adapter: Any) -> dict[str, Any]:
-    """Return what is said of an adapter and not the default: another version of PEFT knows other fields."""
+    """Return what is said of an adapter and not the default: another version of PEFT knows other
+    fields."""
     known = adapter.to_dict()
     return {
         field.name: value
         for field in fields(adapter)
-        if (value := known.get(field.name)) not in (field.default, None, {}, []) and field.name not in _NOT_OF_ADAPTER
+        if (value := known.get(field.name)) not in (field.default, None, {}, [])
+        and field.name not in _NOT_OF_ADAPTER
     }
 
 
@@ -87,21 +107,25 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def check_settings(checkpoint: Path, settings: Mapping[str, str]) -> None:
-    """Raise ValueError unless a run that goes on from a checkpoint has the settings of the checkpoint's run."""
+    """Raise ValueError unless a run that goes on from a checkpoint has the settings of the
+    checkpoint's run."""
     known = read_run_record(checkpoint.parent).get("settings")
     way = f"start a run from its model in another output_dir: model_name_or_path: {checkpoint}"
     if known is None:
-        of_another = f"{checkpoint.parent} does not say with which settings {checkpoint.name} was made"
+        of_another = (
+            f"{checkpoint.parent} does not say with which settings {checkpoint.name} was made"
+        )
         raise ValueError(f"{of_another}. If another trainer has made it, {way}.")
     if found := differences(known, settings):
         raise ValueError(
-            f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ: {found}. Give the "
-            f"same, or {way}."
+            f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ:"
+            f" {found}. Give the same, or {way}."
         )
 
 
 def as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, the same at every start, wherever a local file or folder lies: paths are last names."""
+    """Return values as texts, the same at every start, wherever a local file or folder lies: paths
+    are last names."""
     return {name: _PATH.sub(r"\1", _text(name, value)) for name, value in settings.items()}
 
 
@@ -126,7 +150,8 @@ def _in_json(value: Any) -> Any:
 
 
 def _local(path: Path) -> str:
-    """Return the name of a file or folder, and a checksum of pieces of it: training moves every weight of a model."""
+    """Return the name of a file or folder, and a checksum of pieces of it: training moves every
+    weight of a model."""
     checksum = 0
     for one in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
         with open(one, "rb") as file:
@@ -137,4 +162,7 @@ def _local(path: Path) -> str:
 
 
 def _name_of(function: Any) -> str:
-    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__))
+    return str(
+        getattr(function, "__qualname__", None)
+        or getattr(function, "__name__", type(function).__name__)
+    )

@@ -1,7 +1,7 @@
 """`credit/credit_STEP.parquet` of a run folder: what each token of some rollouts was paid.
 
-The trainer writes one file per recorded step with `log_token_credit: 10`. Each row is a rollout; the rows of a
-prompt are adjacent and are one row group.
+The trainer writes one file per recorded step with `log_token_credit: 10`. Each row is a rollout;
+the rows of a prompt are adjacent and are one row group.
 """
 
 import io
@@ -28,12 +28,15 @@ class Credit:
 
     name: str  # of the run folder
     methods: tuple[str, ...]  # their names, such as ("MINER",); empty: not recorded
-    table: Any  # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in order
+    # `pyarrow.Table` of `schema()`, one row per rollout, rows of one prompt adjacent, steps in
+    # order
+    table: Any
     notes: tuple[str, ...] = ()  # sentences on what is unusual
 
 
 def schema() -> Any:
-    """Return the columns as a `pyarrow.Schema`; other types that can be cast without loss are read, too."""
+    """Return the columns as a `pyarrow.Schema`; other types that can be cast without loss are read,
+    too."""
     import pyarrow as pa
 
     numbers = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")
@@ -52,12 +55,15 @@ def schema() -> Any:
 
 
 def write_credit(output_dir: str | Path, table: Any, step: int, num_generations: int) -> None:
-    """Write `credit/credit_STEP.parquet` in `output_dir`, a table of `schema()` with a row group for each prompt."""
+    """Write `credit/credit_STEP.parquet` in `output_dir`, a table of `schema()` with a row group
+    for each prompt."""
     import pyarrow.parquet as pq
 
     path = Path(output_dir) / FOLDER / f"credit_{step:05d}.parquet"
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd", row_group_size=num_generations, write_page_checksum=True)
+    pq.write_table(
+        table, file, compression="zstd", row_group_size=num_generations, write_page_checksum=True
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, [file.getvalue()])
 
@@ -74,11 +80,13 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     from ..progress import track
 
     run = Path(run)
-    paths = sorted((run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name))
+    paths = sorted(
+        (run / FOLDER).glob("credit_*.parquet"), key=lambda path: (len(path.name), path.name)
+    )
     if not paths:
         raise FileNotFoundError(
-            f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained with "
-            f"log_token_credit: 10."
+            f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained"
+            " with log_token_credit: 10."
         )
     tables = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
     return Credit(
@@ -98,7 +106,9 @@ def _read_record(path: Path) -> Any:
         return table.select(schema().names).cast(schema())
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{path} must be a whole token record: {problem}. Move it out of credit/.") from error
+        raise ValueError(
+            f"{path} must be a whole token record: {problem}. Move it out of credit/."
+        ) from error
 
 
 def groups_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -116,7 +126,8 @@ def token_counts(table: Any) -> np.ndarray:
 
 
 class TokenTexts:
-    """The text of each token as it appears in a completion, so that all of them together are its text."""
+    """The text of each token as it appears in a completion, so that all of them together are its
+    text."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor has one
@@ -127,7 +138,8 @@ class TokenTexts:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
 
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """Return one text per token; a character whose bytes several tokens share goes to the last of them."""
+        """Return one text per token; a character whose bytes several tokens share goes to the last
+        of them."""
         texts = [self._piece(token_id) for token_id in token_ids]
         start = 0
         for place, text in enumerate(texts):
@@ -141,7 +153,8 @@ class TokenTexts:
         return texts
 
     def _piece(self, token_id: int) -> str:
-        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space before a word."""
+        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space
+        before a word."""
         if token_id not in self._known:
             alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
             self._known[token_id] = twice[len(alone) :] if twice.startswith(alone) else alone

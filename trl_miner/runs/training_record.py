@@ -1,5 +1,5 @@
-"""`training.json` of a run folder: what the run is, for its card, for reports, and for those that resume it; and
-`compared.json`, what `trl-miner compare` has decided of the run before it began.
+"""`training.json` of a run folder: what the run is, for its card, for reports, and for those that
+resume it; and `compared.json`, what `trl-miner compare` has decided of the run before it began.
 
 The first holds neither paths of the machine nor secrets: of a local folder it keeps the last name.
 """
@@ -24,8 +24,11 @@ _TRAINING, _COMPARED = TypeAdapter(Training), TypeAdapter(Compared)
 _PACKAGES = ("trl", "transformers", "torch", "vllm", "math-verify")
 
 
-def write_run_record(trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None) -> None:
-    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on one process.
+def write_run_record(
+    trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None
+) -> None:
+    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on
+    one process.
 
     `settings` are those of `trainer_settings`. `dataset` is a Hub id or a folder.
     """
@@ -45,10 +48,12 @@ def write_run_record(trainer: Any, settings: Mapping[str, str], *, dataset: str 
 
 
 def named(name: str | None) -> dict[str, Any] | None:
-    """Return a Hub id or the name of a made data set as it is, and of a folder only its last name."""
+    """Return a Hub id or the name of a made data set as it is, and of a folder only its last
+    name."""
     if not name:
         return None
-    if name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym":  # they look like Hub ids
+    # they look like Hub ids
+    if name.startswith(("trl_miner/", "reasoning_gym/")) or name == "reasoning_gym":
         return {"name": name, "hub": False}
     is_hub = HUB_ID.fullmatch(name) is not None and not Path(name).exists()
     return {"name": name if is_hub else Path(name).resolve().name, "hub": is_hub}
@@ -66,14 +71,22 @@ def versions() -> dict[str, str]:
 
 
 def _git_revision() -> str | None:
-    """Return the commit of this package's checkout, with a mark if files differ; None: it is no checkout."""
+    """Return the commit of this package's checkout, with a mark if files differ; None: it is no
+    checkout."""
     describe = ("describe", "--always", "--abbrev=12", "--dirty= + changes", "--exclude=*")
     found = None
-    try:  # installed, it may lie in an environment that happens to lie in a checkout: then git does not know its file
+    # installed, it may lie in an environment that happens to lie in a checkout: then git does not
+    # know its file
+    try:
         for arguments in (("ls-files", "--error-unmatch", __file__), describe):
             command = ["git", "-C", str(Path(__file__).parent), *arguments]
-            found = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):  # no git, or a file system that hangs: the card can do without
+            found = subprocess.run(
+                command, capture_output=True, text=True, timeout=20, check=True
+            ).stdout
+    except (
+        OSError,
+        subprocess.SubprocessError,
+    ):  # no git, or a file system that hangs: the card can do without
         return None
     return (found or "").strip() or None
 
@@ -84,18 +97,25 @@ def read_run_record(run: Path) -> dict[str, Any]:
 
 
 def add_to_record(run: Path, dataset: str | None, tags: Sequence[str]) -> dict[str, Any]:
-    """Return `training.json` with a data set and tags for its card, which are kept where there is such a file."""
+    """Return `training.json` with a data set and tags for its card, which are kept where there is
+    such a file."""
     known = read_run_record(run)
-    record = known | {"dataset": known.get("dataset") or named(dataset), "tags": [*tags] or known.get("tags") or []}
+    record = known | {
+        "dataset": known.get("dataset") or named(dataset),
+        "tags": [*tags] or known.get("tags") or [],
+    }
     if known:
         write_json(run / RECORD, record)
     return record
 
 
 def papers_of(record: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Return label and arXiv id of each method of a record; the name itself and None for an unknown one."""
+    """Return label and arXiv id of each method of a record; the name itself and None for an unknown
+    one."""
     papers = record.get("papers") or {}
-    return [tuple(papers.get(name, (name, None))) for name in dict.fromkeys(record.get("methods") or ())]
+    return [
+        tuple(papers.get(name, (name, None))) for name in dict.fromkeys(record.get("methods") or ())
+    ]
 
 
 def write_compared(run: Path, facts: Mapping[str, Any]) -> None:

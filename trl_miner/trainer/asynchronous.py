@@ -1,6 +1,8 @@
-"""`MinerAsyncGRPOTrainer`: the advantages of the methods in TRL's asynchronous trainer, which generates meanwhile.
+"""`MinerAsyncGRPOTrainer`: the advantages of the methods in TRL's asynchronous trainer, which
+generates meanwhile.
 
-# N rollouts of a window, whole groups of G; F reward functions; T tokens that a rollout is trained on, at most
+# N rollouts of a window, whole groups of G; F reward functions; T tokens that a rollout is trained
+on, at most
 """
 
 import inspect
@@ -39,25 +41,30 @@ from .tree_attention import runs_tree_kernel, tree_attention_anywhere
 from .windows import AsyncRollout, TokenAdvantages, Windows
 
 logger = logging.getLogger(__name__)
-SUSPICIOUS_KL = 0.02  # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
+# of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
+SUSPICIOUS_KL = 0.02
 
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     """
-    Drop-in for TRL's experimental `AsyncGRPOTrainer` that also learns from prompts whose rollouts are all right
-    (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
+    Drop-in for TRL's experimental `AsyncGRPOTrainer` that also learns from prompts whose rollouts
+    are all right (https://huggingface.co/papers/2601.04731), and trains the methods that this is
+    compared with.
 
-    Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are TRL's own; what
-    changes are the advantages, one for each token. They are estimated on whole groups, a window of
-    `per_device_train_batch_size x gradient_accumulation_steps x processes` rollouts at a time. That is an optimizer
-    step, unless `token_budget` is above 0: then steps hold other numbers of rows, and a window may reach into the next
-    step. Old log-probs are those of the server that sampled. Prompts may be plain text, too. On a CPU (`use_cpu`) a
-    process of this machine samples in the place of a server.
+    Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are
+    TRL's own; what changes are the advantages, one for each token. They are estimated on whole
+    groups, a window of `per_device_train_batch_size x gradient_accumulation_steps x processes`
+    rollouts at a time. That is an optimizer step, unless `token_budget` is above 0: then steps hold
+    other numbers of rows, and a window may reach into the next step. Old log-probs are those of the
+    server that sampled. Prompts may be plain text, too. On a CPU (`use_cpu`) a process of this
+    machine samples in the place of a server.
     """
 
     args: MinerAsyncGRPOConfig
 
-    def __init__(self, model: str, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, model: str, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any
+    ) -> None:
         args = own_config(MinerAsyncGRPOConfig, model, args, self._name)
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
@@ -67,8 +74,13 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
-        self.tools, environments = given.arguments.get("tools") or [], given.arguments.get("environment_factory")
-        factories: dict[Any, Any] = environments if isinstance(environments, dict) else {None: environments}
+        self.tools, environments = (
+            given.arguments.get("tools") or [],
+            given.arguments.get("environment_factory"),
+        )
+        factories: dict[Any, Any] = (
+            environments if isinstance(environments, dict) else {None: environments}
+        )
         self.environment_factories = factories if environments else {}
         for kind in dict.fromkeys(type(make()) for make in self.environment_factories.values()):
             if hasattr(kind, "get_reward"):  # one more reward, as in TRL's worker
@@ -82,19 +94,24 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
 
     @classmethod
     def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
-        """Return the trainer of a recipe, `script` and TRL's `model_args`, after a check of what only the synchronous
-        one can do; `given` is for the trainer."""
+        """Return the trainer of a recipe, `script` and TRL's `model_args`, after a check of what
+        only the synchronous one can do; `given` is for the trainer."""
         args, in_turns = given["args"], bool(script.tools or script.environment_factory)
         wrong = {
             "max_steps, because an epoch's steps are not known. Set max_steps": args.max_steps < 1,
-            "no rollout_func: its worker generates. Leave rollout_func out": script.rollout_func is not None,
-            "16 bits or more. Leave load_in_4bit and load_in_8bit out": model_args.load_in_4bit
-            or model_args.load_in_8bit,
+            "no rollout_func: its worker generates. Leave rollout_func out": (
+                script.rollout_func is not None
+            ),
+            "16 bits or more. Leave load_in_4bit and load_in_8bit out": (
+                model_args.load_in_4bit or model_args.load_in_8bit
+            ),
             "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
                 script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
             ),
             "no held_out beside tools. Set held_out to 0": script.held_out and in_turns,
-            "no tool_seconds: its worker ends no call. Leave tool_seconds out": script.tool_seconds != TOOL_SECONDS,
+            "no tool_seconds: its worker ends no call. Leave tool_seconds out": (
+                script.tool_seconds != TOOL_SECONDS
+            ),
             "no attn_implementation: it has its own. Leave attn_implementation out": (
                 model_args.attn_implementation is not None
             ),
@@ -102,14 +119,19 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         for rule in (rule for rule, is_wrong in wrong.items() if is_wrong):
             raise ValueError(f"asynchronous: true needs {rule}.")
         args.model_init_kwargs.pop("attn_implementation")
-        if "tools" in given:  # the worker's process gets them by name; their time limit is for a main thread
+        # the worker's process gets them by name; their time limit is for a main thread
+        if "tools" in given:
             given["tools"] = [tool.__wrapped__ for tool in given["tools"]]
-        if isinstance(given["train_dataset"], Dataset):  # TRL's worker takes the rows in their order
+        # TRL's worker takes the rows in their order
+        if isinstance(given["train_dataset"], Dataset):
             given["train_dataset"] = given["train_dataset"].shuffle(seed=args.seed)
         return cls(**given)
 
-    def _construct(self, stack: ExitStack, args: MinerAsyncGRPOConfig, given: dict[str, Any]) -> None:
-        """Call TRL's constructor with our rollout worker in the place of its own, and on any device."""
+    def _construct(
+        self, stack: ExitStack, args: MinerAsyncGRPOConfig, given: dict[str, Any]
+    ) -> None:
+        """Call TRL's constructor with our rollout worker in the place of its own, and on any
+        device."""
         worker: Any = TextWorker
         self._asks_server = args.use_vllm and not given.get("rollout_worker")
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
@@ -117,14 +139,17 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
         stack.enter_context(patch.object(async_grpo_trainer, "AsyncRolloutWorker", worker))
         if not torch.cuda.is_available():  # which is asked for a name
-            stack.enter_context(patch.object(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None))
+            stack.enter_context(
+                patch.object(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None)
+            )
         super().__init__(**{name: value for name, value in given.items() if name != "self"})
         if not runs_tree_kernel():
             AttentionInterface.register(TREE_ATTENTION, tree_attention_anywhere)
             if self.accelerator.is_main_process:
                 logger.warning(
-                    "TRL's attention kernel needs a Hopper GPU, and there is none: attention is computed segment by "
-                    "segment in plain torch. It is exact and slow, meant for tests and small models."
+                    "TRL's attention kernel needs a Hopper GPU, and there is none: attention is"
+                    " computed segment by segment in plain torch. It is exact and slow, meant for"
+                    " tests and small models."
                 )
 
     def get_train_dataloader(self) -> Any:
@@ -137,15 +162,16 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if self.accelerator.is_main_process:
             planner = loader.dataset
             planner.dataset = Windows(self, planner.dataset, self.args.generation_batch_size)
-            inner = loader.base_dataloader  # accelerate's wrapper takes a collate_fn, too, and never calls it
+            # accelerate's wrapper takes a collate_fn, too, and never calls it
+            inner = loader.base_dataloader
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         if self.accelerator.is_main_process and not (self._collator and self._collator.num_batches):
             raise RuntimeError(
-                "The advantages of tokens must reach the loss: TRL or accelerate has not called what puts them there. "
-                "Use the versions that trl_miner's setup.cfg names."
+                "The advantages of tokens must reach the loss: TRL or accelerate has not called"
+                " what puts them there. Use the versions that trl_miner's setup.cfg names."
             )
         self._checkpoints.resumed_from = None  # it has been taken up
         with phase(TRAINING_STEP, self.state.global_step):
@@ -156,17 +182,19 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         return loss
 
     def _compare_with_policy(self, kl: list[float]) -> None:
-        """Warn where rollouts of the policy as it is, those of the first step, have other log-probs than its own."""
+        """Warn where rollouts of the policy as it is, those of the first step, have other log-probs
+        than its own."""
         if kl and kl[0] > SUSPICIOUS_KL and self.accelerator.is_main_process:
             logger.warning(
-                f"The log-probs of the first rollouts are not the policy's: their KL divergence is {kl[0]:.2g} nats a "
-                f"token, and rounding explains less than {SUSPICIOUS_KL:g}. Look whether the server was started with "
-                f"{LOGPROBS_FLAG}, has the model's weights, and samples at temperature "
-                f"{self.args.temperature:g}."
+                "The log-probs of the first rollouts are not the policy's: their KL divergence is"
+                f" {kl[0]:.2g} nats a token, and rounding explains less than {SUSPICIOUS_KL:g}."
+                f" Look whether the server was started with {LOGPROBS_FLAG}, has the model's"
+                f" weights, and samples at temperature {self.args.temperature:g}."
             )
 
     def estimate_window(self, rollouts: list[AsyncRollout], num_before: int) -> list[Tensor]:
-        """Return the advantages of the trained tokens of each rollout of a window, and log what they are.
+        """Return the advantages of the trained tokens of each rollout of a window, and log what
+        they are.
 
         Args:
             rollouts: Of the window, whole groups.
@@ -180,7 +208,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self._watch.observe(rewards_NF)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
-        scores = {"old_logps": _pad([one.logps for one in rollouts]), "mask": mask_NT}  # all that the server tells
+        # all that the server tells
+        scores = {"old_logps": _pad([one.logps for one in rollouts]), "mask": mask_NT}
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         batch = Rollouts(
             rewards_N,
@@ -191,7 +220,9 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             lambda *_: scores,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
             prompt_keys=lambda: torch.tensor([one.prompt_key for one in rollouts]),
-            texts=lambda: [tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts],
+            texts=lambda: [
+                tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts
+            ],
             seed=args.seed * 2**40 + state.generated,
         )
         result = estimate(args.composition, batch, args.knobs)
@@ -201,7 +232,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         advantages = [result.advantages_BT[i, : len(one.logps)] for i, one in enumerate(rollouts)]
         if num_before == 0:
             self._first_step = self.state.global_step
-        step = self._first_step + num_before // len(rollouts) + 1  # of the window: the loader is one ahead
+        # of the window: the loader is one ahead
+        step = self._first_step + num_before // len(rollouts) + 1
         if args.log_token_credit and step % args.log_token_credit == 0:
             places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
             rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
@@ -213,7 +245,10 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         """Return (N, F) the rewards by function; the total one where the worker tells no others."""
         if not any(one.rewards for one in rollouts) and len(self.reward_func_names) == 1:
             return total_N.unsqueeze(1)
-        table = [[one.rewards.get(name, torch.nan) for name in self.reward_func_names] for one in rollouts]
+        table = [
+            [one.rewards.get(name, torch.nan) for name in self.reward_func_names]
+            for one in rollouts
+        ]
         rewards_NF = torch.tensor(table, dtype=torch.float32)
         check_rewards(self.reward_func_names, rewards_NF)
         return rewards_NF
@@ -221,7 +256,8 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def sample_held_out(
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """Return completions of prompts as the reward functions see them in training: see `MinerGRPOTrainer`."""
+        """Return completions of prompts as the reward functions see them in training: see
+        `MinerGRPOTrainer`."""
         tokenizer = self.processing_class
         ids = [token_ids(row["prompt"], tokenizer, self.args.chat_template_kwargs) for row in rows]
         config = self.accelerator.unwrap_model(self.model).config
@@ -242,7 +278,10 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
 
 def _score_environment(**columns: Any) -> Any:
     """Stand for the reward of an environment, which the worker alone has."""
-    raise ValueError("Held-out problems cannot be scored by an environment: its rewards are of the worker's rollouts.")
+    raise ValueError(
+        "Held-out problems cannot be scored by an environment: its rewards are of the worker's"
+        " rollouts."
+    )
 
 
 def _pad(rows: list[Tensor]) -> Tensor:

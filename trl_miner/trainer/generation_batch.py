@@ -20,7 +20,8 @@ class GeneratedRound(NamedTuple):
     """Rollouts of this process, with the rewards of all processes."""
 
     rows: list[Any]  # rows of the data set
-    generated: tuple[Any, ...]  # what TRL's `_generate` returned; what is as long as `rows` holds a value for each
+    # what TRL's `_generate` returned; what is as long as `rows` holds a value for each
+    generated: tuple[Any, ...]
     rewards_NF: Tensor  # (N, F) rewards of all processes, by reward function
 
 
@@ -29,15 +30,18 @@ class GenerationBatch:
     """A generation batch under way, until TRL returns it."""
 
     num_generated: int  # rollouts generated for it on all processes, dropped ones included
-    prepared: GeneratedRound | None = None  # what was generated and scored in rounds; None: TRL does both
+    # what was generated and scored in rounds; None: TRL does both
+    prepared: GeneratedRound | None = None
     num_tokens: int = 0  # tokens that the model has generated for it on this process
-    statistics: Any = None  # `PromptStatistics` of adaptive sampling; None: those of the batch's own rollouts decide
+    # `PromptStatistics` of adaptive sampling; None: those of the batch's own rollouts decide
+    statistics: Any = None
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
     outcomes: PromptOutcomes = field(default_factory=PromptOutcomes)  # how its prompts came out
 
 
 def num_sampled_tokens(generated: tuple[Any, ...]) -> int:
-    """Return how many tokens the model has sampled, by what TRL's `_generate` returned: not those of tools."""
+    """Return how many tokens the model has sampled, by what TRL's `_generate` returned: not those
+    of tools."""
     masks = generated[TOOL_MASK]
     if masks is None:
         return sum(map(len, generated[COMPLETION_IDS]))
@@ -58,8 +62,11 @@ def correct_rollouts(verifier_rewards_N: Tensor, correct_threshold: float) -> Te
 
 
 def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:
-    """Return the text of each of this process's rollouts: that of the tokens that count, without special ones."""
+    """Return the text of each of this process's rollouts: that of the tokens that count, without
+    special ones."""
     tokenizer = getattr(processing_class, "tokenizer", processing_class)  # a processor has one
     rows = zip(batch["completion_ids"].cpu(), loss_mask(batch).bool().cpu(), strict=True)
-    texts: list[str] = tokenizer.batch_decode([ids[mask].tolist() for ids, mask in rows], skip_special_tokens=True)
+    texts: list[str] = tokenizer.batch_decode(
+        [ids[mask].tolist() for ids, mask in rows], skip_special_tokens=True
+    )
     return texts

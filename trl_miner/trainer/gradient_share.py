@@ -1,9 +1,10 @@
-"""The share of all-right and all-wrong prompts in the policy gradient of an optimizer step: measured, logged, held.
+"""The share of all-right and all-wrong prompts in the policy gradient of an optimizer step:
+measured, logged, held.
 
-TRL's loss is a function of the log-probs. So it is computed once on log-probs without their graph, which gives its
-derivative by the log-prob of each token; then one backward for each of two parts of the rows starts from the
-derivatives of its rows. That is exact for every loss. It leaves alone all that trains: `.grad`, TRL's metrics, the
-random state.
+TRL's loss is a function of the log-probs. So it is computed once on log-probs without their graph,
+which gives its derivative by the log-prob of each token; then one backward for each of two parts of
+the rows starts from the derivatives of its rows. That is exact for every loss. It leaves alone all
+that trains: `.grad`, TRL's metrics, the random state.
 
 # N rollouts of the global batch, B rows of a micro-batch, T padded completion tokens
 """
@@ -30,8 +31,8 @@ from .micro_batches import loss_mask
 from .row_layout import FORWARD, refuse_own_loss
 from .run import RunState
 
-# (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those that `dose_share`
-# acts on, else those of all-right prompts.
+# (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those
+# that `dose_share` acts on, else those of all-right prompts.
 IS_FIRST = "miner_is_first_part"
 # A `dose_share` is measured in each of the first few steps, as one says little, then seldom.
 FIRST_STEPS, EVERY = 8, 25
@@ -51,7 +52,8 @@ def with_parts(batch: dict[str, Any], kinds: GroupKinds, args: Any) -> dict[str,
 
 
 def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Tensor, Tensor]:
-    """Return (B, T) log-probs of a micro-batch, and the derivative of the policy loss by each of them.
+    """Return (B, T) log-probs of a micro-batch, and the derivative of the policy loss by each of
+    them.
 
     `trainer` is the whole one, as TRL's loss is: it reads the settings and the model.
     """
@@ -62,7 +64,10 @@ def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Ten
         seen[:] = logps_BT, logps_BT.detach().requires_grad_()
         return seen[1], *rest
 
-    no_bonus, no_penalty = patch.object(trainer, "_entropy_bonus_enabled", False), patch.object(trainer, "beta", 0.0)
+    no_bonus, no_penalty = (
+        patch.object(trainer, "_entropy_bonus_enabled", False),
+        patch.object(trainer, "beta", 0.0),
+    )
     with patch.object(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
         loss = trainer.call_loss(trainer.model, batch) * weight
     logps_BT, leaf_BT = seen
@@ -70,9 +75,11 @@ def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Ten
 
 
 @torch.no_grad()
-def part_products(parts: Sequence[Gradient], parameters: Sequence[Tensor]) -> tuple[float, float, float]:
-    """Return of two gradients over all processes |a|^2, |b|^2 and a.b; they are freed on the way. Every process must
-    call it."""
+def part_products(
+    parts: Sequence[Gradient], parameters: Sequence[Tensor]
+) -> tuple[float, float, float]:
+    """Return of two gradients over all processes |a|^2, |b|^2 and a.b; they are freed on the way.
+    Every process must call it."""
     world, device = current_world(), parameters[0].device
     products_3 = torch.zeros(3, dtype=accumulation_dtype(device), device=device)
     for i, parameter in enumerate(parameters):
@@ -82,14 +89,16 @@ def part_products(parts: Sequence[Gradient], parameters: Sequence[Tensor]) -> tu
             own = torch.zeros_like(parameter) if own is None else own
             means.append((world.sum(own) / world.size).float())  # the processes' mean, as DDP
         a, b = means
-        products_3 += torch.stack([(x * y).sum(dtype=products_3.dtype) for x, y in ((a, a), (b, b), (a, b))])
+        products_3 += torch.stack(
+            [(x * y).sum(dtype=products_3.dtype) for x, y in ((a, a), (b, b), (a, b))]
+        )
     first, other, both = products_3.tolist()
     return first, other, both
 
 
 def compare_parts(first_square: float, other_square: float, dot: float) -> dict[str, float]:
-    """Return what is logged of two gradients by what `part_products` returns: their L2 norms, the first's share of
-    both, and the cosine between them."""
+    """Return what is logged of two gradients by what `part_products` returns: their L2 norms, the
+    first's share of both, and the cosine between them."""
     first_norm, other_norm = math.sqrt(first_square), math.sqrt(other_square)
     found = {"miner/ph_gradient_norm": first_norm, "miner/other_gradient_norm": other_norm}
     if first_norm + other_norm > 0:
@@ -114,7 +123,8 @@ class GradientShare(TrainerCallback):
         self._reset()
 
     def _reset(self) -> None:
-        self._parts: list[Gradient] | None = None  # of both parts, in the step under way; None: not measured
+        # of both parts, in the step under way; None: not measured
+        self._parts: list[Gradient] | None = None
         self._masses_2: Tensor | float = 0.0  # `squared_masses` of its rows on this process
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -125,7 +135,8 @@ class GradientShare(TrainerCallback):
         self._reset()
 
     def add(self, inputs: dict[str, Any], weight: float = 1.0) -> None:
-        """Measure a micro-batch before its loss, which counts with this weight, where its step is to be measured."""
+        """Measure a micro-batch before its loss, which counts with this weight, where its step is
+        to be measured."""
         trainer, step = self._trainer, self._trainer.state.global_step + 1
         if not (self._is_logged(step) or self._is_steered(step)):
             return
@@ -139,15 +150,20 @@ class GradientShare(TrainerCallback):
                 if not own_BT.any():
                     continue
                 beat()
-                found = torch.autograd.grad(logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True)
+                found = torch.autograd.grad(
+                    logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True
+                )
                 for i, gradient in enumerate(found):
                     before = sums[i]
                     if gradient is not None:
                         sums[i] = gradient if before is None else before + gradient
-        self._masses_2 = self._masses_2 + squared_masses(inputs["advantages"], loss_mask(inputs), is_first_B)
+        self._masses_2 = self._masses_2 + squared_masses(
+            inputs["advantages"], loss_mask(inputs), is_first_B
+        )
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Log what was measured of the step that has just been made, and steer. Every process must call it."""
+        """Log what was measured of the step that has just been made, and steer. Every process must
+        call it."""
         step, metrics = state.global_step + 1, {}
         if self._credited:
             metrics["dose/scale"] = self._state.scale
@@ -158,7 +174,9 @@ class GradientShare(TrainerCallback):
                 metrics |= found
             if self._is_steered(step):
                 masses_2 = current_world().sum(torch.as_tensor(self._masses_2))
-                self._state = steer_share(self._state, args.dose_share, (first, other), (*masses_2.tolist(),))
+                self._state = steer_share(
+                    self._state, args.dose_share, (first, other), (*masses_2.tolist(),)
+                )
                 if "miner/gradient_cosine" in found:  # both parts are there
                     metrics["dose/share"] = found["miner/ph_gradient_share"]
                 metrics["dose/target"] = args.dose_share
@@ -167,26 +185,41 @@ class GradientShare(TrainerCallback):
         self._reset()
 
     def give_dose(self, estimate: Estimate, rollouts: Rollouts) -> Estimate:
-        """Return the estimate of a generation batch, scaled for `dose_share`. Every process must call it."""
+        """Return the estimate of a generation batch, scaled for `dose_share`. Every process must
+        call it."""
         if not self._credited:
             return estimate
-        estimate, self._state = give_dose(estimate, rollouts, rows_of(rollouts.kinds, self._credited), self._state)
+        estimate, self._state = give_dose(
+            estimate, rollouts, rows_of(rollouts.kinds, self._credited), self._state
+        )
         # of caps, which are off: the factor, and the share that comes of it
         names = {
-            f"{method.metric_prefix}/{name}" for method in self._credited.values() for name in ("scale", "l1_share")
+            f"{method.metric_prefix}/{name}"
+            for method in self._credited.values()
+            for name in ("scale", "l1_share")
         }
-        metrics = {name: estimate.metrics[name] * self._state.scale for name in names & set(estimate.metrics)}
+        metrics = {
+            name: estimate.metrics[name] * self._state.scale
+            for name in names & set(estimate.metrics)
+        }
         return replace(estimate, metrics={**estimate.metrics, **metrics})
 
     def _parameters(self) -> list[Tensor]:
-        return [p for group in self._trainer.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        return [
+            p
+            for group in self._trainer.optimizer.param_groups
+            for p in group["params"]
+            if p.requires_grad
+        ]
 
     def _is_logged(self, step: int) -> bool:
         every = self._trainer.args.log_gradient_share
         return every > 0 and step % every == 0
 
     def _is_steered(self, step: int) -> bool:
-        return bool(self._credited) and (step <= FIRST_STEPS or step % EVERY == 0 or self._state.measurements == 0)
+        return bool(self._credited) and (
+            step <= FIRST_STEPS or step % EVERY == 0 or self._state.measurements == 0
+        )
 
     @property
     def _state(self) -> DoseState:
@@ -195,4 +228,7 @@ class GradientShare(TrainerCallback):
 
     @_state.setter
     def _state(self, state: DoseState) -> None:
-        RunState.of(self._trainer).dose = {"target": self._trainer.args.dose_share, "state": asdict(state)}
+        RunState.of(self._trainer).dose = {
+            "target": self._trainer.args.dose_share,
+            "state": asdict(state),
+        }

@@ -1,10 +1,12 @@
 """The micro-batches of an optimizer step: rows of like length together, and no rows without effect.
 
-TRL splits a generation batch at random into micro-batches and pads all of them to its longest rollout. A gradient that
-is a sum over rows does not depend on which of them share a micro-batch. So a plan may group the rows of one optimizer
-step by length, and leave out rows that add nothing to the sum.
+TRL splits a generation batch at random into micro-batches and pads all of them to its longest
+rollout. A gradient that is a sum over rows does not depend on which of them share a micro-batch. So
+a plan may group the rows of one optimizer step by length, and leave out rows that add nothing to
+the sum.
 
-# B rows of a batch, n of TRL's micro-batches of an optimizer step, K of some of them; T padded completion tokens
+# B rows of a batch, n of TRL's micro-batches of an optimizer step, K of some of them; T padded
+completion tokens
 """
 
 import itertools
@@ -20,8 +22,10 @@ from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_b
 from ..distributed import World
 
 # TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
-SUMMED = {"cispo", "dapo", "vespo"}  # averaged by tokens of the whole generation batch: nothing to do
-ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}  # averaged by rows: weight a micro-batch by its rows
+# averaged by tokens of the whole generation batch: nothing to do
+SUMMED = {"cispo", "dapo", "vespo"}
+# averaged by rows: weight a micro-batch by its rows
+ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}
 # A micro-batch of short rows may have more rows than TRL's, by this factor, but never more tokens.
 MOST_ROWS = 8
 
@@ -39,9 +43,12 @@ class MicroBatchPlan:
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
 
     def of_micro_step(self, number: int) -> list[int]:
-        """Return the micro-batches that run in TRL's micro-step `number`; the last has at least one."""
+        """Return the micro-batches that run in TRL's micro-step `number`; the last has at least
+        one."""
         num_parts = len(self.parts)
-        return list(range(number * num_parts // self.num_steps, (number + 1) * num_parts // self.num_steps))
+        return list(
+            range(number * num_parts // self.num_steps, (number + 1) * num_parts // self.num_steps)
+        )
 
     def build(self, number: int) -> tuple[dict[str, Any], float]:
         """Return micro-batch `number`, a batch for TRL's loss, and the weight of its loss.
@@ -70,13 +77,18 @@ def plan_micro_batches(
     least: int,
     world: World,
 ) -> MicroBatchPlan:
-    """Group the rows of an optimizer step into micro-batches, equally many on every process. Every process must call.
+    """Group the rows of an optimizer step into micro-batches, equally many on every process. Every
+    process must call.
 
-    There are at least `least`, within `micro_batch_limits`. Rows without effect are left out, unless all are: TRL's
-    metrics need some.
+    There are at least `least`, within `micro_batch_limits`. Rows without effect are left out,
+    unless all are: TRL's metrics need some.
     """
     batch = {
-        name: torch.cat([one[name] for one in trl_batches]) if isinstance(value, Tensor) and value.dim() > 0 else value
+        name: (
+            torch.cat([one[name] for one in trl_batches])
+            if isinstance(value, Tensor) and value.dim() > 0
+            else value
+        )
         for name, value in trl_batches[0].items()
     }
     device, num_steps = batch["completion_ids"].device, len(trl_batches)
@@ -84,7 +96,9 @@ def plan_micro_batches(
     if world.sum(torch.tensor(is_used_n.sum(), device=device)) == 0:
         is_used_n = np.ones_like(is_used_n)
     rows_k = is_used_n.nonzero()[0]
-    limits = micro_batch_limits(len(is_used_n) // num_steps, padded_length(batch), max_tokens, device)
+    limits = micro_batch_limits(
+        len(is_used_n) // num_steps, padded_length(batch), max_tokens, device
+    )
     wanted = limits.num_parts(lengths_n2[rows_k], min(num_steps, len(rows_k)))
     count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
     parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, *limits)]
@@ -92,16 +106,18 @@ def plan_micro_batches(
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
-    """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by the KL penalty."""
+    """Return (B,) bool: the rows with a token that moves the policy, by its advantage or by the KL
+    penalty."""
     mask_BT = loss_mask(batch).bool()
     if not has_kl:
-        mask_BT = mask_BT & (batch["advantages"].view(len(mask_BT), -1) != 0)  # a subclass may have made them (B,)
+        # a subclass may have made them (B,)
+        mask_BT = mask_BT & (batch["advantages"].view(len(mask_BT), -1) != 0)
     return mask_BT.any(dim=1).cpu().numpy()
 
 
 def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
-    """Return the rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own helpers split
-    them."""
+    """Return the rows of a batch as TRL returns it; images are stored apart from rows, so TRL's own
+    helpers split them."""
     selected: dict[str, Any] = {}
     for name, value in split_pixel_values_by_grid(batch).items():
         if isinstance(value, list):
@@ -117,7 +133,8 @@ def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
 
 
 class Limits(NamedTuple):
-    """The most rows and padded tokens that a micro-batch may have; a longer row is one of its own."""
+    """The most rows and padded tokens that a micro-batch may have; a longer row is one of its
+    own."""
 
     max_rows: int | None  # None: there are as few micro-batches as the tokens allow
     max_tokens: int
@@ -127,11 +144,15 @@ class Limits(NamedTuple):
         return fewest_micro_batches(lengths_n2, self.max_tokens) if self.max_rows is None else trls
 
 
-def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None, device: torch.device) -> Limits:
-    """Return the limits where TRL's micro-batches have `num_rows` of `padded_length`; `max_tokens` as it was set.
+def micro_batch_limits(
+    num_rows: int, padded_length: int, max_tokens: int | None, device: torch.device
+) -> Limits:
+    """Return the limits where TRL's micro-batches have `num_rows` of `padded_length`; `max_tokens`
+    as it was set.
 
-    On a GPU each micro-batch takes its time, however short its rows are, and few large ones are faster: as many tokens
-    as TRL's micro-batches hold. On a CPU tokens count alone, and more micro-batches need less padding.
+    On a GPU each micro-batch takes its time, however short its rows are, and few large ones are
+    faster: as many tokens as TRL's micro-batches hold. On a CPU tokens count alone, and more
+    micro-batches need less padding.
     """
     if max_tokens is None and device.type == "cpu":
         return Limits(MOST_ROWS * num_rows, num_rows * padded_length)
@@ -139,7 +160,8 @@ def micro_batch_limits(num_rows: int, padded_length: int, max_tokens: int | None
 
 
 def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
-    """Return how many micro-batches of at most `max_tokens` padded tokens rows sorted by length need."""
+    """Return how many micro-batches of at most `max_tokens` padded tokens rows sorted by length
+    need."""
     count, longest, num_rows = 0, np.zeros(2, dtype=np.int64), 0
     for row in lengths_n2[_by_length(lengths_n2)]:
         together = np.maximum(longest, row)
@@ -153,7 +175,8 @@ def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
 def partition(
     lengths_n2: np.ndarray, count: int, max_rows: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
-    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in order of length.
+    """Split rows into micro-batches with the fewest padded tokens, among splits of the rows in
+    order of length.
 
     A row of more than `max_tokens` is a micro-batch of its own.
     """
@@ -172,20 +195,23 @@ def partition(
         ends = _best_ends(tokens, num_full)
         if not ends:
             raise ValueError(
-                f"{num_rows} rows do not fit into {num_full} micro-batches of at most {max_rows or 'any number of'} "
-                f"rows and {max_tokens or 'any number of'} tokens. Use more micro-batches, or larger ones."
+                f"{num_rows} rows do not fit into {num_full} micro-batches of at most"
+                f" {max_rows or 'any number of'} rows and {max_tokens or 'any number of'} tokens."
+                " Use more micro-batches, or larger ones."
             )
     parts = [order[start:end].tolist() for start, end in itertools.pairwise(ends)]
     return parts + [[] for _ in range(count - len(parts))]
 
 
 def _by_length(lengths_n2: np.ndarray) -> np.ndarray:
-    """Sort the longest first: processes have long micro-batches at the same time, and a row too long shows at once."""
+    """Sort the longest first: processes have long micro-batches at the same time, and a row too
+    long shows at once."""
     return np.argsort(-lengths_n2.sum(axis=1), kind="stable")
 
 
 def _tokens_of_parts(lengths_n2: np.ndarray, most: int) -> np.ndarray:
-    """Return (n, most) the padded tokens of a part with the rows i to i + k; infinity beyond the last row."""
+    """Return (n, most) the padded tokens of a part with the rows i to i + k; infinity beyond the
+    last row."""
     num_rows = len(lengths_n2)
     last = np.arange(num_rows)[:, None] + np.arange(min(most, num_rows))
     longest = np.maximum.accumulate(lengths_n2[np.minimum(last, num_rows - 1)], axis=1)
@@ -195,10 +221,12 @@ def _tokens_of_parts(lengths_n2: np.ndarray, most: int) -> np.ndarray:
 
 
 def _best_ends(costs_nk: np.ndarray, count: int) -> list[int]:
-    """Return where each of `count` parts of the rows ends that cost least in all, given what a part with the rows i to
-    i + k costs, by dynamic programming from the last row; nothing where there is no such split."""
+    """Return where each of `count` parts of the rows ends that cost least in all, given what a part
+    with the rows i to i + k costs, by dynamic programming from the last row; nothing where there is
+    no such split."""
     num_rows, most = costs_nk.shape
-    after = np.minimum(np.arange(num_rows)[:, None] + np.arange(1, most + 1), num_rows)  # the row after each part
+    # the row after each part
+    after = np.minimum(np.arange(num_rows)[:, None] + np.arange(1, most + 1), num_rows)
     # fewest[i]: the cost of the rows from i on, in as many parts as have been considered
     fewest = np.full(num_rows + 1, np.inf)
     fewest[-1] = 0.0
@@ -232,7 +260,8 @@ def row_lengths(batch: dict[str, Any]) -> np.ndarray:
 
 
 def shorten(batch: dict[str, Any], num_prompt: int, num_completion: int) -> dict[str, Any]:
-    """Return a batch with the last `num_prompt` prompt tokens and the first `num_completion` completion tokens."""
+    """Return a batch with the last `num_prompt` prompt tokens and the first `num_completion`
+    completion tokens."""
     size = batch["completion_ids"].shape[1]
     short = dict(batch)
     for name, value in batch.items():
@@ -254,6 +283,7 @@ def padded_tokens(batch: dict[str, Any]) -> int:
 
 
 def loss_mask(batch: dict[str, Any]) -> Tensor:
-    """Return (B, T), non-zero at the tokens that count: those of the completion that are not a tool's."""
+    """Return (B, T), non-zero at the tokens that count: those of the completion that are not a
+    tool's."""
     mask_BT = batch["completion_mask"]
     return mask_BT * batch["tool_mask"] if "tool_mask" in batch else mask_BT

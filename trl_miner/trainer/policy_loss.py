@@ -1,4 +1,5 @@
-"""`policy_loss`: other advantages and clipping bounds in TRL's loss, between its forward and its arithmetic.
+"""`policy_loss`: other advantages and clipping bounds in TRL's loss, between its forward and its
+arithmetic.
 
 # B rows of a micro-batch or of an optimizer step, T padded completion tokens
 """
@@ -19,7 +20,8 @@ _READ = ("completion_mask", "tool_mask", "advantages", "old_per_token_logps")
 class PolicyLoss:
     """Has TRL's loss see what the method of `policy_loss` computes.
 
-    It takes the trainer for its settings, its counters, its buffered rows, and the bounds that TRL's loss reads.
+    It takes the trainer for its settings, its counters, its buffered rows, and the bounds that
+    TRL's loss reads.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -27,10 +29,11 @@ class PolicyLoss:
         self._of_step: Surrogate | None = None  # of all rows of the optimizer step under way
 
     def prepare(self, plan: MicroBatchPlan | None) -> None:
-        """Where a method must see the whole optimizer step, show it all rows before the first micro-step.
+        """Where a method must see the whole optimizer step, show it all rows before the first
+        micro-step.
 
-        That is one forward over each of TRL's micro-batches. Where the step is one forward anyway, the loss's own
-        will do. Every process must call it.
+        That is one forward over each of TRL's micro-batches. Where the step is one forward anyway,
+        the loss's own will do. Every process must call it.
         """
         trainer, accumulation = self._trainer, self._trainer.current_gradient_accumulation_steps
         if not self._method.spans_optimizer_step:
@@ -43,8 +46,14 @@ class PolicyLoss:
         refuse_own_loss(trainer, f"policy_loss={self._method.name} with several micro-batches")
         first = trainer._step % trainer.args.steps_per_generation
         batches = trainer._buffered_inputs[first : first + accumulation]
-        inputs = {name: torch.cat([batch[name] for batch in batches]) for name in _READ if name in batches[0]}
-        logps_BT = torch.cat([trainer.forwards.logps(batch, len(batch["advantages"])) for batch in batches])
+        inputs = {
+            name: torch.cat([batch[name] for batch in batches])
+            for name in _READ
+            if name in batches[0]
+        }
+        logps_BT = torch.cat(
+            [trainer.forwards.logps(batch, len(batch["advantages"])) for batch in batches]
+        )
         self._of_step = self._compute(logps_BT, inputs)
         self._log(self._of_step)
 
@@ -62,8 +71,11 @@ class PolicyLoss:
     def context(self) -> dict[str, Any]:
         """Return what the method takes besides tensors and knobs."""
         trainer = self._trainer
-        # From the place in the run, so that a resumed one draws the same tokens; the same on every process.
-        seed = (trainer.args.seed * 2**32 + trainer.state.global_step) * 2**10 + trainer.optimizer_step.micro_step
+        # From the place in the run, so that a resumed one draws the same tokens; the same on every
+        # process.
+        seed = (
+            trainer.args.seed * 2**32 + trainer.state.global_step
+        ) * 2**10 + trainer.optimizer_step.micro_step
         known = {
             "world": current_world(),
             "generator": torch.Generator().manual_seed(seed % 2**63),

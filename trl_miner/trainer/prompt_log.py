@@ -1,7 +1,8 @@
-"""The prompt ledger of a training: how every prompt came out, in each generation batch. `runs.prompt_ledger` has the
-file.
+"""The prompt ledger of a training: how every prompt came out, in each generation batch.
+`runs.prompt_ledger` has the file.
 
-# B rollouts of this process, N of the global batch, P prompts of it, G = num_generations rollouts per prompt
+# B rollouts of this process, N of the global batch, P prompts of it, G = num_generations rollouts
+per prompt
 """
 
 import logging
@@ -53,9 +54,11 @@ class PromptOutcomes:
         num_generations: int,
         correct_threshold: float,
     ) -> None:
-        """Add the prompts of a round. Every process must call it, with the B `rows` of its rollouts.
+        """Add the prompts of a round. Every process must call it, with the B `rows` of its
+        rollouts.
 
-        A reward of NaN was not scored; a rollout is correct from the verifier's reward `correct_threshold` on.
+        A reward of NaN was not scored; a rollout is correct from the verifier's reward
+        `correct_threshold` on.
         """
         first = current_world().rank * len(rows)
         # A process looks at the prompts whose first rollout it has.
@@ -63,7 +66,9 @@ class PromptOutcomes:
         found = gather_object([(key_text(prompt_key(row)), prompt_text(row)) for row in own])
         self.keys += [key for key, _ in found]
         self.texts += [text for _, text in found]
-        rewards_PG, verified_PG = (values.view(-1, num_generations) for values in (rewards_N, verifier_rewards_N))
+        rewards_PG, verified_PG = (
+            values.view(-1, num_generations) for values in (rewards_N, verifier_rewards_N)
+        )
         self.correct += (verified_PG >= correct_threshold).sum(dim=1).tolist()
         self.scored += (~verified_PG.isnan()).sum(dim=1).tolist()
         is_unknown_PG = rewards_PG.isnan()
@@ -73,9 +78,13 @@ class PromptOutcomes:
 
 
 def _numbers(values_P: Tensor) -> list[float | None]:
-    """Return numbers to six digits, which is what the file has; None for those that are not finite."""
+    """Return numbers to six digits, which is what the file has; None for those that are not
+    finite."""
     is_finite = values_P.isfinite().tolist()
-    return [float(f"{value:.6g}") if ok else None for value, ok in zip(values_P.tolist(), is_finite, strict=True)]
+    return [
+        float(f"{value:.6g}") if ok else None
+        for value, ok in zip(values_P.tolist(), is_finite, strict=True)
+    ]
 
 
 class PromptLog(TrainerCallback):
@@ -102,7 +111,10 @@ class PromptLog(TrainerCallback):
         lines = decided_by_one(self._read)
         if not lines:  # count from 0 again
             run = RunState.of(self._trainer)
-            run.prompts, run.cycle_start = run.prompts | {"batches": 0}, run.cycle_start | {"batches": 0}
+            run.prompts, run.cycle_start = (
+                run.prompts | {"batches": 0},
+                run.cycle_start | {"batches": 0},
+            )
         ledger = parse_ledger(b"".join(lines))
         self._numbers = {key: number for number, key in enumerate(ledger.keys)}
         if PartialState().is_main_process:
@@ -116,11 +128,14 @@ class PromptLog(TrainerCallback):
         checkpoint = self._trainer.resumed_from
         if checkpoint is not None:
             try:
-                return read_beginning(checkpoint.parent, RunState.of(self._trainer).prompts["batches"])
+                return read_beginning(
+                    checkpoint.parent, RunState.of(self._trainer).prompts["batches"]
+                )
             except (ValueError, OSError) as error:
                 if reader := self._reader():
                     raise ValueError(
-                        f"{reader} needs the prompt ledger of the run that it resumes: {error}. Restore it."
+                        f"{reader} needs the prompt ledger of the run that it resumes: {error}."
+                        " Restore it."
                     ) from error
                 logger.warning(f"The prompt ledger begins anew: {error}.")
         return []
@@ -138,12 +153,15 @@ class PromptLog(TrainerCallback):
             self.selection.observe(batch, keys)
         dropped = {*batch.dropped}
         self._newest = [int(key, 16) for i, key in enumerate(keys) if i not in dropped]
-        self._before = [self._num_correct[number] for i, number in enumerate(batch.prompts) if i not in dropped]
+        self._before = [
+            self._num_correct[number] for i, number in enumerate(batch.prompts) if i not in dropped
+        ]
         for number, correct in zip(batch.prompts, batch.correct, strict=True):
             self._num_correct[number] += correct
 
     def past_correct(self) -> Tensor:
-        """Return (N,), how many rollouts of each one's prompt in the newest batch were correct before this batch."""
+        """Return (N,), how many rollouts of each one's prompt in the newest batch were correct
+        before this batch."""
         return torch.tensor(self._before).repeat_interleave(self._trainer.num_generations)
 
     def prompt_keys(self) -> Tensor:
@@ -158,7 +176,11 @@ class PromptLog(TrainerCallback):
         numbers, texts = self._numbers, dict(zip(outcomes.keys, outcomes.texts, strict=True))
         new = [pair for pair in texts.items() if pair[0] not in numbers]
         numbers |= {key: len(numbers) + place for place, (key, _) in enumerate(new)}
-        left_out = [] if self.selection is None else [key for key in self.selection.left_out if key not in texts]
+        left_out = (
+            []
+            if self.selection is None
+            else [key for key in self.selection.left_out if key not in texts]
+        )
         batch = Batch(
             step=step,
             rollouts=self._trainer.num_generations,

@@ -1,4 +1,5 @@
-"""Prompts: the stream that `dynamic_sampling`, `adaptive_sampling_rounds` and `prompt_selection` draw from."""
+"""Prompts: the stream that `dynamic_sampling`, `adaptive_sampling_rounds` and `prompt_selection`
+draw from."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -12,7 +13,8 @@ from .selection import Selection
 
 
 class PromptStream:
-    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a seeded sampler."""
+    """The prompts of a data set, pass after pass, each exactly once in a pass, in the order of a
+    seeded sampler."""
 
     def __init__(
         self,
@@ -21,7 +23,8 @@ class PromptStream:
         selection: Selection | None = None,
         key: Callable[[int], str] = str,
     ) -> None:
-        """Make a stream over the prompts in the order of a sampler, which is asked anew for each pass.
+        """Make a stream over the prompts in the order of a sampler, which is asked anew for each
+        pass.
 
         `selection` says which prompts to leave out, by what `key` returns of each.
         """
@@ -35,13 +38,17 @@ class PromptStream:
     @property
     def epoch(self) -> float:
         """The passes over the data so far."""
-        return max(0.0, self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts)
+        return max(
+            0.0, self._passes - 1 + (self._position - len(self._waiting)) / self._num_prompts
+        )
 
     def draw(self, count: int, taken: set[int]) -> list[int]:
-        """Return the next `count` prompts that are not in `taken`, which they join; fewer when every prompt is taken.
+        """Return the next `count` prompts that are not in `taken`, which they join; fewer when
+        every prompt is taken.
 
-        A prompt that is in the batch already comes first in the next batch. A skipped one comes in the next pass over
-        the data; but where no others are left, the batch is refilled with skipped ones, the first ones first.
+        A prompt that is in the batch already comes first in the next batch. A skipped one comes in
+        the next pass over the data; but where no others are left, the batch is refilled with
+        skipped ones, the first ones first.
         """
         selection, drawn, postponed = self._selection, list[int](), list[int]()
         skipped: dict[int, None] = {}
@@ -99,8 +106,12 @@ class PromptSource:
     def __init__(self, rows: Any, args: Any, selection: Selection | None) -> None:
         self._rows, self._num_generations = rows, args.num_generations
         # TRL's order, prompt by prompt, and to the last one.
-        order = RepeatSampler(rows, mini_repeat_count=1, shuffle=args.shuffle_dataset, seed=args.seed)
-        self.stream = PromptStream(order, len(rows), selection, cache(lambda i: key_text(prompt_key(rows[i]))))
+        order = RepeatSampler(
+            rows, mini_repeat_count=1, shuffle=args.shuffle_dataset, seed=args.seed
+        )
+        self.stream = PromptStream(
+            order, len(rows), selection, cache(lambda i: key_text(prompt_key(rows[i])))
+        )
 
     def draw_rows(self, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
@@ -108,7 +119,8 @@ class PromptSource:
         return self.rows(self.stream.draw(num_groups, set()))
 
     def rows(self, indices: list[int]) -> list[Any]:
-        """Return this process's share of the rows with these indices, each as often as it has rollouts."""
+        """Return this process's share of the rows with these indices, each as often as it has
+        rollouts."""
         repeated = [index for index in indices for _ in range(self._num_generations)]
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         return [self._rows[index] for index in mine]

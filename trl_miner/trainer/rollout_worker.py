@@ -1,4 +1,5 @@
-"""TRL's rollout worker for prompts of plain text, and one that samples on this machine in the place of a server."""
+"""TRL's rollout worker for prompts of plain text, and one that samples on this machine in the place
+of a server."""
 
 import asyncio
 import os
@@ -21,11 +22,13 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 
 
 class TextLoop(_AsyncRolloutLoop):
-    """TRL's loop, which takes conversations alone; a prompt of plain text is one turn without a chat template."""
+    """TRL's loop, which takes conversations alone; a prompt of plain text is one turn without a
+    chat template."""
 
     def __init__(self, **kwargs: Any) -> None:
         if isinstance(next(iter(kwargs["dataset"])).get("prompt"), str):
-            kwargs["processing_class"].response_template = {}  # else TRL asks for a chat template that it knows
+            # else TRL asks for a chat template that it knows
+            kwargs["processing_class"].response_template = {}
         super().__init__(**kwargs)
 
     def run(self) -> None:
@@ -33,21 +36,25 @@ class TextLoop(_AsyncRolloutLoop):
         try:
             super().run()
         finally:
-            self.rollout_buffer.cancel_join_thread()  # nobody takes what is left, and the end would wait for that
+            # nobody takes what is left, and the end would wait for that
+            self.rollout_buffer.cancel_join_thread()
 
     async def _generate_one(self, prompt: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if not isinstance(prompt, str):
             generated: tuple[Any, ...] = await super()._generate_one(prompt, *args, **kwargs)
-            if len(generated[2]) > 1:  # in the queue they could pass for rollouts that are stale elsewhere
+            # in the queue they could pass for rollouts that are stale elsewhere
+            if len(generated[2]) > 1:
                 raise ValueError(
-                    f"A conversation must be one row of training data: got {len(generated[2])}, because the chat "
-                    f"template changes what was said in earlier turns. Use a template that keeps it, or train with "
-                    f"MinerGRPOTrainer."
+                    f"A conversation must be one row of training data: got {len(generated[2])},"
+                    " because the chat template changes what was said in earlier turns. Use a"
+                    " template that keeps it, or train with MinerGRPOTrainer."
                 )
             return generated
         prompt_ids = self.tokenizer(prompt)["input_ids"]
         ids, logps = await self._generate_one_turn(prompt_ids)
-        sequences, _ = _chain_to_sequences([TurnRecord(prompt_ids, ids, logps)], "", self._fork_threshold_tokens)
+        sequences, _ = _chain_to_sequences(
+            [TurnRecord(prompt_ids, ids, logps)], "", self._fork_threshold_tokens
+        )
         return self.tokenizer.decode(ids, skip_special_tokens=True), ids, sequences, 0, 0, None
 
 
@@ -58,17 +65,19 @@ class TextWorker(AsyncRolloutWorker):
     _process: Any  # of multiprocessing; None before the start and after the end
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raise as TRL's does, and at once where the process is gone without a word, as when it was killed."""
+        """Raise as TRL's does, and at once where the process is gone without a word, as when it was
+        killed."""
         super().check_health(stale_after_s)
         if self._process is not None and not self._process.is_alive():
             raise RuntimeError(
-                f"The rollout worker must live as long as the training: its process has ended with exit code "
-                f"{self._process.exitcode}. If that is -9, the machine was out of memory. Go on with "
-                f"--resume_from_checkpoint latest."
+                "The rollout worker must live as long as the training: its process has ended with"
+                f" exit code {self._process.exitcode}. If that is -9, the machine was out of"
+                " memory. Go on with --resume_from_checkpoint latest."
             )
 
     def stop(self) -> None:
-        """Stop as TRL's does; one that has ended cannot be told to, and TRL would wait for its answer forever."""
+        """Stop as TRL's does; one that has ended cannot be told to, and TRL would wait for its
+        answer forever."""
         if self._process is not None and self._failed_event.is_set():
             self._process.join(timeout=15)
         if self._process is not None and not self._process.is_alive():
@@ -77,7 +86,8 @@ class TextWorker(AsyncRolloutWorker):
 
 
 class LocalLoop(TextLoop):
-    """Samples from a copy of the policy in this process, all waiting prompts together, with transformers."""
+    """Samples from a copy of the policy in this process, all waiting prompts together, with
+    transformers."""
 
     def __init__(self, *, weights: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,7 +123,8 @@ class LocalLoop(TextLoop):
 
     @torch.no_grad()
     def sample(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
-        """Return the tokens of a completion of each prompt, and their log-probs as they were sampled."""
+        """Return the tokens of a completion of each prompt, and their log-probs as they were
+        sampled."""
         written = self._weights.stat().st_mtime_ns
         if written != self._loaded:  # a new file takes the old one's place at once
             self._model.load_state_dict(load_file(self._weights), strict=False)
@@ -133,23 +144,32 @@ class LocalLoop(TextLoop):
             output_scores=True,
             return_dict_in_generate=True,
         )
-        logps = self._model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
+        logps = self._model.compute_transition_scores(
+            output.sequences, output.scores, normalize_logits=True
+        )
         rows = output.sequences[:, batch["input_ids"].shape[1] :].tolist()
         ends = [
-            next((place + 1 for place, token in enumerate(row) if token in self.eos_token_ids), len(row))
+            next(
+                (place + 1 for place, token in enumerate(row) if token in self.eos_token_ids),
+                len(row),
+            )
             for row in rows
         ]
-        return [(row[:end], own[:end]) for row, own, end in zip(rows, logps.tolist(), ends, strict=True)]
+        return [
+            (row[:end], own[:end]) for row, own, end in zip(rows, logps.tolist(), ends, strict=True)
+        ]
 
 
 class LocalWorker(TextWorker):
-    """TRL's worker without a server: its process samples by itself, from the weights of a `FileTransfer`."""
+    """TRL's worker without a server: its process samples by itself, from the weights of a
+    `FileTransfer`."""
 
     _loop_cls = LocalLoop
 
     def __init__(self, **kwargs: Any) -> None:
         with (
-            patch.object(async_rollout_worker, "is_vllm_available", lambda: True),  # which it does without
+            # which it does without
+            patch.object(async_rollout_worker, "is_vllm_available", lambda: True),
             patch.object(async_rollout_worker, "is_aiohttp_available", lambda: True),
         ):
             super().__init__(**kwargs)
@@ -162,9 +182,13 @@ class FileTransfer:
         self._folder = tempfile.TemporaryDirectory(prefix="trl_miner-weights-")
         self.path = str(Path(self._folder.name, "weights.safetensors"))
 
-    def send_weights(self, weights: Iterable[tuple[str, torch.Tensor]] | Iterator[tuple[str, torch.Tensor]]) -> None:
+    def send_weights(
+        self, weights: Iterable[tuple[str, torch.Tensor]] | Iterator[tuple[str, torch.Tensor]]
+    ) -> None:
         """Replace the file."""
-        save_file({name: weight.cpu().contiguous() for name, weight in weights}, f"{self.path}.part")
+        save_file(
+            {name: weight.cpu().contiguous() for name, weight in weights}, f"{self.path}.part"
+        )
         os.replace(f"{self.path}.part", self.path)
 
     def init_weight_transfer(self) -> None:

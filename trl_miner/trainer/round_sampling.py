@@ -1,9 +1,12 @@
-"""Sampling in rounds, until a batch is full of prompts, or a group of rollouts, that differ in correctness: DAPO's
-dynamic sampling (arXiv 2503.14476, section 3.2) and Reinforce-Ada's adaptive sampling (arXiv 2510.04996).
+"""Sampling in rounds, until a batch is full of prompts, or a group of rollouts, that differ in
+correctness: DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) and Reinforce-Ada's adaptive
+sampling (arXiv 2510.04996).
 
-All decisions follow from global rewards, so every process makes the same ones and equally many rounds.
+All decisions follow from global rewards, so every process makes the same ones and equally many
+rounds.
 
-# N rollouts of the global batch or of a round, P prompts of it, F reward functions, G = num_generations rollouts each
+# N rollouts of the global batch or of a round, P prompts of it, F reward functions, G =
+num_generations rollouts each
 """
 
 import logging
@@ -36,26 +39,38 @@ MAX_ROUNDS = 10  # of dynamic sampling, the first included
 class Rounds:
     """The rounds of a batch.
 
-    It takes the whole trainer: it generates and scores by the trainer's own methods, those of subclasses included.
+    It takes the whole trainer: it generates and scores by the trainer's own methods, those of
+    subclasses included.
     """
 
     def __init__(self, trainer: Any, source: PromptSource) -> None:
         self._trainer, self._source = trainer, source
         self.made: list[GeneratedRound] = []
         # Every round holds a multiple of so many prompts, so that the processes get equal shares.
-        self.multiple = current_world().size // math.gcd(current_world().size, trainer.num_generations)
+        self.multiple = current_world().size // math.gcd(
+            current_world().size, trainer.num_generations
+        )
 
     def generate(self, prompts: list[int]) -> GeneratedRound:
-        """Generate and score a round of prompts, by their index in the data set. Every process must call it."""
+        """Generate and score a round of prompts, by their index in the data set. Every process must
+        call it."""
         trainer, rows = self._trainer, self._source.rows(prompts)
         texts = [row["prompt"] for row in rows]
         generated = trainer._generate(texts)
-        fields = generated[EXTRA_FIELDS] or {}  # TRL would write one round's into the rows of the batch
+        # TRL would write one round's into the rows of the batch
+        fields = generated[EXTRA_FIELDS] or {}
         generated = (*generated[:EXTRA_FIELDS], {}, *generated[EXTRA_FIELDS + 1 :])
-        for i, row in enumerate(rows):  # as TRL hands what a rollout_func found to the reward functions
-            row.update((name, values[i] if isinstance(values, list) else values) for name, values in fields.items())
-        rewards_NF = trainer._calculate_rewards(rows, texts, generated[COMPLETIONS], generated[COMPLETION_IDS])
-        trainer._pending_extra_logs.clear()  # they are of all rounds, and TRL would log them beside the batch's rows
+        # as TRL hands what a rollout_func found to the reward functions
+        for i, row in enumerate(rows):
+            row.update(
+                (name, values[i] if isinstance(values, list) else values)
+                for name, values in fields.items()
+            )
+        rewards_NF = trainer._calculate_rewards(
+            rows, texts, generated[COMPLETIONS], generated[COMPLETION_IDS]
+        )
+        # they are of all rounds, and TRL would log them beside the batch's rows
+        trainer._pending_extra_logs.clear()
         self.made.append(GeneratedRound(rows, generated, rewards_NF))
         return self.made[-1]
 
@@ -63,8 +78,8 @@ class Rounds:
 def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> GeneratedRound:
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
-    `wanted` are their places among the rows of all rounds and processes. A value that only other rows have is None.
-    Every process must call it.
+    `wanted` are their places among the rows of all rounds and processes. A value that only other
+    rows have is None. Every process must call it.
     """
     if len(rounds) == 1:  # every process has what it needs
         return rounds[0]
@@ -84,7 +99,10 @@ def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> Gene
 def _by_row(one: GeneratedRound) -> list[tuple[Any, tuple[Any, ...]]]:
     """Return each row with its values in `generated`; None where there is none for each row."""
     size = len(one.rows)
-    columns = [part if isinstance(part, list) and len(part) == size else [None] * size for part in one.generated]
+    columns = [
+        part if isinstance(part, list) and len(part) == size else [None] * size
+        for part in one.generated
+    ]
     return [*zip(one.rows, zip(*columns, strict=True), strict=True)]
 
 
@@ -101,27 +119,32 @@ def fill_batch(
 ) -> tuple[list[int], list[bool], list[int]]:
     """Generate prompts in as many rounds as a full batch takes, while prompts are left.
 
-    Groups that are mixed beyond a full batch go back to the stream. Others, in order, take the places that are left.
+    Groups that are mixed beyond a full batch go back to the stream. Others, in order, take the
+    places that are left.
 
     Args:
         stream: The source of prompts.
         num_groups: Prompts of a full batch.
-        generate: Generates and scores prompts; returns of each whether its rollouts differ in correctness.
+        generate: Generates and scores prompts; returns of each whether its rollouts differ in
+            correctness.
         multiple: Every round holds a multiple of so many prompts.
         max_rounds: Rounds at most.
 
     Returns:
-        The prompts of all rounds, whether each is mixed, and the places among them of those in the batch.
+        The prompts of all rounds, whether each is mixed, and the places among them of those in the
+        batch.
     """
     prompts, is_mixed, taken = list[int](), list[bool](), set[int]()
     for _ in range(max_rounds):
         missing = num_groups - sum(is_mixed)
         if missing <= 0:
             break
-        # As many as the share kept so far asks for: what is missing alone would take ten rounds, not suffice.
+        # As many as the share kept so far asks for: what is missing alone would take ten rounds,
+        # not suffice.
         wanted = math.ceil(missing * len(prompts) / max(1, sum(is_mixed))) if prompts else missing
         indices = stream.draw(min(num_groups, math.ceil(wanted / multiple) * multiple), taken)
-        usable = len(indices) // multiple * multiple  # fewer, where the batch takes the last prompts
+        # fewer, where the batch takes the last prompts
+        usable = len(indices) // multiple * multiple
         stream.put_back(indices[usable:])
         if not usable:
             break
@@ -133,28 +156,35 @@ def fill_batch(
     return prompts, is_mixed, sorted((mixed + others)[:num_groups])
 
 
-def sample_dynamically(trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int) -> dict[str, float]:
-    """Generate and score until a batch, `num_rows` for each process, is full; return what is to be logged. Every
-    process must call it."""
+def sample_dynamically(
+    trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int
+) -> dict[str, float]:
+    """Generate and score until a batch, `num_rows` for each process, is full; return what is to be
+    logged. Every process must call it."""
     size, rounds = trainer.num_generations, Rounds(trainer, source)
     num_groups = num_rows * current_world().size // size
 
     def generate(prompts: list[int]) -> list[bool]:
         rewards_N = trainer.verifier.rewards(rounds.generate(prompts).rewards_NF)
         threshold = trainer.args.correct_threshold
-        found: list[bool] = differs_in_correctness(rewards_N, size, correct_threshold=threshold).tolist()
+        found: list[bool] = differs_in_correctness(
+            rewards_N, size, correct_threshold=threshold
+        ).tolist()
         return found
 
     limits = {"multiple": rounds.multiple, "max_rounds": MAX_ROUNDS}
     generated, is_mixed, kept = fill_batch(source.stream, num_groups, generate, **limits)
-    batch.prepared = join_rounds(rounds.made, [size * place + i for place in kept for i in range(size)])
+    batch.prepared = join_rounds(
+        rounds.made, [size * place + i for place in kept for i in range(size)]
+    )
     batch.num_generated = len(generated) * size
     batch.outcomes.dropped = sorted({*range(len(generated))} - {*kept})
     num_mixed = sum(is_mixed[place] for place in kept)
     if num_mixed < num_groups and trainer.is_world_process_zero():
         logger.warning(
-            f"Dynamic sampling found {num_mixed} mixed prompts for a batch of {num_groups}, in {len(rounds.made)} "
-            f"rounds and {len(generated)} prompts. The rest of the batch is made up of prompts that do not differ."
+            f"Dynamic sampling found {num_mixed} mixed prompts for a batch of {num_groups}, in"
+            f" {len(rounds.made)} rounds and {len(generated)} prompts. The rest of the batch is"
+            " made up of prompts that do not differ."
         )
     return {
         "dynamic_sampling/generated": batch.num_generated,
@@ -171,8 +201,8 @@ def sample_dynamically(trainer: Any, source: PromptSource, batch: GenerationBatc
 
 @dataclass(frozen=True)
 class PromptStatistics:
-    """The total rewards of all rollouts of each prompt of a batch, those that are not in the batch included; of a
-    prompt that never was mixed those in the batch alone."""
+    """The total rewards of all rollouts of each prompt of a batch, those that are not in the batch
+    included; of a prompt that never was mixed those in the batch alone."""
 
     mean_P: Tensor
     std_P: Tensor  # of the sample; 0 for a single one
@@ -195,9 +225,12 @@ class PromptStatistics:
 
 
 def choose_rollouts(correct: Sequence[float], size: int) -> list[int]:
-    """Return the places of `size` of a prompt's rollouts, ascending: half of them right and half wrong, as far as
-    there are; of each the first ones. 1 is right, 0 wrong, NaN unscorable, which comes last."""
-    right, wrong = ([place for place, value in enumerate(correct) if value == kind] for kind in (1, 0))
+    """Return the places of `size` of a prompt's rollouts, ascending: half of them right and half
+    wrong, as far as there are; of each the first ones. 1 is right, 0 wrong, NaN unscorable, which
+    comes last."""
+    right, wrong = (
+        [place for place, value in enumerate(correct) if value == kind] for kind in (1, 0)
+    )
     num_right = min(size // 2, len(right))
     num_wrong = min(size - num_right, len(wrong))
     chosen = right[: size - num_wrong] + wrong[:num_wrong]
@@ -210,18 +243,22 @@ def is_balanced(correct: Sequence[float], size: int) -> bool:
     return correct.count(1) >= size // 2 and correct.count(0) >= size - size // 2
 
 
-def sample_adaptively(trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int) -> dict[str, float]:
-    """Sample every prompt of a batch, `num_rows` for each process, in rounds, and choose among its rollouts; return
-    what is to be logged. Every process must call it.
+def sample_adaptively(
+    trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int
+) -> dict[str, float]:
+    """Sample every prompt of a batch, `num_rows` for each process, in rounds, and choose among its
+    rollouts; return what is to be logged. Every process must call it.
 
-    A prompt leaves the rounds once half of a group could be right and half wrong. What is chosen of a prompt that
-    never was mixed is its first group.
+    A prompt leaves the rounds once half of a group could be right and half wrong. What is chosen of
+    a prompt that never was mixed is its first group.
 
-    Source: arXiv 2510.04996; RLHFlow/Reinforce-Ada @ 05be605 with reinforce_ada_choice "balanced" and global_stat_est.
+    Source: arXiv 2510.04996; RLHFlow/Reinforce-Ada @ 05be605 with reinforce_ada_choice "balanced"
+        and global_stat_est.
     """
     size, rounds = trainer.num_generations, Rounds(trainer, source)
     prompts = source.stream.draw(num_rows * current_world().size // size, set())
-    places: list[list[int]] = [[] for _ in prompts]  # of each prompt's rollouts, among all that were generated
+    # of each prompt's rollouts, among all that were generated
+    places: list[list[int]] = [[] for _ in prompts]
     correct: list[list[float]] = [[] for _ in prompts]
     rewards: list[list[float]] = [[] for _ in prompts]
     active = [*range(len(prompts))]
@@ -231,7 +268,9 @@ def sample_adaptively(trainer: Any, source: PromptSource, batch: GenerationBatch
         num_before = sum(map(len, places))
         rewards_NF = rounds.generate([prompts[prompt] for prompt in drawn]).rewards_NF
         totals_N = total_rewards(rewards_NF, trainer.reward_weights)
-        correct_N = correct_rollouts(trainer.verifier.rewards(rewards_NF), trainer.args.correct_threshold)
+        correct_N = correct_rollouts(
+            trainer.verifier.rewards(rewards_NF), trainer.args.correct_threshold
+        )
         for i, prompt in enumerate(drawn):
             own = slice(i * size, (i + 1) * size)
             places[prompt] += range(num_before + own.start, num_before + own.stop)
@@ -246,7 +285,8 @@ def sample_adaptively(trainer: Any, source: PromptSource, batch: GenerationBatch
         judged_by.append(own_rewards if is_mixed else [own_rewards[place] for place in chosen])
     batch.prepared = join_rounds(rounds.made, wanted)
     batch.num_generated = sum(map(len, places))
-    batch.outcomes.dropped = [*range(len(prompts), len(batch.outcomes.keys))]  # further samples of the same prompts
+    # further samples of the same prompts
+    batch.outcomes.dropped = [*range(len(prompts), len(batch.outcomes.keys))]
     batch.statistics = _statistics(judged_by, rewards_NF.device)
     return {
         "adaptive_sampling/generated": batch.num_generated,

@@ -1,5 +1,5 @@
-"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must stay: by the
-model, the loss, and the methods of TRL's trainer that somebody else overrides.
+"""Whether rows may be sorted by length into micro-batches of their own, or TRL's micro-batches must
+stay: by the model, the loss, and the methods of TRL's trainer that somebody else overrides.
 """
 
 import logging
@@ -9,12 +9,13 @@ from typing import Any
 from .micro_batches import ROW_MEAN, SUMMED
 
 logger = logging.getLogger(__name__)
-# Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL would hand to it.
+# Where a micro-batch becomes a gradient. Who overrides one of these sees the micro-batches that TRL
+# would hand to it.
 LOSS_HOOKS = ("training_step", "_prepare_inputs", "compute_loss", "_compute_loss")
 FORWARD = "_get_per_token_logps_and_entropies"
 _PACKAGES = {"trl_miner", "trl", "transformers"}
-# transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention, rotary positions.
-# tests/test_micro_batches.py looks at each.
+# transformers' model types whose log-probs depend on the tokens of a row alone: softmax attention,
+# rotary positions. tests/test_micro_batches.py looks at each.
 ROW_WISE = set(
     """
     apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text glm glm4
@@ -26,9 +27,11 @@ ROW_WISE = set(
 
 
 def can_sort_rows(trainer: Any) -> bool:
-    """Return whether the trainer may sort rows by length, without needless padding; warn if it was to, and may not.
+    """Return whether the trainer may sort rows by length, without needless padding; warn if it was
+    to, and may not.
 
-    It takes the trainer for its settings, its model, and the methods that somebody may have overridden.
+    It takes the trainer for its settings, its model, and the methods that somebody may have
+    overridden.
     """
     if not trainer.args.compute_less:
         return False
@@ -62,7 +65,10 @@ def _loss_problem(trainer: Any) -> str | None:
 def _model_problem(config: Any) -> str | None:
     """Return why log-probs of a row may depend on padding or other rows; None: they do not."""
     if config.model_type not in ROW_WISE:
-        return f"model_type={config.model_type} is not known here to see nothing but the tokens of a row"
+        return (
+            f"model_type={config.model_type} is not known here to see nothing but the tokens of"
+            " a row"
+        )
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
     kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in of_layers}
@@ -72,7 +78,8 @@ def _model_problem(config: Any) -> str | None:
 
 
 def overridden(trainer: Any, names: Collection[str]) -> list[str]:
-    """Return those of the methods that a trainer, or one of its classes that is not of these packages, defines."""
+    """Return those of the methods that a trainer, or one of its classes that is not of these
+    packages, defines."""
     own = [cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES]
     return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
 
@@ -85,6 +92,7 @@ def refuse_own_loss(trainer: Any, setting: str) -> None:
     """
     if names := overridden(trainer, LOSS_HOOKS):
         raise ValueError(
-            f"{setting} needs the loss that TRL computes from its own micro-batches: got {type(trainer).__name__}, "
-            f"which overrides {', '.join(names)}. Leave {setting} or the override out."
+            f"{setting} needs the loss that TRL computes from its own micro-batches: got"
+            f" {type(trainer).__name__}, which overrides {', '.join(names)}. Leave {setting} or the"
+            " override out."
         )

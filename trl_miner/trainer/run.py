@@ -1,4 +1,5 @@
-"""What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are marked once they are whole."""
+"""What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are marked once they
+are whole."""
 
 import logging
 import math
@@ -27,22 +28,27 @@ logger = logging.getLogger(__name__)
 
 
 class RunState(TrainerCallback, ExportableState):
-    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores them."""
+    """Totals of a run; every checkpoint's `trainer_state.json` keeps them, and resuming restores
+    them."""
 
     def __init__(self) -> None:
         self.generated = 0  # rollouts so far, on all processes, dropped ones included
         self.used = 0  # those of them that had an advantage
         self.tokens = 0  # completion tokens of all that was generated
-        # Generation batches so far, each of which has a line in the prompt ledger, and the position of the prompt
-        # stream; None: TRL draws the prompts. `cycle_start`: where the generation cycle in progress began.
+        # Generation batches so far, each of which has a line in the prompt ledger, and the position
+        # of the prompt stream; None: TRL draws the prompts. `cycle_start`: where the generation
+        # cycle in progress began.
         self.prompts: dict[str, Any] = {"batches": 0, "stream": None}
         self.cycle_start = self.prompts
         self.dose: dict[str, Any] = {}  # what was asked for, and a `DoseState`; empty: not begun
 
     @classmethod
     def of(cls, trainer: Any) -> "RunState":
-        """Return the state of a trainer; looked up each time, since transformers may replace it when it resumes."""
-        return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, cls))
+        """Return the state of a trainer; looked up each time, since transformers may replace it
+        when it resumes."""
+        return next(
+            callback for callback in trainer.callback_handler.callbacks if isinstance(callback, cls)
+        )
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, in transformers' form."""
@@ -52,33 +58,37 @@ class RunState(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        # transformers restores callbacks on request alone (restore_callback_states_from_checkpoint); the order of the
-        # data is not a matter of choice. At step 0 the state is that of an earlier training of this trainer.
+        # transformers restores callbacks on request alone
+        # (restore_callback_states_from_checkpoint); the order of the data is not a matter of
+        # choice. At step 0 the state is that of an earlier training of this trainer.
         saved = state.stateful_callbacks.get(type(self).__name__, {}) if state.global_step else {}
         self.__dict__.update(vars(RunState()) | saved.get("attributes", {}))
         if state.global_step and not isinstance(train_dataloader.dataset, IterableDataset):
             skip_passes(train_dataloader, state.global_step, args.gradient_accumulation_steps)
         elif state.global_step and state.epoch > 1 and state.is_world_process_zero:
             logger.warning(
-                "A streaming training set can be taken up within its first pass alone: the checkpoint lies later. The "
-                "run begins the second pass, so that it will differ from an uninterrupted one. Load the set without "
-                "streaming to go on exactly."
+                "A streaming training set can be taken up within its first pass alone: the"
+                " checkpoint lies later. The run begins the second pass, so that it will differ"
+                " from an uninterrupted one. Load the set without streaming to go on exactly."
             )
 
 
 def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
-    """Go to the pass over the data in which a resumed run goes on; transformers skips batches inside that pass.
+    """Go to the pass over the data in which a resumed run goes on; transformers skips batches
+    inside that pass.
 
-    TRL's sampler draws the order of every pass from one generator, which begins anew in a resumed run, so the orders
-    of the earlier passes are drawn here and dropped. A sampler with `set_epoch` is told the pass; transformers tells
-    it on one process alone, where it also skips batches.
+    TRL's sampler draws the order of every pass from one generator, which begins anew in a resumed
+    run, so the orders of the earlier passes are drawn here and dropped. A sampler with `set_epoch`
+    is told the pass; transformers tells it on one process alone, where it also skips batches.
 
-    `dataloader` is accelerate's. The run has done `steps` optimizer steps of `accumulation` micro-batches each; the
-    last one of a pass may have fewer.
+    `dataloader` is accelerate's. The run has done `steps` optimizer steps of `accumulation`
+    micro-batches each; the last one of a pass may have fewer.
     """
     passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
     sampler = dataloader
-    while (inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)) is not None:
+    while (
+        inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+    ) is not None:
         sampler = inner  # of a process's share of the batches, or of batches
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(passes)
@@ -92,14 +102,17 @@ class NothingLeft(Exception):  # noqa: N818
 
 
 class Checkpointing(TrainerCallback):
-    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches its run folder."""
+    """Writes the checkpoints of a trainer, takes up its rollouts where they left off, and watches
+    its run folder."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         # Before all others: a training without a step left opens no tracker and starts no watchdog.
         trainer.callback_handler.callbacks.insert(0, self)
-        self.resumed_from: Path | None = None  # the checkpoint of a training that begins; None once it is taken up
-        self._prepared: list[str | None] = []  # what `prepare` has returned, until a training takes it
+        # the checkpoint of a training that begins; None once it is taken up
+        self.resumed_from: Path | None = None
+        # what `prepare` has returned, until a training takes it
+        self._prepared: list[str | None] = []
 
     def resume(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint that a training resumes from: `prepare`, once for each training."""
@@ -108,18 +121,22 @@ class Checkpointing(TrainerCallback):
         return checkpoint
 
     def prepare(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint to resume from, and make the run folder ready. Every process must call it.
+        """Return the checkpoint to resume from, and make the run folder ready. Every process must
+        call it.
 
         It does so once for each training.
 
         Raises:
-            ValueError: There is no whole checkpoint, it has other settings, or the folder is another run's.
+            ValueError: There is no whole checkpoint, it has other settings, or the folder is
+                another run's.
         """
         if self._prepared:
             return self._prepared[0]
         with hold_run(self._trainer.args.output_dir):
             # one decides: on other nodes a shared file system may not show the folder yet
-            folder = decided_by_one(lambda: checkpoints.choose(wanted, Path(self._trainer.args.output_dir)))
+            folder = decided_by_one(
+                lambda: checkpoints.choose(wanted, Path(self._trainer.args.output_dir))
+            )
             decided_by_one(lambda: self._begin(wanted, folder))
         self.resumed_from = folder
         self._prepared.append(None if folder is None else str(folder))
@@ -136,23 +153,28 @@ class Checkpointing(TrainerCallback):
         folder, model = Path(args.output_dir), trainer.model.config._name_or_path
         if must_clear(args, settings, wanted=wanted, checkpoint=checkpoint, model=model):
             clear(folder)
-            print(f"{folder} is cleared of records, checkpoints and models of an earlier run.", flush=True)
+            print(
+                f"{folder} is cleared of records, checkpoints and models of an earlier run.",
+                flush=True,
+            )
         forget_after(folder, step)
         folder.mkdir(parents=True, exist_ok=True)
         write_run_record(trainer, settings, **about)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the training if the checkpoint, which is loaded by now, has done all steps: see `end_at_once`."""
+        """End the training if the checkpoint, which is loaded by now, has done all steps: see
+        `end_at_once`."""
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
         if self.resumed_from is not None and args.sync_ref_model and state.is_world_process_zero:
             logger.warning(
-                f"{self.resumed_from.name} does not hold the reference model, which sync_ref_model moves: it starts "
-                f"anew, so that this run will differ from an uninterrupted one."
+                f"{self.resumed_from.name} does not hold the reference model, which sync_ref_model"
+                " moves: it starts anew, so that this run will differ from an uninterrupted one."
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Check, before anything is written, that the run folder is still there and nobody else's."""
+        """Check, before anything is written, that the run folder is still there and nobody
+        else's."""
         check_run(args.output_dir)
 
     def end_at_once(self) -> TrainOutput:
@@ -163,8 +185,8 @@ class Checkpointing(TrainerCallback):
         if trainer.prompt_form is None:  # a stream's is seen in its first batch, and there is none
             trainer.prompt_form = read_form(str(folder))
         trainer.accelerator.print(
-            f"No step is left: {folder.name} has done {state.global_step} of {state.max_steps}. Raise max_steps or "
-            f"num_train_epochs to train on."
+            f"No step is left: {folder.name} has done {state.global_step} of {state.max_steps}."
+            " Raise max_steps or num_train_epochs to train on."
         )
         if trainer.args.load_best_model_at_end and state.best_model_checkpoint is not None:
             trainer._load_best_model()
@@ -172,7 +194,8 @@ class Checkpointing(TrainerCallback):
         return TrainOutput(state.global_step, 0.0, {})
 
     def restore_rollouts(self) -> None:
-        """Take up the rollouts of the checkpoint, once, before the first training batch. Every process must call."""
+        """Take up the rollouts of the checkpoint, once, before the first training batch. Every
+        process must call."""
         if self.resumed_from is None:
             return
         trainer, folder, run = self._trainer, self.resumed_from, RunState.of(self._trainer)
@@ -188,11 +211,16 @@ class Checkpointing(TrainerCallback):
 
     def _layout(self) -> list[int]:
         args = self._trainer.args
-        sizes = args.per_device_train_batch_size, args.gradient_accumulation_steps, args.steps_per_generation
+        sizes = (
+            args.per_device_train_batch_size,
+            args.gradient_accumulation_steps,
+            args.steps_per_generation,
+        )
         return [self._trainer.accelerator.num_processes, *sizes]
 
     def save(self, folder: Path, write: Callable[[], None]) -> None:
-        """Write a checkpoint, and mark it as whole when every process has. Every process must call it.
+        """Write a checkpoint, and mark it as whole when every process has. Every process must call
+        it.
 
         The older ones are rotated behind the mark: a kill before it would otherwise leave none.
         """
@@ -213,7 +241,10 @@ class Checkpointing(TrainerCallback):
         if accelerator.is_local_main_process:
             checkpoints.begin(checkpoint)
         accelerator.wait_for_everyone()
-        with patch.object(trainer.args, "push_to_hub", False), patch.object(trainer.args, "save_total_limit", None):
+        with (
+            patch.object(trainer.args, "push_to_hub", False),
+            patch.object(trainer.args, "save_total_limit", None),
+        ):
             write()
         self._save_rollouts(checkpoint)
         accelerator.wait_for_everyone()
@@ -228,7 +259,9 @@ class Checkpointing(TrainerCallback):
             return
         step = trainer._step
         if step % (trainer.args.steps_per_generation * trainer.num_iterations) != 0:
-            checkpoints.save_rollouts(checkpoint, trainer.accelerator.process_index, self._layout(), batches, step)
+            checkpoints.save_rollouts(
+                checkpoint, trainer.accelerator.process_index, self._layout(), batches, step
+            )
 
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
         folder = checkpoint.parent
@@ -236,6 +269,7 @@ class Checkpointing(TrainerCallback):
             checkpoints.begin(checkpoint)  # what it holds is free again
         last, free = checkpoints.newest(folder), shutil.disk_usage(folder).free / 2**20
         return RuntimeError(  # a library may hide that the disk is full
-            f"{checkpoint.name} could not be written in {folder}, which has {free:.1f} MiB free: {error}. The run can "
-            f"go on from {last.name if last else 'the start: there is no other checkpoint'}."
+            f"{checkpoint.name} could not be written in {folder}, which has {free:.1f} MiB free:"
+            f" {error}. The run can go on from"
+            f" {last.name if last else 'the start: there is no other checkpoint'}."
         )

@@ -1,4 +1,5 @@
-"""`RunTrainer`: what both trainers do around their steps: records, checkpoints, the card, pushes."""
+"""`RunTrainer`: what both trainers do around their steps: records, checkpoints, the card,
+pushes."""
 
 import logging
 from collections import defaultdict
@@ -34,14 +35,15 @@ logger = logging.getLogger(__name__)
 
 
 def own_config(kind: type, model: Any, args: Any, name: str) -> Any:
-    """Return the settings of a trainer: the defaults, or those that are given, if they are of the right kind."""
+    """Return the settings of a trainer: the defaults, or those that are given, if they are of the
+    right kind."""
     if args is None:
         of = model if isinstance(model, str) else getattr(model.config, "_name_or_path", None)
         return kind(f"{str(of or 'model').rstrip('/').split('/')[-1]}-{name}")
     if not isinstance(args, kind):
         raise ValueError(
-            f"args must be a {kind.__name__}: got {type(args).__name__}, which does not say which method to train. "
-            f"Use {kind.__name__} with the same settings."
+            f"args must be a {kind.__name__}: got {type(args).__name__}, which does not say which"
+            f" method to train. Use {kind.__name__} with the same settings."
         )
     return args
 
@@ -56,16 +58,24 @@ class RunTrainer(FiniteGradients):
     reward_funcs: list[Any]
 
     def _add_run(self) -> None:
-        """Choose the verifier, and add what a run keeps: its state, its checkpoints, its records."""
+        """Choose the verifier, and add what a run keeps: its state, its checkpoints, its
+        records."""
         self._metrics: dict[str, Any]
-        self.evaluation: dict[str, dict[str, float]] = {}  # {"before": {"pass@1": ...}, ...}, shown on the model card
-        self.about: Mapping[str, Any] = {}  # what `training.json` says beside what the trainer knows
+        # {"before": {"pass@1": ...}, ...}, shown on the model card
+        self.evaluation: dict[str, dict[str, float]] = {}
+        # what `training.json` says beside what the trainer knows
+        self.about: Mapping[str, Any] = {}
         self._choose_verifier()
         columns = getattr(self.train_dataset, "column_names", None)
-        if columns is not None and self.rollout_func is None:  # a stream's are unknown; a rollout adds its own
-            needs_prompt = not getattr(self, "environment_factories", None)  # an environment may bring its own
-            check_reward_columns(self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt)
-        self.prompt_form: PromptForm | None = None  # goes into the folder of every model; None: not known yet
+        # a stream's are unknown; a rollout adds its own
+        if columns is not None and self.rollout_func is None:
+            # an environment may bring its own
+            needs_prompt = not getattr(self, "environment_factories", None)
+            check_reward_columns(
+                self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt
+            )
+        # goes into the folder of every model; None: not known yet
+        self.prompt_form: PromptForm | None = None
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
             self.take_form(form_of_rows(self.train_dataset, self.args.chat_template_kwargs))
         self.add_callback(RunState())
@@ -77,33 +87,38 @@ class RunTrainer(FiniteGradients):
         )
         if self.args.gate_on_correctness and self.verifier.is_guess:
             raise ValueError(
-                f"gate_on_correctness needs to know which reward function decides what is correct: got "
-                f"{', '.join(self.reward_func_names)}, of which none is a known verifier. Set correct_reward_func to "
-                f"the one that verifies, or to several joined by '+'."
+                "gate_on_correctness needs to know which reward function decides what is correct:"
+                f" got {', '.join(self.reward_func_names)}, of which none is a known verifier. Set"
+                " correct_reward_func to the one that verifies, or to several joined by '+'."
             )
         self._watch = CorrectnessWatch(self.args, self.verifier, self.num_generations)
         if not self.is_world_process_zero():
             return
         if self.verifier.is_guess:
             logger.warning(self.verifier.reason)
-        elif len(self.reward_funcs) > 1 and self.args.correct_reward_func is None and not is_quiet():
+        elif (
+            len(self.reward_funcs) > 1 and self.args.correct_reward_func is None and not is_quiet()
+        ):
             print(self.verifier.reason)
 
     # A training: from a checkpoint, step by step.
 
     def find_checkpoint(self, wanted: str | bool | None) -> str | None:
-        """Return the checkpoint from which the next training resumes, with the errors that it would raise before its
-        first step. Every process must call it.
+        """Return the checkpoint from which the next training resumes, with the errors that it would
+        raise before its first step. Every process must call it.
         """
         return self._checkpoints.prepare(wanted)
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest whole checkpoint, or
-        none. A checkpoint that has done all steps is loaded, and no more are made.
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Train as transformers does; `resume_from_checkpoint` may also be "latest": the newest
+        whole checkpoint, or none. A checkpoint that has done all steps is loaded, and no more are
+        made.
 
         Raises:
-            ValueError: Another training holds the run folder or has used it, there is no whole checkpoint to resume
-                from, or it has other settings.
+            ValueError: Another training holds the run folder or has used it, there is no whole
+                checkpoint to resume from, or it has other settings.
         """
         with hold_run(self.args.output_dir):
             checkpoint = self._checkpoints.resume(resume_from_checkpoint)
@@ -114,7 +129,8 @@ class RunTrainer(FiniteGradients):
 
     @contextmanager
     def generating(self, name: str) -> Iterator[None]:
-        """Name a phase of the run in which the model generates; each of its forwards is a sign of life."""
+        """Name a phase of the run in which the model generates; each of its forwards is a sign of
+        life."""
         embeddings = self.accelerator.unwrap_model(self.model).get_input_embeddings()
         hook = embeddings.register_forward_pre_hook(lambda *_: beat())
         try:
@@ -125,20 +141,25 @@ class RunTrainer(FiniteGradients):
 
     @property
     def generates_in_turns(self) -> bool:
-        """Whether tools, environments or a `rollout_func` take part in rollouts: one call of `generate` draws none."""
+        """Whether tools, environments or a `rollout_func` take part in rollouts: one call of
+        `generate` draws none."""
         return bool(self.tools or self.environment_factories or self.rollout_func)
 
     # What the run says of its prompts and generation batches.
 
     def take_form(self, form: PromptForm | None) -> None:
-        """Keep the form of the prompts, which goes into the folder of every model; None: it is not known."""
-        if form is not None and self.generates_in_turns:  # tools and environments add words of their own
+        """Keep the form of the prompts, which goes into the folder of every model; None: it is not
+        known."""
+        # tools and environments add words of their own
+        if form is not None and self.generates_in_turns:
             form = replace(form, is_known=False)
         self.prompt_form = form
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model as transformers does, and beside it the form of its prompts. Every process must call it."""
-        with patch.object(self, "args", self.args.without_secrets()):  # `training_args.bin` holds them
+        """Save the model as transformers does, and beside it the form of its prompts. Every process
+        must call it."""
+        # `training_args.bin` holds them
+        with patch.object(self, "args", self.args.without_secrets()):
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
             write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
@@ -148,7 +169,8 @@ class RunTrainer(FiniteGradients):
     def _sort_groups(
         self, rewards_N: Tensor, advantages_N: Tensor, verifier_rewards_N: Tensor
     ) -> tuple[GroupKinds, Tensor, Tensor]:
-        """Return the kinds of the groups, and rewards and advantages, which `gate_on_correctness` may change."""
+        """Return the kinds of the groups, and rewards and advantages, which `gate_on_correctness`
+        may change."""
         by: dict[str, Any] = {"verifier_rewards_N": verifier_rewards_N}
         by["correct_threshold"] = self.args.correct_threshold
         if self.args.gate_on_correctness:
@@ -159,7 +181,9 @@ class RunTrainer(FiniteGradients):
         self._watch.end_batch(verifier_rewards_N, kinds)
         return kinds, rewards_N, advantages_N
 
-    def _log_estimate(self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float) -> None:
+    def _log_estimate(
+        self, kinds: GroupKinds, advantages_N: Tensor, result: Estimate, seconds: float
+    ) -> None:
         """Log which rollouts GRPO uses and which the estimators do."""
         metrics, state = self._metrics["train"], RunState.of(self)
         shares, used_N = result.shares(kinds, advantages_N)
@@ -176,14 +200,23 @@ class RunTrainer(FiniteGradients):
             metrics[f"{self.args.estimators[-1].metric_prefix}/seconds"].append(seconds)
 
     def create_model_card(
-        self, model_name: str | None = None, dataset_name: str | None = None, tags: str | list[str] | None = None
+        self,
+        model_name: str | None = None,
+        dataset_name: str | None = None,
+        tags: str | list[str] | None = None,
     ) -> None:
         """Write our own card in the place of TRL's."""
         if not self.is_world_process_zero():
             return
         folder = Path(self.args.output_dir)
-        record = add_to_record(folder, dataset_name, [tags] if isinstance(tags, str) else tags or ())
-        name = (self.args.hub_model_id if self.args.push_to_hub else None) or model_name or folder.resolve().name
+        record = add_to_record(
+            folder, dataset_name, [tags] if isinstance(tags, str) else tags or ()
+        )
+        name = (
+            (self.args.hub_model_id if self.args.push_to_hub else None)
+            or model_name
+            or folder.resolve().name
+        )
         text = make_card(folder, record, name=name, evaluation=self.evaluation)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CARD).write_text(text, encoding="utf-8")
@@ -205,8 +238,8 @@ class RunTrainer(FiniteGradients):
 
     @contextmanager
     def evaluating(self, *, as_training: bool = False) -> Iterator[None]:
-        """Put the model into evaluation mode inside the block; with `as_training` its parts alone, so that its
-        forwards still count as those of a training."""
+        """Put the model into evaluation mode inside the block; with `as_training` its parts alone,
+        so that its forwards still count as those of a training."""
         modes = {module: module.training for module in self.model.modules()}
         self.model.eval()
         self.model.training = as_training
@@ -223,10 +256,11 @@ class RunTrainer(FiniteGradients):
         )
 
     def casting_once(self) -> AbstractContextManager[Any]:
-        """Have mixed precision keep its 16-bit copies of float32 weights from one forward to the next.
+        """Have mixed precision keep its 16-bit copies of float32 weights from one forward to the
+        next.
 
-        Generation otherwise spends much of its time on making them. With sharded weights this does nothing, as the
-        copies would raise the peak of memory.
+        Generation otherwise spends much of its time on making them. With sharded weights this does
+        nothing, as the copies would raise the peak of memory.
         """
         is_sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         return nullcontext() if is_sharded else self.accelerator.autocast()
@@ -246,5 +280,6 @@ class RunTrainer(FiniteGradients):
         open_repo(self, partial(super().init_hf_repo, *args, **kwargs))
 
     def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
-        """Push the model and return whether it arrived: see `trl_miner.hub.training.push_trained`."""
+        """Push the model and return whether it arrived: see
+        `trl_miner.hub.training.push_trained`."""
         return push_trained(self, *args, **kwargs)

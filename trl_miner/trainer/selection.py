@@ -1,7 +1,8 @@
 """`prompt_selection`: which prompts a generation batch leaves out, by how they came out before.
 
-Decisions alone, without a model. They follow from the lines of the prompt ledger, so that every process, and a resumed
-run, makes the same ones. A prompt that is left out is drawn again in the next pass over the data; none is lost.
+Decisions alone, without a model. They follow from the lines of the prompt ledger, so that every
+process, and a resumed run, makes the same ones. A prompt that is left out is drawn again in the
+next pass over the data; none is lost.
 """
 
 import hashlib
@@ -22,10 +23,12 @@ class Selection:
     def __init__(self, seed: int) -> None:
         self._seed = seed  # of the draws
         self._num_batches = 0
-        self.left_out: dict[str, None] = {}  # keys of the prompts that the batch in progress passes over
+        # keys of the prompts that the batch in progress passes over
+        self.left_out: dict[str, None] = {}
 
     def observe(self, batch: Batch, keys: Sequence[str]) -> None:
-        """Take a line of the ledger into account, with the keys of its prompts; the next batch begins."""
+        """Take a line of the ledger into account, with the keys of its prompts; the next batch
+        begins."""
         self._num_batches += 1
         self.left_out.clear()
 
@@ -34,7 +37,8 @@ class Selection:
         return False
 
     def choose(self, keys: Sequence[str], count: int) -> list[int]:
-        """Return the places of those candidates that the batch in progress generates: of the smallest ranks."""
+        """Return the places of those candidates that the batch in progress generates: of the
+        smallest ranks."""
         ranks = [self._rank(key) for key in keys]
         chosen = sorted(range(len(keys)), key=ranks.__getitem__)[:count]
         self.left_out |= dict.fromkeys(key for place, key in enumerate(keys) if place not in chosen)
@@ -54,9 +58,11 @@ class Selection:
 
 
 class Greso(Selection):
-    """Skips a prompt with a probability that grows with every visit in a row without an advantage (arXiv 2506.02177).
+    """Skips a prompt with a probability that grows with every visit in a row without an advantage
+    (arXiv 2506.02177).
 
-    Source: Infini-AI-Lab/GRESO @ b277843, verl/trainer/ppo/ray_trainer.py, presampling_selector.py and its scripts.
+    Source: Infini-AI-Lab/GRESO @ b277843, verl/trainer/ppo/ray_trainer.py, presampling_selector.py
+        and its scripts.
     """
 
     P_START, P_STEP, P_LOW, P_HIGH = 0.5, 0.01, 0.05, 0.95
@@ -66,23 +72,27 @@ class Greso(Selection):
 
     def __init__(self, seed: int, *, by_correctness: bool = False) -> None:
         super().__init__(seed)
-        # Whether rollouts that are all right, or all wrong, have no advantage though their rewards differ: with
-        # dynamic sampling, or behind the gate on correctness.
+        # Whether rollouts that are all right, or all wrong, have no advantage though their rewards
+        # differ: with dynamic sampling, or behind the gate on correctness.
         self._by_correctness = by_correctness
         # Probability to generate a prompt again after it was sampled once without an advantage.
         self.p = dict.fromkeys(self.TARGETS, self.P_START)
-        # By prompt, "easy" or "hard" if it had no advantage when it was last sampled, and how often in a row.
+        # By prompt, "easy" or "hard" if it had no advantage when it was last sampled, and how often
+        # in a row.
         self.pasts: dict[str, tuple[str, int]] = {}
 
     def observe(self, batch: Batch, keys: Sequence[str]) -> None:
         super().observe(batch, keys)
         kinds: list[str] = []
-        for key, correct, scored, spread in zip(keys, batch.correct, batch.scored, batch.spread, strict=True):
+        for key, correct, scored, spread in zip(
+            keys, batch.correct, batch.scored, batch.spread, strict=True
+        ):
             kind = self._kind(batch.rollouts, correct, scored, spread)
             before, streak = self.pasts.get(key, ("", 0))
             self.pasts[key] = kind, (streak if kind == before else 0) + bool(kind)
             kinds.append(kind)
-        if kinds and not batch.new:  # behind the first pass over the data, in which nothing is skipped
+        # behind the first pass over the data, in which nothing is skipped
+        if kinds and not batch.new:
             for kind, target in self.TARGETS.items():
                 step = -self.P_STEP if kinds.count(kind) / len(kinds) >= target else self.P_STEP
                 self.p[kind] = min(max(self.p[kind] + step, self.P_LOW), self.P_HIGH)
@@ -106,11 +116,12 @@ class Greso(Selection):
 
 
 class Thompson(Selection):
-    """Draws a pass rate for each candidate from its posterior, Beta(1 + correct, 1 + wrong rollouts so far), and ranks
-    the candidates by their distance from one half (MoPPS).
+    """Draws a pass rate for each candidate from its posterior, Beta(1 + correct, 1 + wrong rollouts
+    so far), and ranks the candidates by their distance from one half (MoPPS).
 
-    Source: arXiv 2507.04632; thu-rllab/MoPPS @ a883f51, `recipe/ours/mopps.py` with its strategy "topk". How many
-        candidates there are for each prompt, its configuration leaves open; 4 is our choice.
+    Source: arXiv 2507.04632; thu-rllab/MoPPS @ a883f51, `recipe/ours/mopps.py` with its strategy
+        "topk". How many candidates there are for each prompt, its configuration leaves open; 4 is
+        our choice.
     """
 
     candidates = 4
@@ -128,7 +139,9 @@ class Thompson(Selection):
             self._wrong[key] += scored - correct
 
     def _rank(self, key: str) -> float:
-        rate = np.random.default_rng(self._digest(key)).beta(1 + self._correct[key], 1 + self._wrong[key])
+        rate = np.random.default_rng(self._digest(key)).beta(
+            1 + self._correct[key], 1 + self._wrong[key]
+        )
         return float(abs(rate - self.TARGET))
 
 

@@ -1,4 +1,5 @@
-"""The optimizer step under way: the gradient of TRL's, up to rounding, with fewer tokens through the model."""
+"""The optimizer step under way: the gradient of TRL's, up to rounding, with fewer tokens through
+the model."""
 
 import math
 from collections import defaultdict
@@ -19,8 +20,8 @@ from .micro_batches import MicroBatchPlan, loss_mask, padded_tokens, plan_micro_
 class OptimizerStep:
     """How the rows of the optimizer step under way go through the model.
 
-    A plan spans the micro-steps of an optimizer step that take their rows from one generation batch. It takes the
-    trainer for its counters, buffered rows, accelerator and loss.
+    A plan spans the micro-steps of an optimizer step that take their rows from one generation
+    batch. It takes the trainer for its counters, buffered rows, accelerator and loss.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -31,7 +32,8 @@ class OptimizerStep:
         """Start with a new optimizer step."""
         self.micro_step = 0  # micro-steps that are done
         self._is_under_way = False  # else a loss is not of the training: it was called by hand
-        self._plan: MicroBatchPlan | None = None  # of those under way; None: TRL's own micro-batches
+        # of those under way; None: TRL's own micro-batches
+        self._plan: MicroBatchPlan | None = None
         self._first = self._end = 0  # the micro-steps that the plan spans, as TRL counts them
 
     @contextmanager
@@ -45,7 +47,8 @@ class OptimizerStep:
         self.micro_step = 0 if self._trainer.accelerator.sync_gradients else self.micro_step + 1
 
     def find_plan(self) -> MicroBatchPlan | None:
-        """Return the plan of the micro-step under way, made at its first one; None: TRL's own micro-batches.
+        """Return the plan of the micro-step under way, made at its first one; None: TRL's own
+        micro-batches.
 
         Every process must call it.
         """
@@ -59,7 +62,10 @@ class OptimizerStep:
     def _make_plan(self) -> None:
         trainer, args = self._trainer, self._trainer.args
         start = trainer._step % args.steps_per_generation
-        size = min(trainer.current_gradient_accumulation_steps - self.micro_step, args.steps_per_generation - start)
+        size = min(
+            trainer.current_gradient_accumulation_steps - self.micro_step,
+            args.steps_per_generation - start,
+        )
         size = max(size, 1)
         self._first, self._end = trainer._step, trainer._step + size
         batches = trainer._buffered_inputs[start : start + size]
@@ -68,13 +74,15 @@ class OptimizerStep:
             has_kl=trainer.beta != 0.0,
             max_tokens=args.max_tokens_per_micro_batch,
             loss_type=trainer.loss_type,
-            least=size if self._is_deepspeed else 1,  # it counts backwards that reach no weight, and gets lost
+            # it counts backwards that reach no weight, and gets lost
+            least=size if self._is_deepspeed else 1,
             world=current_world(),
         )
         self._means = TokenMeans()
 
     def compute_loss(self, model: Any, plan: MicroBatchPlan) -> Tensor:
-        """Return the loss of this micro-step's share of the plan; all but its last micro-batch are already backward.
+        """Return the loss of this micro-step's share of the plan; all but its last micro-batch are
+        already backward.
 
         Every process must call it.
         """
@@ -85,7 +93,9 @@ class OptimizerStep:
             with self._without_gradient_exchange(model):
                 loss = self._micro_batch_loss(model, plan, number)
                 # as in Trainer.training_step
-                trainer.accelerator.backward(loss, **({"scale_wrt_gas": False} if self._is_deepspeed else {}))
+                trainer.accelerator.backward(
+                    loss, **({"scale_wrt_gas": False} if self._is_deepspeed else {})
+                )
             others += loss.detach()
         if numbers:
             loss = self._micro_batch_loss(model, plan, numbers[-1])
@@ -100,7 +110,8 @@ class OptimizerStep:
         beat()
         trainer, (inputs, weight) = self._trainer, plan.build(number)
         logged = defaultdict[str, list[float]](list)
-        # TRL gathers a number for each row, and the processes may have unlike numbers of rows: `TokenMeans` does it.
+        # TRL gathers a number for each row, and the processes may have unlike numbers of rows:
+        # `TokenMeans` does it.
         own_metrics = patch.object(trainer, "_metrics", {"train": logged})
         with own_metrics, patch.object(trainer.accelerator, "gather", lambda rows: rows):
             loss: Tensor = trainer.micro_batch_loss(model, inputs, weight)
@@ -123,15 +134,22 @@ class OptimizerStep:
             state._set_sync_gradients(True)
 
     def _log(self, plan: MicroBatchPlan) -> None:
-        """Log TRL's metrics, and which shares of its rows and padded tokens went through forward and backward."""
+        """Log TRL's metrics, and which shares of its rows and padded tokens went through forward
+        and backward."""
         trainer = self._trainer
         metrics = self._means.over(plan.batch)
-        sizes = [plan.is_used_n.sum(), len(plan.is_used_n), plan.num_tokens, padded_tokens(plan.batch)]
+        sizes = [
+            plan.is_used_n.sum(),
+            len(plan.is_used_n),
+            plan.num_tokens,
+            padded_tokens(plan.batch),
+        ]
         totals = current_world().sum(torch.tensor(sizes, device=trainer.accelerator.device))
         used, rows, tokens, padded = totals.tolist()
         metrics |= {"micro_batches/rows": used / rows, "micro_batches/tokens": tokens / padded}
         for name, value in metrics.items():
-            for _ in range(plan.num_steps):  # as TRL for each micro-step: a log averages over those since the last
+            # as TRL for each micro-step: a log averages over those since the last
+            for _ in range(plan.num_steps):
                 trainer.log_train_metric(name, value)
 
     @property
@@ -140,9 +158,11 @@ class OptimizerStep:
 
 
 class TokenMeans:
-    """What TRL logs of each micro-batch, averaged by its tokens; `*_min` and `*_max` are the least and the greatest.
+    """What TRL logs of each micro-batch, averaged by its tokens; `*_min` and `*_max` are the least
+    and the greatest.
 
-    A clip ratio counts the tokens of rows left out as well: without an advantage they are never clipped.
+    A clip ratio counts the tokens of rows left out as well: without an advantage they are never
+    clipped.
     """
 
     def __init__(self) -> None:
@@ -164,12 +184,17 @@ class TokenMeans:
             values = [value for value, _ in found]
             counted = num_tokens if "clip_ratio" in name else sum(weight for _, weight in found)
             total = sum(value * weight for value, weight in found)
-            own_F4.append((total, counted, min(values, default=math.inf), max(values, default=-math.inf)))
+            own_F4.append(
+                (total, counted, min(values, default=math.inf), max(values, default=-math.inf))
+            )
         device = batch["advantages"].device
         own_1F4 = torch.tensor([own_F4], dtype=accumulation_dtype(device), device=device)
         summaries_WF4 = current_world().gather(own_1F4).cpu()
         totals_F, counts_F, *_ = summaries_WF4.sum(dim=0).T
-        extremes = {"_min": summaries_WF4[..., 2].amin(dim=0), "_max": summaries_WF4[..., 3].amax(dim=0)}
+        extremes = {
+            "_min": summaries_WF4[..., 2].amin(dim=0),
+            "_max": summaries_WF4[..., 3].amax(dim=0),
+        }
         means = {}
         for i, name in enumerate(self._found):
             value = float(extremes.get(name[-4:], totals_F / counts_F)[i])

@@ -1,6 +1,8 @@
-"""Token records: which rollouts to record, and the advantage of each of their tokens. `runs.token_credit` writes them.
+"""Token records: which rollouts to record, and the advantage of each of their tokens.
+`runs.token_credit` writes them.
 
-# N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G rollouts per prompt
+# N rollouts of the global batch, B of this process, M recorded ones, T padded completion tokens, G
+rollouts per prompt
 """
 
 import math
@@ -22,9 +24,14 @@ MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 
 
 def record_credit(
-    trainer: Any, batch: dict[str, Any], rollouts: Rollouts, verifier_rewards_N: Tensor, advantages_BT: Tensor
+    trainer: Any,
+    batch: dict[str, Any],
+    rollouts: Rollouts,
+    verifier_rewards_N: Tensor,
+    advantages_BT: Tensor,
 ) -> None:
-    """Record some rollouts of a generation batch, TRL's `batch`, if it is due. Every process must call it.
+    """Record some rollouts of a generation batch, TRL's `batch`, if it is due. Every process must
+    call it.
 
     It takes the trainer for its settings, its place in the run, and its tokenizer.
     """
@@ -40,22 +47,29 @@ def record_credit(
 
 
 def write_record(
-    trainer: Any, chosen: Sequence[Mapping[str, Any]], step: int, rollouts: Rollouts, verifier_rewards_N: Tensor
+    trainer: Any,
+    chosen: Sequence[Mapping[str, Any]],
+    step: int,
+    rollouts: Rollouts,
+    verifier_rewards_N: Tensor,
 ) -> None:
     """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
     args = trainer.args
     knobs = args.knobs(MINER) if MINER in args.estimators else None
-    table = credit_table(chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class)
+    table = credit_table(
+        chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class
+    )
     write_credit(args.output_dir, table, step, rollouts.num_generations)
 
 
 def _due_step(trainer: Any) -> int | None:
-    """Return the step to record this generation batch under: one that it is the first to train, of which records are
-    wanted."""
+    """Return the step to record this generation batch under: one that it is the first to train, of
+    which records are wanted."""
     every, done = trainer.args.log_token_credit, trainer.state.global_step
     if not every:
         return None
-    under_way = trainer.optimizer_step.micro_step  # micro-steps that batches before it had of the next step
+    # micro-steps that batches before it had of the next step
+    under_way = trainer.optimizer_step.micro_step
     cycle = trainer.args.steps_per_generation * trainer.num_iterations
     first = done + 1 + (under_way > 0)
     last = done + math.ceil((under_way + cycle) / trainer.args.gradient_accumulation_steps)
@@ -64,9 +78,12 @@ def _due_step(trainer: Any) -> int | None:
 
 
 def choose_rollouts(rollouts: Rollouts) -> Tensor:
-    """Return (N,) bool, the rollouts to record: whole prompts, at least one, of each kind in turn."""
+    """Return (N,) bool, the rollouts to record: whole prompts, at least one, of each kind in
+    turn."""
     size = rollouts.num_generations
-    waiting = [is_kind_N.view(-1, size)[:, 0].nonzero().flatten().tolist() for is_kind_N in rollouts.kinds]
+    waiting = [
+        is_kind_N.view(-1, size)[:, 0].nonzero().flatten().tolist() for is_kind_N in rollouts.kinds
+    ]
     in_turn = [group for turn in zip_longest(*waiting) for group in turn if group is not None]
     chosen = torch.zeros_like(rollouts.kinds.is_ph_N)
     chosen.view(-1, size)[in_turn[: max(1, MOST_ROLLOUTS // size)]] = True
@@ -76,7 +93,8 @@ def choose_rollouts(rollouts: Rollouts) -> Tensor:
 def _own_rows(
     batch: dict[str, Any], rollouts: Rollouts, advantages_BT: Tensor, is_chosen_N: Tensor
 ) -> list[dict[str, Any]]:
-    """Return the chosen rollouts of this process without padding; log-probs that are not known are NaN."""
+    """Return the chosen rollouts of this process without padding; log-probs that are not known are
+    NaN."""
     scores = rollouts.score(("old_logps",), is_chosen_N)
     columns = {
         "token_ids": batch["completion_ids"],
@@ -101,7 +119,8 @@ def credit_table(
     knobs: Mapping[str, Any] | None,
     tokenizer: Any,
 ) -> Any:
-    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a prompt adjacent.
+    """Return the records as a `pyarrow.Table` with the columns of `runs.token_credit`, rows of a
+    prompt adjacent.
 
     `knobs` are MINER's; None: it has no part in the run.
     """
@@ -111,13 +130,21 @@ def credit_table(
     kinds = GroupKinds(*(is_kind_N.cpu()[rows_M] for is_kind_N in rollouts.kinds))
     of_batch = rollouts.rewards_N, verifier_rewards_N, rollouts.advantages_N
     rewards_M, verifier_M, grpo_M = (values_N.float().cpu()[rows_M] for values_N in of_batch)
-    counts_MT, logps_MT, after_MT = (_padded(chosen, name) for name in ("counts", "old_logps", "advantages"))
+    counts_MT, logps_MT, after_MT = (
+        _padded(chosen, name) for name in ("counts", "old_logps", "advantages")
+    )
     weights_MT, before_MT = None, torch.where(counts_MT.bool(), after_MT, 0.0)
     if knobs is not None:  # computed again, without the cap
         is_known_MT = counts_MT.bool() & logps_MT.isfinite()
         weights_MT = focal_weights(logps_MT, is_known_MT, knobs["gamma"])
-        known: dict[str, Any] = {"kinds": kinds, "advantages_N": grpo_M, "num_generations": rollouts.num_generations}
-        uncapped = miner_advantages(rewards_M, logps_MT, is_known_MT, **known, **{**knobs, "lambda_max": None})
+        known: dict[str, Any] = {
+            "kinds": kinds,
+            "advantages_N": grpo_M,
+            "num_generations": rollouts.num_generations,
+        }
+        uncapped = miner_advantages(
+            rewards_M, logps_MT, is_known_MT, **known, **{**knobs, "lambda_max": None}
+        )
         before_MT = torch.where(kinds.is_ph_N.unsqueeze(1), uncapped.advantages_NT, before_MT)
     kinds_M = torch.stack([*kinds]).int().argmax(dim=0).tolist()
     texts, records = TokenTexts(tokenizer), []
@@ -150,7 +177,10 @@ def credit_table(
             record["weights"] = weights_MT[i, : len(ids)].numpy()
         records.append(record)
     columns = {
-        field.name: pa.array([record[field.name] for record in records], field.type, from_pandas=True)  # NaN is null
+        # NaN is null
+        field.name: pa.array(
+            [record[field.name] for record in records], field.type, from_pandas=True
+        )
         for field in schema()
     }
     return pa.table(columns)

@@ -1,6 +1,8 @@
-"""`MinerGRPOTrainer`: what happens to a generation batch, from its prompts to the loss, in the order of this file.
+"""`MinerGRPOTrainer`: what happens to a generation batch, from its prompts to the loss, in the
+order of this file.
 
-# N rollouts of the global generation batch, B of this process, F reward functions, T padded completion tokens
+# N rollouts of the global generation batch, B of this process, F reward functions, T padded
+completion tokens
 """
 
 import logging
@@ -62,14 +64,16 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
 
-    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args`. Generation, rewards, loss and
-    evaluation are TRL's own; what changes are the advantages of a training batch, one for each token. `policy_loss`
-    and `dynamic_sampling` change more, and are off by default. Evaluation is always plain GRPO.
+    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args`. Generation,
+    rewards, loss and evaluation are TRL's own; what changes are the advantages of a training batch,
+    one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
+    Evaluation is always plain GRPO.
 
-    Which rollout is correct is decided at `correct_threshold` by the reward function that `correct_reward_func` names,
-    else by the only one, else by the known verifier among them, else, with a warning, by all together. The log-probs
-    under the old policy are those that TRL computed, else those of the sampler (a `rollout_func`, or vLLM without
-    importance-sampling correction), else one forward over the PH rows alone.
+    Which rollout is correct is decided at `correct_threshold` by the reward function that
+    `correct_reward_func` names, else by the only one, else by the known verifier among them, else,
+    with a warning, by all together. The log-probs under the old policy are those that TRL computed,
+    else those of the sampler (a `rollout_func`, or vLLM without importance-sampling correction),
+    else one forward over the PH rows alone.
     """
 
     args: MinerGRPOConfig
@@ -77,7 +81,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     epsilon_low: float
     epsilon_high: float
 
-    def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any
+    ) -> None:
         args = own_config(MinerGRPOConfig, model, args, self._name)
         _set_group_port(args)
         model = find_model(model) if isinstance(model, str) else model  # an embedded world's
@@ -103,10 +109,13 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         has_tools = bool(self.tools or self.environment_factories)
         prompts_can_be_recognised(args, has_environment=bool(self.environment_factories))
         prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
-        if self._draws_prompts and (own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))):
+        if self._draws_prompts and (
+            own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))
+        ):
             raise ValueError(
-                f"{self._draws_prompts} draws prompts in the place of TRL's dataloader: got {type(self).__name__}, "
-                f"which overrides {', '.join(own)}. Order the training set beforehand, or leave it out."
+                f"{self._draws_prompts} draws prompts in the place of TRL's dataloader: got"
+                f" {type(self).__name__}, which overrides {', '.join(own)}. Order the training set"
+                " beforehand, or leave it out."
             )
 
     def _add_steps(self) -> None:
@@ -116,7 +125,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if takes_sampler_logps(self):
             self.sampler_check = SamplerCheck(self.temperature, self.log_train_metric)
         self.optimizer_step = OptimizerStep(self)
-        self._policy_loss = PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
+        self._policy_loss = (
+            PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
+        )
         self._gradient_share: GradientShare | None = None
         if self.args.log_gradient_share or self.args.dose_share is not None:
             self._gradient_share = GradientShare(self)
@@ -143,11 +154,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         """Return TRL's batch of rollouts, in training with the advantages of the estimators.
 
         1. TRL's sampler draws prompts, or `_draw_prompts` does.
-        2. TRL generates rollouts and scores them: `_roll_out`, `_observe_rollouts`, `_observe_rewards`.
-        3. `_count_batch` records how each prompt came out.
-        4. `_estimate_advantages` sorts the prompts into PH, HE and NH. Their methods replace TRL's advantages (N,) by
-           token advantages (B, T) and ask `Scores` for log-probs of the rows they need; a dose scales some.
-        5. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like length.
+        2. TRL generates rollouts and scores them: `_roll_out`, `_observe_rollouts`,
+        `_observe_rewards`. 3. `_count_batch` records how each prompt came out.
+        4. `_estimate_advantages` sorts the prompts into PH, HE and NH. Their methods replace TRL's
+        advantages (N,) by
+           token advantages (B, T) and ask `Scores` for log-probs of the rows they need; a dose
+           scales some.
+        5. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like
+        length.
         """
         with self._observing():
             if not self.model.training:  # evaluation is plain GRPO
@@ -182,8 +196,10 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return batch.prepared.rows
 
     def _roll_out(self, inputs: Any) -> tuple[dict[str, Any], Scores]:
-        """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the old policy."""
-        # What an estimator asks of every row comes for next to nothing with TRL's own forward, where TRL makes one.
+        """Return TRL's batch, generated, scored and with TRL's advantages, and what is known of the
+        old policy."""
+        # What an estimator asks of every row comes for next to nothing with TRL's own forward,
+        # where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
         with self.forwards.collecting(wanted) as found:
             output = super()._generate_and_score_completions(inputs)
@@ -199,11 +215,14 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         stream = None if self._prompts is None else self._prompts.stream.state()
         state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
         state.generated += batch.num_generated
-        state.tokens += int(current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device)))
+        state.tokens += int(
+            current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device))
+        )
 
     @contextmanager
     def _observing(self) -> Iterator[None]:
-        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its methods."""
+        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its
+        methods."""
         generate, score = self._generate, self._calculate_rewards
         with (
             patch.object(self, "_generate", partial(self._observe_rollouts, generate)),
@@ -211,7 +230,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         ):
             yield
 
-    def _observe_rollouts(self, generate: Callable[..., tuple[Any, ...]], *args: Any) -> tuple[Any, ...]:
+    def _observe_rollouts(
+        self, generate: Callable[..., tuple[Any, ...]], *args: Any
+    ) -> tuple[Any, ...]:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # it was generated in rounds
             return batch.prepared.generated
@@ -224,10 +245,12 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return generated
 
     def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
-        """Return what TRL's loop returns, after a part in each generation that other processes make after its end.
+        """Return what TRL's loop returns, after a part in each generation that other processes make
+        after its end.
 
-        TRL's loop ends on each process once none of its own rollouts calls a tool. A vLLM server, its tensor
-        parallelism, ZeRO-3 and FSDP generate on all processes at once, so that the others would wait forever.
+        TRL's loop ends on each process once none of its own rollouts calls a tool. A vLLM server,
+        its tensor parallelism, ZeRO-3 and FSDP generate on all processes at once, so that the
+        others would wait forever.
         """
         self._is_looping = self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled
         result = super()._tool_call_loop(prompts, prompt_ids, *args)
@@ -237,19 +260,27 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return result
 
     def _most_prompts(self, own: int) -> int:
-        """Return the most prompts that a process is about to generate for, `own` on this one; 0: none is. Every
-        process must call it."""
-        return int(current_world().gather(torch.tensor([own], device=self.accelerator.device)).max())
+        """Return the most prompts that a process is about to generate for, `own` on this one; 0:
+        none is. Every process must call it."""
+        return int(
+            current_world().gather(torch.tensor([own], device=self.accelerator.device)).max()
+        )
 
-    def _generate_single_turn(self, prompt_ids: Any, images: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
         if self._sampler is not None and images is None:
             return self._sampler(prompt_ids), None
-        count, most = len(prompt_ids), self._most_prompts(len(prompt_ids)) if self._is_looping else 0
+        count, most = (
+            len(prompt_ids),
+            (self._most_prompts(len(prompt_ids)) if self._is_looping else 0),
+        )
         if self.use_vllm and count < most:
             # TRL hands the completions of all processes out in equal shares, whoever asked for them
             # (https://github.com/huggingface/trl/pull/6673).
             prompt_ids, images = (
-                [*rows, *rows[:1] * (most - count)] if rows else rows for rows in (prompt_ids, images)
+                [*rows, *rows[:1] * (most - count)] if rows else rows
+                for rows in (prompt_ids, images)
             )
             found = super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
             return tuple(rows and rows[:count] for rows in found)
@@ -291,7 +322,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._batch is not None and self._batch.statistics is not None:
             advantages_N = self._batch.statistics.advantages(rewards_N, args.scale_rewards)
         ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
-        kinds, rewards_N, advantages_N = self._sort_groups(rewards_N, advantages_N, verifier_rewards_N)
+        kinds, rewards_N, advantages_N = self._sort_groups(
+            rewards_N, advantages_N, verifier_rewards_N
+        )
         rollouts = Rollouts(
             rewards_N,
             advantages_N,
@@ -310,7 +343,9 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         if self._gradient_share is not None:
             result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        record_credit(self, output, replace(rollouts, **ungated), verifier_rewards_N, result.advantages_BT)
+        record_credit(
+            self, output, replace(rollouts, **ungated), verifier_rewards_N, result.advantages_BT
+        )
         self._replace_logged_advantages(result.advantages_N)
         return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
 
@@ -327,55 +362,71 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         return self.micro_batch_loss(model, inputs)
 
     def micro_batch_loss(self, model: Any, inputs: dict[str, Any], weight: float = 1.0) -> Tensor:
-        """Return the loss of a micro-batch, which counts with this weight. Every process must call it."""
+        """Return the loss of a micro-batch, which counts with this weight. Every process must call
+        it."""
         if self._gradient_share is not None:
             self._gradient_share.add(inputs, weight)
         return self.call_loss(model, inputs) * weight
 
     def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """Return TRL's loss of some rows, with what `policy_loss` puts into it after its forward."""
+        """Return TRL's loss of some rows, with what `policy_loss` puts into it after its
+        forward."""
         inputs = dict(inputs)
         ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
 
         def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-            """Return what TRL's loss gets, overrides included; it looks for all else in `inputs` after this."""
+            """Return what TRL's loss gets, overrides included; it looks for all else in `inputs`
+            after this."""
             result = ask(*args, **kwargs)
             if self._policy_loss is not None:
                 self._policy_loss.rewrite(inputs, result[0])
             return result
 
         # `rewrite` may change the bounds.
-        own: dict[str, Any] = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high, FORWARD: forward}
+        own: dict[str, Any] = {
+            "epsilon_low": self.epsilon_low,
+            "epsilon_high": self.epsilon_high,
+            FORWARD: forward,
+        }
         with patch.multiple(self, **own):
             loss: Tensor = super()._compute_loss(model, inputs)
         return loss
 
-    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
         return self.forwards.run(model, *args, **kwargs)
 
     def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an auxiliary loss."""
+        """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an
+        auxiliary loss."""
         result: tuple[Any, ...] = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
         return result
 
     def sample_held_out(
         self, rows: list[dict[str, Any]], num_samples: int, seed: int, sampler: Sampler | None
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """Return completions of prompts as the reward functions see them in training. Nothing is logged.
+        """Return completions of prompts as the reward functions see them in training. Nothing is
+        logged.
 
-        Prompts go through TRL's chat template with the settings of the training, and completions are parsed as there.
+        Prompts go through TRL's chat template with the settings of the training, and completions
+        are parsed as there.
 
         Args:
             rows: Of a data set, as many on every process, each `num_samples` times in a row.
             num_samples: Rollouts per prompt.
             seed: Of the samples. Every process must call it.
-            sampler: Returns tokens of completions by those of prompts; None: as TRL samples in an evaluation, and
-                always where the model `generates_in_turns`.
+            sampler: Returns tokens of completions by those of prompts; None: as TRL samples in an
+                evaluation, and always where the model `generates_in_turns`.
 
         Returns:
             Completions, their tokens, and the columns that a `rollout_func` adds.
         """
-        kept, self.num_generations_eval, self._is_sampling_alone = self.num_generations_eval, num_samples, True
+        kept, self.num_generations_eval, self._is_sampling_alone = (
+            self.num_generations_eval,
+            num_samples,
+            True,
+        )
         self._sampler = None if self.generates_in_turns else sampler
         try:
             with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
@@ -401,7 +452,8 @@ class _Sampled(Exception):
 
 
 def _set_group_port(args: Any) -> None:
-    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection may have taken.
+    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection
+    may have taken.
 
     With one that is taken, TRL's trainer and its server would wait forever.
     """

@@ -1,4 +1,5 @@
-"""Attention over TRL's trees of rollouts without its kernel, which needs a Hopper GPU: for CPUs and other GPUs."""
+"""Attention over TRL's trees of rollouts without its kernel, which needs a Hopper GPU: for CPUs and
+other GPUs."""
 
 from typing import Any
 
@@ -28,15 +29,16 @@ def tree_attention_anywhere(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Return what TRL's kernel computes, on any device: each segment attends to its own path, causally, both ending
-    at the same token.
+    """Return what TRL's kernel computes, on any device: each segment attends to its own path,
+    causally, both ending at the same token.
 
     Raises:
         ValueError: The model caps its attention scores (`softcap`).
     """
     if softcap:
         raise ValueError(
-            f"Attention without TRL's kernel knows no softcap: got {softcap}. Train on a Hopper GPU, or another model."
+            f"Attention without TRL's kernel knows no softcap: got {softcap}. Train on a Hopper"
+            " GPU, or another model."
         )
     segments = []
     queries, keys = tree_cu_seqlens_q.tolist(), tree_cu_seqlens_k.tolist()

@@ -1,4 +1,5 @@
-"""Whole groups out of TRL's queue of samples, window by window, and the advantages of their tokens in its batches."""
+"""Whole groups out of TRL's queue of samples, window by window, and the advantages of their tokens
+in its batches."""
 
 import logging
 import zlib
@@ -31,8 +32,9 @@ class AsyncRollout:
         logps = row["old_log_probs"][1:][is_own]
         if not np.isfinite(logps).all():
             raise ValueError(
-                f"The server must give a log-prob for every token: got {int((~np.isfinite(logps)).sum())} of "
-                f"{len(logps)} that are none. Start vLLM with {LOGPROBS_FLAG}."
+                "The server must give a log-prob for every token: got"
+                f" {int((~np.isfinite(logps)).sum())} of {len(logps)} that are none. Start vLLM"
+                f" with {LOGPROBS_FLAG}."
             )
         self.logps = torch.as_tensor(logps, dtype=torch.float32)
         self.prompt_ids = row["input_ids"][: int(np.argmax(row["completion_mask"]))]
@@ -40,14 +42,24 @@ class AsyncRollout:
 
     def record(self, advantages: torch.Tensor) -> dict[str, Any]:
         """Return what a record of token credit says of the rollout: the tokens that are trained."""
-        own = {"token_ids": self.tokens, "counts": np.ones(len(self.tokens), bool), "old_logps": self.logps.numpy()}
-        return {"prompt_ids": self.prompt_ids.tolist(), **own, "advantages": advantages.float().numpy()}
+        own = {
+            "token_ids": self.tokens,
+            "counts": np.ones(len(self.tokens), bool),
+            "old_logps": self.logps.numpy(),
+        }
+        return {
+            "prompt_ids": self.prompt_ids.tolist(),
+            **own,
+            "advantages": advantages.float().numpy(),
+        }
 
 
 class Windows(torch.utils.data.IterableDataset):
-    """The samples that TRL takes from its queue, a window of whole groups at a time, with advantages of tokens.
+    """The samples that TRL takes from its queue, a window of whole groups at a time, with
+    advantages of tokens.
 
-    Rows of a group follow each other. One that is not whole, because TRL drops a stale part of it, is dropped.
+    Rows of a group follow each other. One that is not whole, because TRL drops a stale part of it,
+    is dropped.
     """
 
     def __init__(self, trainer: Any, samples: Any, window: int) -> None:
@@ -59,7 +71,8 @@ class Windows(torch.utils.data.IterableDataset):
         num_seen = 0
         for row in self._samples:
             beat()
-            if group and row["group_id"] != group[0]["group_id"]:  # only now is it known that no more rows come
+            # only now is it known that no more rows come
+            if group and row["group_id"] != group[0]["group_id"]:
                 ready += self._rollouts(group)
                 group = []
             group.append(row)
@@ -74,18 +87,24 @@ class Windows(torch.utils.data.IterableDataset):
         """Return the rollouts of a group; none if it is not whole."""
         size = self._trainer.args.num_generations
         if len(group) > size:
-            raise ValueError(f"A prompt must have {size} rollouts of one row each: the worker gave {len(group)} rows.")
+            raise ValueError(
+                f"A prompt must have {size} rollouts of one row each: the worker gave {len(group)}"
+                " rows."
+            )
         if len(group) < size:
             logger.warning(
-                f"Dropping a prompt group, which is not whole: of its {size} rollouts {len(group)} were not stale."
+                f"Dropping a prompt group, which is not whole: of its {size} rollouts {len(group)}"
+                " were not stale."
             )
-            self._trainer._trained_groups.add(group[0]["group_id"])  # else a resumed run begins there again
+            # else a resumed run begins there again
+            self._trainer._trained_groups.add(group[0]["group_id"])
             return []
         return [AsyncRollout(row) for row in group]
 
 
 class TokenAdvantages:
-    """TRL's collator, whose packed rows have the advantages of the tokens in place of those of the samples."""
+    """TRL's collator, whose packed rows have the advantages of the tokens in place of those of the
+    samples."""
 
     def __init__(self, collate: Callable[[list[Any]], dict[str, Any]]) -> None:
         self._collate, self.num_batches = collate, 0
@@ -96,13 +115,15 @@ class TokenAdvantages:
         for i, row in enumerate(rows):
             own = [sample["token_advantages"] for sample in row.samples]
             expected = [
-                torch.full_like(one, sample["advantage"]) for one, sample in zip(own, row.samples, strict=True)
+                torch.full_like(one, sample["advantage"])
+                for one, sample in zip(own, row.samples, strict=True)
             ]
             is_loss = batch["token_index"][i] >= 0
             if not torch.equal(batch["advantages"][i][is_loss], torch.cat(expected)):
                 raise RuntimeError(
-                    "TRL packs the advantages of a row in another order than trl_miner knows, sample by sample: "
-                    "nothing was trained on it. Use the version of TRL that trl_miner's setup.cfg names."
+                    "TRL packs the advantages of a row in another order than trl_miner knows,"
+                    " sample by sample: nothing was trained on it. Use the version of TRL that"
+                    " trl_miner's setup.cfg names."
                 )
             batch["advantages"][i][is_loss] = torch.cat(own).to(batch["advantages"])
         self.num_batches += 1

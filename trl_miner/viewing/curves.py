@@ -1,7 +1,7 @@
 """Pictures in a call: `draw_chart("rollouts", ["runs/grpo", "runs/miner"])`, of runs and of scores.
 
-Runs of one method, that is with the same settings but for the seed, become one line: their mean, with a band from the
-smallest to the largest.
+Runs of one method, that is with the same settings but for the seed, become one line: their mean,
+with a band from the smallest to the largest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,8 @@ def draw_chart(chart: str, runs: Runs, path: str | Path | None = None) -> Any:
 
     Args:
         chart: reward, prompt_kinds, rollouts, calibration, dose, policy or held_out.
-        runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its runs.
+        runs: A run or several, read or as folders; a folder of `trl-miner compare` is all of its
+            runs.
         path: A .png, .svg or .pdf file to write; None: write nothing.
 
     Returns:
@@ -63,7 +64,8 @@ def draw_chart(chart: str, runs: Runs, path: str | Path | None = None) -> Any:
 
 
 def read_runs(runs: Runs) -> list[RunHistory]:
-    """Return the histories of one folder or several `runs`; a folder of `trl-miner compare` is all of its runs."""
+    """Return the histories of one folder or several `runs`; a folder of `trl-miner compare` is all
+    of its runs."""
     histories: list[RunHistory] = []
     for run in [runs] if isinstance(runs, str | Path | RunHistory) else runs:
         histories += [run] if isinstance(run, RunHistory) else read_inputs([run]).runs
@@ -71,15 +73,22 @@ def read_runs(runs: Runs) -> list[RunHistory]:
 
 
 def draw_training(run: str | Path) -> Path:
-    """Draw reward, kinds of prompt and used rollouts of a run folder as its `training.png`. Return the path."""
+    """Draw reward, kinds of prompt and used rollouts of a run folder as its `training.png`. Return
+    the path."""
     history = read_run(run)
     if not history.columns:
-        raise ValueError(f"{run} has no logged training step. Set logging_steps below the number of steps.")
+        raise ValueError(
+            f"{run} has no logged training step. Set logging_steps below the number of steps."
+        )
     path = Path(run) / "training.png"
     labels = {metric: label for series in _TRAINING.values() for metric, label in series.items()}
     panels = {metric: panel.key for panel, series in _TRAINING.items() for metric in series}
     metrics = read_metrics([Method("", [history])], labels)
-    labels = {metric: label for metric, label in labels.items() if metric != UNSCORABLE or metrics.occurs(metric)}
+    labels = {
+        metric: label
+        for metric, label in labels.items()
+        if metric != UNSCORABLE or metrics.occurs(metric)
+    }
     rows = metrics.rows[metrics.rows["metric"].isin([*labels])]
     rows = rows.assign(method=rows["metric"].map(labels), metric=rows["metric"].map(panels))
     methods = [Method(label, [], index) for index, label in enumerate(labels.values())]
@@ -91,7 +100,11 @@ def draw_training(run: str | Path) -> Path:
 def training_pictures(metrics: Metrics) -> list[Picture]:
     """Return the pictures of the charts of which at least one run has something."""
     charts = charts_of([run for _, run in runs_of(metrics.methods)]).values()
-    return [picture_of(chart, metrics) for chart in charts if not metrics.known.isdisjoint(keys_of([chart]))]
+    return [
+        picture_of(chart, metrics)
+        for chart in charts
+        if not metrics.known.isdisjoint(keys_of([chart]))
+    ]
 
 
 def keys_of(charts: Iterable[Chart]) -> list[str]:
@@ -102,12 +115,19 @@ def keys_of(charts: Iterable[Chart]) -> list[str]:
 # Of scores
 
 
-def draw_scores(chart: str, results: str | Path | Sequence[str | Path], path: str | Path | None = None) -> Any:
-    """Draw pass_at_k or maj_at_k, a panel per benchmark, a line per result. Return the matplotlib figure.
+def draw_scores(
+    chart: str, results: str | Path | Sequence[str | Path], path: str | Path | None = None
+) -> Any:
+    """Draw pass_at_k or maj_at_k, a panel per benchmark, a line per result. Return the matplotlib
+    figure.
 
-    `results` are scored result folders of `trl-miner eval`; `path` is a .png, .svg or .pdf file, or None.
+    `results` are scored result folders of `trl-miner eval`; `path` is a .png, .svg or .pdf file, or
+    None.
     """
-    known, several = _named(chart, _SCORES), [results] if isinstance(results, str | Path) else results
+    known, several = (
+        _named(chart, _SCORES),
+        ([results] if isinstance(results, str | Path) else results),
+    )
     return save(draw_metrics(*_with_data(known, [read_result(folder) for folder in several])), path)
 
 
@@ -124,7 +144,8 @@ def _named(name: str, charts: Mapping[str, Chart]) -> Chart:
 
 
 def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metrics]:
-    """Return a chart with a panel for each benchmark, and tidy rows of the results, with the edges of their bands."""
+    """Return a chart with a panel for each benchmark, and tidy rows of the results, with the edges
+    of their bands."""
     import pandas as pd
 
     names = [result.name for result in results]
@@ -142,7 +163,8 @@ def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metr
 
 
 def _points(chart: Chart, one: Mapping[str, Any]) -> list[tuple[float, ...]]:
-    """Return K, the score, and the edges of its band: of Maj@K one standard deviation over the draws."""
+    """Return K, the score, and the edges of its band: of Maj@K one standard deviation over the
+    draws."""
     if chart is PASS_AT_K:
         intervals = one["pass@k_intervals"].items()
         return [(int(k), found["mean"], found["low"], found["high"]) for k, found in intervals]
@@ -154,9 +176,12 @@ def _points(chart: Chart, one: Mapping[str, Any]) -> list[tuple[float, ...]]:
 
 
 def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
-    """Return the figure of a chart, of `metrics` read for its keys: in each panel a line for each method."""
+    """Return the figure of a chart, of `metrics` read for its keys: in each panel a line for each
+    method."""
     is_by_k = metrics.axis == SAMPLES
-    shown = [panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)] or chart.panels[:1]
+    shown = [
+        panel for panel in chart.panels if not panel.rare or metrics.occurs(panel.key)
+    ] or chart.panels[:1]
     figure, panels = new_figure(len(shown), len(metrics.methods))
     for axes, panel in zip(panels, shown, strict=True):
         _draw_panel(axes, panel.key, metrics)
@@ -168,7 +193,8 @@ def draw_metrics(chart: Chart, metrics: Metrics) -> Any:
 
 
 def _draw_panel(axes: Any, metric: str, metrics: Metrics) -> None:
-    """Draw a line with a band for each method that has the metric; of many methods, two stand out."""
+    """Draw a line with a band for each method that has the metric; of many methods, two stand
+    out."""
     own = metrics.rows[metrics.rows["metric"] == metric]
     by_method = dict(tuple(own.groupby("method", observed=True, sort=False)))
     are_many = len(metrics.methods) > _MOST_BANDS
@@ -180,17 +206,22 @@ def _draw_panel(axes: Any, metric: str, metrics: Metrics) -> None:
         if are_many and method.label not in _FRONT:
             looks = {"linewidth": 1.2, "alpha": 0.6}
         elif (line["high"] > line["low"]).any():
-            axes.fill_between(line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0)
+            axes.fill_between(
+                line.index, line["low"], line["high"], color=color, alpha=0.18, linewidth=0
+            )
         if line["mean"].count() <= _FEW:
             looks |= {"marker": "o", "markersize": 4}
-        axes.plot(line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks)
+        axes.plot(
+            line.index, line["mean"], dash, color=color, label=for_picture(method.label), **looks
+        )
 
 
 def mean_line(rows: "DataFrame") -> "DataFrame":
-    """Return the "mean" over the runs of a method by step, with the smallest value, "low", and the largest, "high".
+    """Return the "mean" over the runs of a method by step, with the smallest value, "low", and the
+    largest, "high".
 
-    `rows` are of one metric and one method; a band of their own are columns "low" and "high". NaN is a gap. Where
-    there are many steps, neighbouring ones are put together.
+    `rows` are of one metric and one method; a band of their own are columns "low" and "high". NaN
+    is a gap. Where there are many steps, neighbouring ones are put together.
     """
     low, high = ("low", "high") if "low" in rows else ("value", "value")
     line = rows.groupby("step").agg(mean=("value", "mean"), low=(low, "min"), high=(high, "max"))
@@ -198,7 +229,9 @@ def mean_line(rows: "DataFrame") -> "DataFrame":
         first, last = line.index[0], line.index[-1]
         column = ((line.index - first) * _COLUMNS // (last - first)).astype(int)
         parts = line.assign(step=line.index).groupby(column)
-        line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index("step")
+        line = parts.agg({"step": "mean", "mean": "mean", "low": "min", "high": "max"}).set_index(
+            "step"
+        )
     return line
 
 
@@ -206,8 +239,12 @@ def picture_of(chart: Chart, metrics: Metrics) -> Picture:
     """Return a chart as part of a report, with a caption that tells means and bands."""
     caption = [chart.caption]
     if any(len(method.runs) > 1 for method in metrics.methods):
-        caption.append("A line of several runs is their mean, its band from the smallest to the largest.")
+        caption.append(
+            "A line of several runs is their mean, its band from the smallest to the largest."
+        )
     if len(metrics.methods) > _MOST_BANDS:
         front = " and ".join(_FRONT)
-        caption.append(f"Above {_MOST_BANDS} methods only {front} have bands: give fewer runs to see others.")
+        caption.append(
+            f"Above {_MOST_BANDS} methods only {front} have bands: give fewer runs to see others."
+        )
     return Picture(chart.name, chart.title, " ".join(caption), draw_metrics(chart, metrics))

@@ -35,7 +35,8 @@ def new_figure(
     size: tuple[float, float] | None = None,
     **options: Any,
 ) -> tuple[Any, list[Any]]:
-    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, else at most 3; a legend has room.
+    """Return a figure, which Jupyter shows, and its axes: rows of `columns` panels, else at most 3;
+    a legend has room.
 
     `size` is in inches; `options` are those of `Figure.subplots`.
     """
@@ -46,7 +47,8 @@ def new_figure(
     legend_rows = math.ceil(legend_entries / _LEGEND_COLUMNS[columns]) if legend_entries > 1 else 0
     size = size or (_WIDTHS[columns], 3.3 * rows + 0.24 * legend_rows)
     figure: Any = Figure(figsize=size, layout="constrained", facecolor=PAPER)
-    figure._repr_png_ = lambda: _rendered(figure, format="png", dpi=130)  # for Jupyter, without pyplot
+    # for Jupyter, without pyplot
+    figure._repr_png_ = lambda: _rendered(figure, format="png", dpi=130)
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes in every[panels:]:
         axes.remove()
@@ -63,10 +65,16 @@ def new_figure(
 def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) -> None:
     """Set titles, units and scales of a panel; where nothing was drawn, it says so.
 
-    With `steps` the horizontal axis has whole numbers. The vertical one is in percent where the unit is a share, and
-    logarithmic where the panel is and a value is above 0.
+    With `steps` the horizontal axis has whole numbers. The vertical one is in percent where the
+    unit is a share, and logarithmic where the panel is and a value is above 0.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+    from matplotlib.ticker import (
+        FuncFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullLocator,
+        PercentFormatter,
+    )
 
     if panel.share:
         axes.set_ylim(-0.03, 1.03)
@@ -76,7 +84,9 @@ def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) ->
         axes.set_yscale("log", nonpositive="mask")
         low, high = axes.get_ylim()
         if high < 60 * low:  # less than two decades hold too few powers of ten to read a value by
-            axes.yaxis.set_major_locator(MaxNLocator(6) if high < 4 * low else LogLocator(subs=(1, 2, 3, 5)))
+            axes.yaxis.set_major_locator(
+                MaxNLocator(6) if high < 4 * low else LogLocator(subs=(1, 2, 3, 5))
+            )
             axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if panel.unit.startswith("share"):
@@ -85,12 +95,15 @@ def finish_axes(axes: Any, panel: Panel, xlabel: str, *, steps: bool = False) ->
     axes.set_xlabel(xlabel, color=INK)
     axes.set_ylabel(panel.unit, color=INK)
     if not axes.has_data():
-        axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK)
+        axes.text(
+            0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", va="center", color=INK
+        )
         axes.set(xticks=[], yticks=[])
 
 
 def scale_by_two(axes: Any) -> None:
-    """Make the x-axis logarithmic, base 2, with its powers, and the largest value where there is room."""
+    """Make the x-axis logarithmic, base 2, with its powers, and the largest value where there is
+    room."""
     largest = int(axes.dataLim.x1)
     ticks = [2**power for power in range(largest.bit_length())]
     ticks += [largest] if largest > 1.3 * ticks[-1] else []
@@ -100,10 +113,13 @@ def scale_by_two(axes: Any) -> None:
 
 
 def add_legend(figure: Any, panels: Sequence[Any]) -> None:
-    """Add one legend for all panels, below them, where no line can run through it. One line needs none."""
+    """Add one legend for all panels, below them, where no line can run through it. One line needs
+    none."""
     entries: dict[str, Any] = {}
     for axes in panels:
-        entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        entries |= {
+            label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
     if len(entries) > 1:
         figure.legend(
             list(entries.values()),
@@ -118,7 +134,8 @@ def add_legend(figure: Any, panels: Sequence[Any]) -> None:
 
 
 def save(figure: Any, path: str | Path | None) -> Any:
-    """Write a figure in the format that its path ends with; None: write nothing. Returns the figure."""
+    """Write a figure in the format that its path ends with; None: write nothing. Returns the
+    figure."""
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(Path(path), [_rendered(figure, format=Path(path).suffix[1:] or "png", dpi=130)])
@@ -126,7 +143,8 @@ def save(figure: Any, path: str | Path | None) -> Any:
 
 
 def as_svg(figure: Any, name: str) -> str:
-    """Return the figure with its text as text, and ids that begin with `name`; equal figures give equal files."""
+    """Return the figure with its text as text, and ids that begin with `name`; equal figures give
+    equal files."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
@@ -137,7 +155,8 @@ def as_svg(figure: Any, name: str) -> str:
 
 
 def view_boxes(figure: Any) -> list[str]:
-    """Return the view box of each panel and of the legend in the SVG of a figure that was drawn, with a margin."""
+    """Return the view box of each panel and of the legend in the SVG of a figure that was drawn,
+    with a margin."""
     height, scale, boxes = 72 * figure.get_figheight(), 72 / figure.dpi, []
     for part in (*figure.axes, *figure.legends):
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in `_rendered`

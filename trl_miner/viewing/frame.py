@@ -23,13 +23,17 @@ from .inputs import Method, runs_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-BATCHES, STEPS, SAMPLES = "step (generation batches)", "step (of the optimizer)", "K (samples of each problem)"
+BATCHES, STEPS, SAMPLES = (
+    "step (generation batches)",
+    "step (of the optimizer)",
+    "K (samples of each problem)",
+)
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of some methods, whose runs have names that differ, as tidy rows. `axis` says what their steps are:
-    `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K."""
+    """Metrics of some methods, whose runs have names that differ, as tidy rows. `axis` says what
+    their steps are: `BATCHES`, `STEPS`, or `SAMPLES` where scores are by K."""
 
     methods: Sequence[Method]
     rows: "DataFrame"
@@ -55,9 +59,17 @@ def read_metrics(methods: Sequence[Method], metrics: Iterable[str]) -> Metrics:
     for metric in dict.fromkeys(metrics):
         for label, run in runs:
             keys.append((metric, label, run.name, run.seed))
-            points.append(_points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0])
-    table = pd.DataFrame(keys, columns=["metric", "method", "run", "seed"]).astype({"seed": float}).astype("category")
-    rows = table.take(np.repeat(np.arange(len(keys)), [len(own) for own in points[1:]])).reset_index(drop=True)
+            points.append(
+                _points(run, metric) / [(run.per_step or 1.0) if axis == BATCHES else 1.0, 1.0]
+            )
+    table = (
+        pd.DataFrame(keys, columns=["metric", "method", "run", "seed"])
+        .astype({"seed": float})
+        .astype("category")
+    )
+    rows = table.take(
+        np.repeat(np.arange(len(keys)), [len(own) for own in points[1:]])
+    ).reset_index(drop=True)
     steps, values = np.concatenate(points).T
     return Metrics(methods, rows.assign(step=steps, value=values), axis)
 
@@ -66,6 +78,8 @@ def _points(run: RunHistory, metric: str) -> np.ndarray:
     """Return (n, 2) optimizer steps, ascending, and values of a metric."""
     if metric.startswith("eval:"):
         name = metric.removeprefix("eval:")
-        pairs = [(step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores]
+        pairs = [
+            (step, scores[name]) for step, scores in sorted(run.scores.items()) if name in scores
+        ]
         return np.array(pairs).reshape(-1, 2)
     return run.points(metric)

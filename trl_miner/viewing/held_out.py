@@ -1,4 +1,5 @@
-"""Pass@K on held-out problems, problem by problem: each method, its difference from GRPO, and the verdict on it."""
+"""Pass@K on held-out problems, problem by problem: each method, its difference from GRPO, and the
+verdict on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,10 @@ _MOST = 3  # methods with a sentence each in the verdict, where none of them is 
 
 @dataclass(frozen=True)
 class ComparableRuns:
-    """Finished runs that were scored on the same problems: methods with those of their runs, the label of GRPO, places
-    of the problems by range of levels, the largest K that every run has samples for, runs scored on other problems,
-    and the number of problems that some run has unscored samples of, which are in no range."""
+    """Finished runs that were scored on the same problems: methods with those of their runs, the
+    label of GRPO, places of the problems by range of levels, the largest K that every run has
+    samples for, runs scored on other problems, and the number of problems that some run has
+    unscored samples of, which are in no range."""
 
     methods: Sequence[Method]
     baseline: str | None
@@ -35,7 +37,8 @@ class ComparableRuns:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One method against the baseline, in a range of levels, by one Pass@K, with p adjusted for all methods there."""
+    """One method against the baseline, in a range of levels, by one Pass@K, with p adjusted for all
+    methods there."""
 
     method: str
     problems: str
@@ -53,17 +56,25 @@ class Comparison:
 
 def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
     """Return the runs that may be compared problem by problem; None: no run recorded its counts."""
-    finished = [run for _, run in runs_of(methods) if run.finished and run.held_out is not None and run.held_out.after]
+    finished = [
+        run
+        for _, run in runs_of(methods)
+        if run.finished and run.held_out is not None and run.held_out.after
+    ]
     if not finished:
         return None
     having = methods_with(methods, {str(run.folder) for run in finished})
     baseline = baseline_of({method.label: method.runs for method in having})
     reference = next(method for method in having if baseline in (None, method.label)).runs[0]
     alike = [run for run in finished if _problems(run) == _problems(reference)]
-    moments = [moment for run in alike for name in (BEFORE, AFTER) if (moment := _moment(run, name))]
+    moments = [
+        moment for run in alike for name in (BEFORE, AFTER) if (moment := _moment(run, name))
+    ]
     whole = set.intersection(*(moment.whole for moment in moments))
     counts: Any = reference.held_out
-    ranges = {name: [place for place in own if place in whole] for name, own in counts.ranges().items()}
+    ranges = {
+        name: [place for place in own if place in whole] for name, own in counts.ranges().items()
+    }
     return ComparableRuns(
         methods=methods_with(having, {str(run.folder) for run in alike}),
         baseline=baseline,
@@ -75,11 +86,14 @@ def scored_alike(methods: Sequence[Method]) -> ComparableRuns | None:
 
 
 def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
-    """Compare with GRPO each method that shares a seed with it, by range of levels and K: 1 and the largest."""
+    """Compare with GRPO each method that shares a seed with it, by range of levels and K: 1 and the
+    largest."""
     if scored is None or scored.baseline is None:
         return []
     by_seed = {
-        method.label: {run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None}
+        method.label: {
+            run.seed: _moment(run, AFTER) for run in reversed(method.runs) if run.seed is not None
+        }
         for method in scored.methods
     }
     base = by_seed.pop(scored.baseline)
@@ -90,8 +104,12 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
         for k in sorted({1, scored.largest_k}):
             effects = []
             for label in labels:
-                own, other = ([one[seed] for seed in seeds_of[label]] for one in (by_seed[label], base))
-                effects.append(crossed_difference(_scores(own, k, places), _scores(other, k, places)))
+                own, other = (
+                    [one[seed] for seed in seeds_of[label]] for one in (by_seed[label], base)
+                )
+                effects.append(
+                    crossed_difference(_scores(own, k, places), _scores(other, k, places))
+                )
             adjusted = holm([effect.p_value for effect in effects])
             for label, effect, p in zip(labels, effects, adjusted, strict=True):
                 found.append(Comparison(label, name, k, effect, p))
@@ -101,15 +119,21 @@ def comparisons(scored: ComparableRuns | None) -> list[Comparison]:
 # The verdict
 
 
-def verdicts(methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison]) -> list[str]:
-    """Return MINER's differences from GRPO, or those of some other methods; of one method what training changed."""
+def verdicts(
+    methods: Sequence[Method], scored: ComparableRuns | None, compared: Sequence[Comparison]
+) -> list[str]:
+    """Return MINER's differences from GRPO, or those of some other methods; of one method what
+    training changed."""
     if scored is not None and compared:
         return _against(scored.baseline, compared)
     if len(methods) == 1:
         return _before_and_after(methods[0])
     if not methods:
         return []
-    return ["No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out problems."]
+    return [
+        "No verdict: it needs a finished run of plain GRPO, and another with its seed and held-out"
+        " problems."
+    ]
 
 
 def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
@@ -121,21 +145,35 @@ def _against(baseline: str | None, compared: Sequence[Comparison]) -> list[str]:
         if one.method in chosen
     ]
     if others := len(labels) - len(chosen):
-        sentences.append(f"{counted(others, 'other method')} against {baseline}: in the tables below.")
+        sentences.append(
+            f"{counted(others, 'other method')} against {baseline}: in the tables below."
+        )
     return sentences
 
 
 def _before_and_after(method: Method) -> list[str]:
-    ends = [(run.scores[min(run.scores)], run.scores[max(run.scores)]) for run in method.runs if len(run.scores) > 1]
-    names = [name for name in (ends[0][1] if ends else ()) if all(name in score for pair in ends for score in pair)]
+    ends = [
+        (run.scores[min(run.scores)], run.scores[max(run.scores)])
+        for run in method.runs
+        if len(run.scores) > 1
+    ]
+    names = [
+        name
+        for name in (ends[0][1] if ends else ())
+        if all(name in score for pair in ends for score in pair)
+    ]
     sentences = []
     for name in names:
-        first, last = (spread_text([100 * pair[at][name] for pair in ends], "{:.1f}") for at in (0, 1))
+        first, last = (
+            spread_text([100 * pair[at][name] for pair in ends], "{:.1f}") for at in (0, 1)
+        )
         of = f"{method.label}, {name.capitalize()} on held-out problems"
         before = min(min(run.scores) for run in method.runs if len(run.scores) > 1)
         when = f"at step {before:g}" if before else "before training"
         sentences.append(f"{of}: {first} % {when}, {last} % after.")
-    return sentences or ["No verdict: no run was scored on held-out problems before and after. Set held_out."]
+    return sentences or [
+        "No verdict: no run was scored on held-out problems before and after. Set held_out."
+    ]
 
 
 # Tables
@@ -144,7 +182,11 @@ def _before_and_after(method: Method) -> list[str]:
 def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> list[Table]:
     """Return differences in points with intervals and p, one table for each range of levels."""
     ks = list(dict.fromkeys(one.k for one in compared))
-    header = ["Method", "Seeds", *(title for k in ks for title in (f"Pass@{k}, points", "p", "p, Holm"))]
+    header = [
+        "Method",
+        "Seeds",
+        *(title for k in ks for title in (f"Pass@{k}, points", "p", "p, Holm")),
+    ]
     tables = []
     for name in dict.fromkeys(one.problems for one in compared):
         rows: dict[str, list[str]] = {}
@@ -153,7 +195,9 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
             effect = one.effect
             middle, low, high = (100 * x for x in (effect.difference, effect.low, effect.high))
             points = f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
-            ps = ["under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted)]
+            ps = [
+                "under 0.001" if p < 0.001 else f"{p:.3f}" for p in (effect.p_value, one.adjusted)
+            ]
             rows.setdefault(one.method, [one.method, str(effect.num_seeds)]).extend([points, *ps])
         notes = _against_notes(scored, [one.effect for one in own if one.k == ks[0]])
         tables.append(Table(f"Against {scored.baseline}, {name}", header, [*rows.values()], notes))
@@ -162,39 +206,62 @@ def against_tables(scored: ComparableRuns, compared: Sequence[Comparison]) -> li
 
 def _against_notes(scored: ComparableRuns, effects: Sequence[Effect]) -> list[str]:
     notes = [
-        f"Percentage points after training: Pass@K minus that of {scored.baseline}, paired by seed and problem; above "
-        f"0 is better. In brackets: 95 % interval. {effects[0].num_problems} problems, and the seeds that both have.",
-        f"p: {TEST}. p, Holm: adjusted for the {len(effects)} comparisons of its column, which are one family.",
+        (
+            f"Percentage points after training: Pass@K minus that of {scored.baseline}, paired by"
+            " seed and problem; above 0 is better. In brackets: 95 % interval."
+            f" {effects[0].num_problems} problems, and the seeds that both have."
+        ),
+        (
+            f"p: {TEST}. p, Holm: adjusted for the {len(effects)} comparisons of its column, which"
+            " are one family."
+        ),
     ]
     seeds = {effect.num_seeds for effect in effects}
     if 1 in seeds:
-        notes.append("With 1 seed, interval and p are over the problems alone: other seeds may give another result.")
+        notes.append(
+            "With 1 seed, interval and p are over the problems alone: other seeds may give another"
+            " result."
+        )
     if 2 in seeds:
-        notes.append("With 2 seeds, p is too small at times: below 0.05 by chance in up to 10 % of comparisons.")
+        notes.append(
+            "With 2 seeds, p is too small at times: below 0.05 by chance in up to 10 % of"
+            " comparisons."
+        )
     if scored.left_out:
         notes.append(f"Left out, scored on other problems: {', '.join(scored.left_out)}.")
     return notes
 
 
 def pass_tables(scored: ComparableRuns) -> list[Table]:
-    """Return Pass@K for a few K by method, after training and before it, one table for each range of levels."""
+    """Return Pass@K for a few K by method, after training and before it, one table for each range
+    of levels."""
     ks = sorted({k for k in _SHOWN if k <= scored.largest_k} | {scored.largest_k})
     before = [moment for _, run in runs_of(scored.methods) if (moment := _moment(run, BEFORE))]
-    after = {method.label: [_moment(run, AFTER) for run in method.runs] for method in scored.methods}
+    after = {
+        method.label: [_moment(run, AFTER) for run in method.runs] for method in scored.methods
+    }
     tables = []
     for name, places in scored.ranges.items():
         rows = []
         for label, moments in [*([(_UNTRAINED, before)] if before else []), *after.items()]:
-            scores = [[_scores([one], k, places).mean() for one in moments if one.num_samples >= k] for k in ks]
+            scores = [
+                [_scores([one], k, places).mean() for one in moments if one.num_samples >= k]
+                for k in ks
+            ]
             cells = [spread_text([100 * float(score) for score in own], "{:.1f}") for own in scores]
             rows.append([label, str(len(moments)), *cells])
         notes = [
-            f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs; Pass@K unbiased, from "
-            f"all samples of each problem. Where there were fewer samples before training, a larger K is n/a."
+            f"{len(places)} problems. Percent, mean ± sample standard deviation over the runs;"
+            " Pass@K unbiased, from all samples of each problem. Where there were fewer samples"
+            " before training, a larger K is n/a."
         ]
         if scored.num_unscored:
-            notes.append(f"Left out, with unscored samples in some run: {scored.num_unscored} problems.")
-        tables.append(Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes))
+            notes.append(
+                f"Left out, with unscored samples in some run: {scored.num_unscored} problems."
+            )
+        tables.append(
+            Table(f"Pass@K, {name}", ["Method", "Runs", *(f"Pass@{k}" for k in ks)], rows, notes)
+        )
     return tables
 
 
@@ -202,7 +269,8 @@ def pass_tables(scored: ComparableRuns) -> list[Table]:
 
 
 def _moment(run: RunHistory, name: str) -> Any:
-    """Return a scoring of a run that counted its right answers; None: there is none of this name."""
+    """Return a scoring of a run that counted its right answers; None: there is none of this
+    name."""
     return run.held_out.moments.get(name)  # type: ignore[union-attr]
 
 
@@ -214,5 +282,8 @@ def _problems(run: RunHistory) -> Any:
 def _scores(moments: Sequence[Moment], k: int, places: Sequence[int]) -> np.ndarray:
     """Return (S, P) Pass@K of the problems at these places."""
     return np.array(
-        [pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k) for moment in moments]
+        [
+            pass_at_k(moment.num_samples, [moment.num_correct[place] for place in places], k)
+            for moment in moments
+        ]
     )

@@ -1,4 +1,5 @@
-"""What a report is given: runs, comparisons of runs, scored samples; and which of the runs are one method."""
+"""What a report is given: runs, comparisons of runs, scored samples; and which of the runs are one
+method."""
 
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -53,12 +54,16 @@ def read_result(folder: str | Path) -> EvalResult:
 
 
 def read_inputs(folders: Sequence[str | Path]) -> Inputs:
-    """Read runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of `trl-miner eval`.
+    """Read runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
+    `trl-miner eval`.
 
-    The names of the runs differ. Raises FileNotFoundError for a folder that is none of these or lacks a file.
+    The names of the runs differ. Raises FileNotFoundError for a folder that is none of these or
+    lacks a file.
     """
     if not folders:
-        raise ValueError("A report needs at least one folder: got none. Give the output_dir of a training run.")
+        raise ValueError(
+            "A report needs at least one folder: got none. Give the output_dir of a training run."
+        )
     runs: list[RunHistory] = []
     results, notes = [], []
     for folder in dict.fromkeys(Path(folder) for folder in folders):  # twice the same is once
@@ -83,12 +88,16 @@ def read_inputs(folders: Sequence[str | Path]) -> Inputs:
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:
     """Name runs of equal names by their folders."""
     names = [run.name for run in runs]
-    return [replace(run, name=run.name if names.count(run.name) == 1 else str(run.folder)) for run in runs]
+    return [
+        replace(run, name=run.name if names.count(run.name) == 1 else str(run.folder))
+        for run in runs
+    ]
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs with the same settings but for the seed: one line in a picture, with the style of its index 0, 1, 2, ..."""
+    """Runs with the same settings but for the seed: one line in a picture, with the style of its
+    index 0, 1, 2, ..."""
 
     label: str
     runs: Sequence[RunHistory]
@@ -96,7 +105,8 @@ class Method:
 
 
 def group_methods(runs: Sequence[RunHistory]) -> list[Method]:
-    """Return the methods, in order of their first run, with labels that differ if the names of the runs do."""
+    """Return the methods, in order of their first run, with labels that differ if the names of the
+    runs do."""
     groups: dict[Any, list[RunHistory]] = {}
     for run in runs:
         own = tuple(sorted(method_settings(run).items()))
@@ -124,12 +134,15 @@ def methods_with(methods: Sequence[Method], folders: Container[str]) -> list[Met
 
 def is_grpo(run: RunHistory) -> bool:
     """Return whether it is plain GRPO, the baseline of the tables."""
-    is_plain = all(run.settings.get(name, value) in (value, "None") for name, value in _PLAIN.items())
+    is_plain = all(
+        run.settings.get(name, value) in (value, "None") for name, value in _PLAIN.items()
+    )
     return is_plain and "advantage_estimator" in run.settings
 
 
 def baseline_of(runs: Mapping[str, Sequence[RunHistory]]) -> str | None:
-    """Return the method to compare others with: plain GRPO, of several the one called grpo; None: there is none.
+    """Return the method to compare others with: plain GRPO, of several the one called grpo; None:
+    there is none.
 
     GSPO counts as GRPO too, from which it differs only in its ratio, so the name decides.
     """
@@ -139,4 +152,8 @@ def baseline_of(runs: Mapping[str, Sequence[RunHistory]]) -> str | None:
 
 def method_settings(run: RunHistory) -> dict[str, str]:
     """Return the settings that make a run's method."""
-    return {name: value for name, value in run.settings.items() if not _NOT_METHOD_SETTINGS.fullmatch(name)}
+    return {
+        name: value
+        for name, value in run.settings.items()
+        if not _NOT_METHOD_SETTINGS.fullmatch(name)
+    }

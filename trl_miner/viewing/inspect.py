@@ -1,9 +1,10 @@
-"""The page of `trl-miner inspect`: prompts, their rollouts, and the credit of each token, in one HTML file.
+"""The page of `trl-miner inspect`: prompts, their rollouts, and the credit of each token, in one
+HTML file.
 
-It loads nothing and opens from disk: its content security policy lets its own style and script run and nothing else.
-Its data is deflated JSON in base64, prompt by prompt, which the browser reads when needed. A number has the fewest
-digits that give its float32 back. NaN and infinities, which JSON lacks, are texts that JavaScript's Number() takes;
-null is a number that is not known.
+It loads nothing and opens from disk: its content security policy lets its own style and script run
+and nothing else. Its data is deflated JSON in base64, prompt by prompt, which the browser reads
+when needed. A number has the fewest digits that give its float32 back. NaN and infinities, which
+JSON lacks, are texts that JavaScript's Number() takes; null is a number that is not known.
 """
 
 import base64
@@ -26,7 +27,15 @@ from ..runs.token_credit import Credit, groups_of, token_counts
 from .credit import token_texts
 from .pages import asset, template
 
-_ROW_COLUMNS = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll", "rollout", "length")
+_ROW_COLUMNS = (
+    "reward",
+    "verifier_reward",
+    "grpo_advantage",
+    "advantage",
+    "nll",
+    "rollout",
+    "length",
+)
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
 MOST_TOKENS = 1_500_000  # of a page: at most 38 MB
@@ -36,7 +45,8 @@ _CHARACTERS = 4  # of a token of a prompt, or more
 def write_inspect_page(
     credit: Credit, path: str | Path, *, steps: Collection[int] | None = None, quiet: bool = True
 ) -> Path:
-    """Write the page, of all recorded rollouts or, of more than `MOST_TOKENS`, of whole prompts, chosen at random.
+    """Write the page, of all recorded rollouts or, of more than `MOST_TOKENS`, of whole prompts,
+    chosen at random.
 
     A page that leaves rollouts out says so, and how to see them.
 
@@ -53,8 +63,11 @@ def write_inspect_page(
     notes = credit.notes
     if shown.num_rows < credit.table.num_rows:
         notes += (
-            f"{shown.num_rows:,} of {credit.table.num_rows:,} recorded rollouts are shown: at most {MOST_TOKENS:,} "
-            f"tokens, whole prompts by chance. To see others: trl-miner inspect RUN --steps STEP.",
+            (
+                f"{shown.num_rows:,} of {credit.table.num_rows:,} recorded rollouts are shown: at"
+                f" most {MOST_TOKENS:,} tokens, whole prompts by chance. To see others: trl-miner"
+                " inspect RUN --steps STEP."
+            ),
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, _page(replace(credit, table=shown, notes=notes), quiet))
@@ -62,22 +75,30 @@ def write_inspect_page(
 
 
 def choose_prompts(table: Any, steps: Collection[int] | None = None) -> np.ndarray:
-    """Return the rows of a `Credit.table` to show: whole prompts, where not all have room a random choice of them."""
+    """Return the rows of a `Credit.table` to show: whole prompts, where not all have room a random
+    choice of them."""
     import pyarrow.compute as pc
 
     starts, sizes = groups_of(table)
     recorded = table["step"].to_numpy()[starts]
     if unknown := sorted({*(steps or ())} - {*recorded.tolist()}):
-        listed = ", ".join(map(str, np.unique(recorded)[:8])) + ", ..." * (len(np.unique(recorded)) > 8)
-        raise ValueError(f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}.")
+        listed = ", ".join(map(str, np.unique(recorded)[:8])) + ", ..." * (
+            len(np.unique(recorded)) > 8
+        )
+        raise ValueError(
+            f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}."
+        )
     characters = pc.fill_null(pc.utf8_length(table["prompt"]), 0).to_numpy()[starts]
     ends = np.cumsum(token_counts(table))[starts + sizes - 1]
-    tokens = np.diff(ends, prepend=0) + characters // _CHARACTERS  # a prompt is recorded as text alone
+    # a prompt is recorded as text alone
+    tokens = np.diff(ends, prepend=0) + characters // _CHARACTERS
     prompts = np.flatnonzero(np.isin(recorded, [*steps])) if steps else np.arange(len(starts))
     prompts = np.random.default_rng(0).permutation(prompts)
     total = tokens[prompts].cumsum()
     kept = sorted(prompts[total <= max(MOST_TOKENS, total[:1].sum())])  # one at least
-    return np.concatenate([np.arange(0), *(np.arange(starts[one], starts[one] + sizes[one]) for one in kept)])
+    return np.concatenate(
+        [np.arange(0), *(np.arange(starts[one], starts[one] + sizes[one]) for one in kept)]
+    )
 
 
 def _page(credit: Credit, quiet: bool) -> Iterator[bytes]:
@@ -85,7 +106,10 @@ def _page(credit: Credit, quiet: bool) -> Iterator[bytes]:
 
     kinds = json.dumps({kind: kind.words.capitalize() for kind in PromptKind})
     style, script = asset("inspect.css"), f"const KIND_NAMES = {kinds};\n{asset('inspect.js')}"
-    hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (style, script)]
+    hashes = [
+        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        for part in (style, script)
+    ]
     sources = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
     parts = template("inspect.html").generate(
         policy=Markup(f"{sources}; base-uri 'none'; form-action 'none'"),
@@ -112,7 +136,12 @@ def _blocks(credit: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
         "notes": credit.notes,
         "steps": np.unique(table["step"]).tolist(),
         "prompts": [
-            {**one, "prompt": one["prompt"] or "", "rollouts": size, "reward": fmean(own) if own else None}
+            {
+                **one,
+                "prompt": one["prompt"] or "",
+                "rollouts": size,
+                "reward": fmean(own) if own else None,
+            }
             for one, size, own in zip(first, sizes.tolist(), rewards, strict=True)
         ],
         "texts": texts.dictionary.to_pylist(),
@@ -121,7 +150,9 @@ def _blocks(credit: Credit, quiet: bool) -> Iterator[tuple[str, str]]:
     lists = {name: _shortest(table[name].combine_chunks()) for name in _TOKEN_COLUMNS}
     rows = {name: table[name] for name in _ROW_COLUMNS}
     rollouts = pa.table({"texts": _lists(token_counts(table), texts.indices), **lists, **rows})
-    for index, place in enumerate(track(places, "writing", total=len(starts), unit="prompts", quiet=quiet)):
+    for index, place in enumerate(
+        track(places, "writing", total=len(starts), unit="prompts", quiet=quiet)
+    ):
         yield f"prompt-{index}", pack_json(rollouts.slice(*place).to_pylist())
 
 

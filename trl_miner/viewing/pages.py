@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from markupsafe import Markup
 
-_VARIABLES = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}  # of report.css, for light and for dark
+# of report.css, for light and for dark
+_VARIABLES = {INK: "--ink", PAPER: "--paper", GRID: "--grid"}
 _VARIABLES |= {color: f"--c{place}" for place, color in enumerate(COLORS) if color != INK}
 
 
@@ -39,15 +40,29 @@ class Picture:
         return view_boxes(self.figure) if self.svg and len(self.figure.axes) > 1 else []
 
     def inline_svg(self) -> "Markup":
-        """Return the SVG as elements of a page, in the page's colors: the whole, and for a phone panel by panel."""
+        """Return the SVG as elements of a page, in the page's colors: the whole, and for a phone
+        panel by panel."""
         from markupsafe import Markup, escape
 
-        svg = re.sub(r"<metadata>.*?</metadata>", "", self.svg[self.svg.index("<svg") :], count=1, flags=re.DOTALL)
+        svg = re.sub(
+            r"<metadata>.*?</metadata>",
+            "",
+            self.svg[self.svg.index("<svg") :],
+            count=1,
+            flags=re.DOTALL,
+        )
         # in styles alone: a name may look like a color
-        svg = re.sub(r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg)
-        whole = svg.replace("<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1)
+        svg = re.sub(
+            r'style="[^"]*"', lambda style: re.sub(r"#[0-9a-f]{6}", _page_color, style[0]), svg
+        )
+        whole = svg.replace(
+            "<svg", f'<svg role="img" aria-label="{escape(one_line(self.title))}"', 1
+        )
         use = f'<use href="#{self.name}-figure_1"/>'
-        views = (f'<svg class="panel" viewBox="{box}" aria-hidden="true">{use}</svg>' for box in self.panels)
+        views = (
+            f'<svg class="panel" viewBox="{box}" aria-hidden="true">{use}</svg>'
+            for box in self.panels
+        )
         return Markup("\n".join([whole, *views]))
 
 
@@ -68,11 +83,15 @@ class Section:
 
 
 def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """Return the page: all text escaped, pictures inside as SVG, in colors that follow light and dark."""
+    """Return the page: all text escaped, pictures inside as SVG, in colors that follow light and
+    dark."""
     from markupsafe import Markup
 
     style = Markup(asset("report.css"))
-    return template("report.html").render(title=title, lead=lead, sections=sections, style=style) + "\n"
+    return (
+        template("report.html").render(title=title, lead=lead, sections=sections, style=style)
+        + "\n"
+    )
 
 
 def markdown_page(title: str, lead: str, sections: Sequence[Section]) -> str:
@@ -89,7 +108,8 @@ def _markdown_block(block: Block) -> str:
         return f"### {for_markdown(block.title)}\n\n{block.markdown()}"
     if isinstance(block, Picture):
         title, caption = for_markdown(block.title), for_markdown(block.caption)
-        alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))  # a bracket could end it
+        # a bracket could end it
+        alt = for_markdown(block.title.replace("[", "(").replace("]", ")"))
         return f"### {title}\n\n![{alt}](figures/{block.name}.svg)\n\n{caption}\n"
     return "".join(f"- {for_markdown(point)}\n" for point in block or ())
 
@@ -99,7 +119,8 @@ def _page_color(match: re.Match[str]) -> str:
 
 
 def template(name: str) -> "Template":
-    """Return a template of `page/`, which escapes all but `Markup` and makes control characters visible."""
+    """Return a template of `page/`, which escapes all but `Markup` and makes control characters
+    visible."""
     return _environment().get_template(name)
 
 
@@ -113,7 +134,9 @@ def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader
 
     loader = PackageLoader(__package__, "page")
-    return Environment(loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=loader, autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True
+    )
 
 
 def _shown(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""`trl-miner report`: what the folders of runs and results hold, as a page, Markdown and pictures."""
+"""`trl-miner report`: what the folders of runs and results hold, as a page, Markdown and
+pictures."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,17 +22,23 @@ _OF_SCORES = (
     *("temperature", "max_completion_length", "held_out", "score_samples", "dataset_name"),
     *("reward_funcs", "math_accept_unboxed", "correct_reward_func", "correct_threshold"),
 )
-_SCORES = "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score FIRST SECOND."
+_SCORES = (
+    "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score"
+    " FIRST SECOND."
+)
 _OF_BENCHMARK = ("problems", "samples", "fingerprint", "grader")
 
 
-def write_report(folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False) -> Path:
+def write_report(
+    folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False
+) -> Path:
     """Write a report: `index.html`, `report.md`, and each picture as SVG in `figures`.
 
     Args:
-        folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result folders of
-            `trl-miner eval`.
-        output: The folder to write; default: `report` in the folder if it is one, else `runs/report`.
+        folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result
+            folders of `trl-miner eval`.
+        output: The folder to write; default: `report` in the folder if it is one, else
+            `runs/report`.
         quiet: Show no progress.
 
     Returns:
@@ -51,9 +58,13 @@ def write_report(folders: Sequence[str | Path], output: str | Path | None = None
     try:
         figures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--output must be a folder that can be written: {target} cannot ({error}).") from error
+        raise ValueError(
+            f"--output must be a folder that can be written: {target} cannot ({error})."
+        ) from error
     sections = _sections(inputs, metrics)
-    pictures = [block for section in sections for block in section.blocks if isinstance(block, Picture)]
+    pictures = [
+        block for section in sections for block in section.blocks if isinstance(block, Picture)
+    ]
     for picture in track(pictures, "drawing", unit="figures", quiet=quiet):
         write_whole(figures / f"{picture.name}.svg", picture.svg)
     title, lead = _title(inputs, metrics)
@@ -68,18 +79,25 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     scored = scored_alike(methods)
     compared = comparisons(scored)
     held_out = [*against_tables(scored, compared), *pass_tables(scored)] if scored else []
-    finished = {m.label: [run if run.finished and run.scores else None for run in m.runs] for m in methods}
+    finished = {
+        m.label: [run if run.finished and run.scores else None for run in m.runs] for m in methods
+    }
     of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
         Section("Result", [verdicts(methods, scored, compared)]),
-        Section("Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True),
+        Section(
+            "Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True
+        ),
         Section("Held-out problems", held_out),
         Section("Evaluation", [*result_pictures(results), [_SCORES] if results else []]),
         Section("Training", training_pictures(metrics)),
         Section("Tables", [of_methods, settings_table(methods)]),
         Section("Notes", [[*inputs.notes]]),
     ]
-    sections = [replace(section, blocks=[block for block in section.blocks if block]) for section in sections]
+    sections = [
+        replace(section, blocks=[block for block in section.blocks if block])
+        for section in sections
+    ]
     return [section for section in sections if section.blocks]
 
 
@@ -91,7 +109,10 @@ def _title(inputs: Inputs, metrics: Metrics) -> tuple[str, str]:
         counts.append(f"{counted(len(inputs.results), 'result')} of trl-miner eval")
     names = [method.label for method in methods] or [result.name for result in inputs.results]
     shown = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
-    return f"Report: {shown}", f"{', '.join(counts)}. Written by trl-miner report from the files in their folders."
+    return (
+        f"Report: {shown}",
+        f"{', '.join(counts)}. Written by trl-miner report from the files in their folders.",
+    )
 
 
 # What a reader must know
@@ -112,15 +133,16 @@ def comparison_warnings(inputs: Inputs) -> list[str]:
 def unfinished_notes(methods: Sequence[Method]) -> list[str]:
     """Name the runs that stopped early, and say what that does to the line of their method."""
     return [
-        f"{run.name} is not finished: {run.steps} of {run.planned or 'unknown'} steps. Beyond, the line of its method "
-        f"is of others, if any."
+        f"{run.name} is not finished: {run.steps} of {run.planned or 'unknown'} steps. Beyond, the"
+        " line of its method is of others, if any."
         for _, run in runs_of(methods)
         if not run.finished
     ]
 
 
 def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]:
-    """Return a warning where runs differ in a setting, with a run for each value; a recipe leaves out the default."""
+    """Return a warning where runs differ in a setting, with a run for each value; a recipe leaves
+    out the default."""
     known = [run for run in reversed(runs) if name in run.settings or run.method is not None]
     values = {run.settings.get(name, "default"): run.name for run in known}
     shown = "; ".join(f"{value} in {run}" for value, run in reversed(values.items()))
@@ -130,9 +152,14 @@ def _differing(runs: Sequence[RunHistory], name: str, warning: str) -> list[str]
 def _not_alike(name: str, first: EvalResult, other: EvalResult) -> str | None:
     """Return a warning where two results of one benchmark differ in more than the model."""
     facts = [
-        {**result.settings, **{f"its {key}": result.benchmarks[name].get(key) for key in _OF_BENCHMARK}}
+        {
+            **result.settings,
+            **{f"its {key}": result.benchmarks[name].get(key) for key in _OF_BENCHMARK},
+        }
         for result in (first, other)
     ]
     differing = sampling_differences(*facts)
     names = " and ".join(f"{result.name} ({result.folder.name})" for result in (first, other))
-    return f"{name}: {names} were not measured alike: {'; '.join(differing)}." if differing else None
+    return (
+        f"{name}: {names} were not measured alike: {'; '.join(differing)}." if differing else None
+    )

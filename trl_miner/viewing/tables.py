@@ -1,6 +1,7 @@
 """The tables of `trl-miner report`, and that of `trl-miner compare`, which starts without numpy.
 
-A *step* of the table of methods is one generation batch, as in the papers, however many optimizer steps it has.
+A *step* of the table of methods is one generation batch, as in the papers, however many optimizer
+steps it has.
 """
 
 import statistics
@@ -31,20 +32,32 @@ def final_scores(run: RunHistory) -> Mapping[str, float]:
 
 
 def methods_table(methods: Mapping[str, Sequence[RunHistory | None]]) -> Table:
-    """Return the table with a row for each method, of its runs; None is a run that was not scored after training."""
+    """Return the table with a row for each method, of its runs; None is a run that was not scored
+    after training."""
     runs = {label: [run for run in own if run is not None] for label, own in methods.items()}
-    ks = [int(name.split("@")[1]) for own in runs.values() for run in own for name in final_scores(run)]
+    ks = [
+        int(name.split("@")[1])
+        for own in runs.values()
+        for run in own
+        for name in final_scores(run)
+    ]
     forms = dict.fromkeys(("Pass@1", f"Pass@{max(ks, default=1)}"), "{:.3f}")
-    forms |= {"Seconds per step": "{:.2f}", "Rollouts generated": "{:,.0f}", "Rollouts with a gradient": "{:.1%}"}
+    forms |= {
+        "Seconds per step": "{:.2f}",
+        "Rollouts generated": "{:,.0f}",
+        "Rollouts with a gradient": "{:.1%}",
+    }
     rows = []
     for label, own in runs.items():
         numbers = [_numbers(run) for run in own]
-        cells = [spread_text([one.get(title) for one in numbers], form) for title, form in forms.items()]
+        cells = [
+            spread_text([one.get(title) for one in numbers], form) for title, form in forms.items()
+        ]
         of = "" if len(own) == len(methods[label]) else f" of {len(methods[label])}"
         rows.append([label, f"{len(own)}{of}", *cells])
     notes = [
-        "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out problems. A step is "
-        "one generation batch."
+        "Mean ± sample standard deviation over the seeds. Pass@k after training, on the held-out"
+        " problems. A step is one generation batch."
     ]
     return Table("Methods", ["Method", "Runs", *forms], rows, notes)
 
@@ -56,8 +69,11 @@ def _numbers(run: RunHistory) -> dict[str, float | None]:
     return {
         **{name.capitalize(): score for name, score in final_scores(run).items()},
         "Seconds per step": statistics.fmean(seconds) * (run.per_step or 1.0) if seconds else None,
-        "Rollouts generated": generated[0] if generated else None,  # those that dynamic sampling dropped included
-        "Rollouts with a gradient": used[0] / generated[0] if used and generated and generated[0] else None,
+        # those that dynamic sampling dropped included
+        "Rollouts generated": generated[0] if generated else None,
+        "Rollouts with a gradient": (
+            used[0] / generated[0] if used and generated and generated[0] else None
+        ),
     }
 
 
@@ -67,8 +83,15 @@ def _known(run: RunHistory, metric: str) -> list[float]:
 
 def settings_table(methods: Sequence[Method]) -> Table | None:
     """Return the settings in which methods differ, a row each; None: there are none."""
-    known = {method.label: method_settings(method.runs[0]) for method in methods if method.runs[0].settings}
+    known = {
+        method.label: method_settings(method.runs[0])
+        for method in methods
+        if method.runs[0].settings
+    }
     names = sorted({name for own in known.values() for name in own})
-    rows = [[name, *(own.get(name, "default").removesuffix(".0") for own in known.values())] for name in names]
+    rows = [
+        [name, *(own.get(name, "default").removesuffix(".0") for own in known.values())]
+        for name in names
+    ]
     rows = [row for row in rows if len(set(row[1:])) > 1]
     return Table("Settings that differ", ["Setting", *known], rows, is_text=True) if rows else None

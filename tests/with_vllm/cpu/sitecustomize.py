@@ -1,9 +1,9 @@
-"""Lets TRL train with vLLM's CPU build. Python imports this file at its start where its folder is on PYTHONPATH, so
-that the unchanged `trl_miner.train` and vLLM's unchanged server run with it.
+"""Lets TRL train with vLLM's CPU build. Python imports this file at its start where its folder is
+on PYTHONPATH, so that the unchanged `trl_miner.train` and vLLM's unchanged server run with it.
 
-Of vLLM and TRL only what needs a GPU is replaced: how bytes travel from trainer to server (a TCP store instead of
-NCCL), the layout of a linear layer's weights, and bfloat16. Who sends which weights when, and how they are loaded,
-stays theirs.
+Of vLLM and TRL only what needs a GPU is replaced: how bytes travel from trainer to server (a TCP
+store instead of NCCL), the layout of a linear layer's weights, and bfloat16. Who sends which
+weights when, and how they are loaded, stays theirs.
 """
 
 import functools
@@ -17,7 +17,8 @@ SWITCH = "TRL_MINER_VLLM_ON_CPU"
 
 
 def plain_linear_layers(module):
-    """vLLM's CPU backend repacks weights once they are loaded: later ones find no place, a tied head gets stale."""
+    """vLLM's CPU backend repacks weights once they are loaded: later ones find no place, a tied
+    head gets stale."""
     from torch.nn.functional import linear
 
     def dispatch(layer, remove_weight):
@@ -38,7 +39,9 @@ def join(info, rank):
 
 def rendezvous_without_nccl(module):
     module.trainer_init = lambda info, rank=0: join(info, rank)
-    module.worker_init_process_group = lambda info, parallel: join(info, parallel.rank + info.rank_offset)
+    module.worker_init_process_group = lambda info, parallel: join(
+        info, parallel.rank + info.rank_offset
+    )
 
 
 def broadcast_without_nccl(module):
@@ -70,8 +73,8 @@ def client_without_a_gpu(module):
 
 
 def colocated_in_float32(module):
-    """vLLM would turn float32 weights into bfloat16, which its CPU attention cannot do for a model this small. And it
-    would take all the memory it may for its cache; 64 blocks are 8192 tokens."""
+    """vLLM would turn float32 weights into bfloat16, which its CPU attention cannot do for a model
+    this small. And it would take all the memory it may for its cache; 64 blocks are 8192 tokens."""
     module.LLM = functools.partial(module.LLM, dtype="float32", num_gpu_blocks_override=64)
 
 
@@ -86,7 +89,8 @@ PATCHES = {
 
 
 class PatchOnImport(importlib.abc.MetaPathFinder):
-    """Patches a module right after it is imported: importing vLLM here would cost every Python process 15 seconds."""
+    """Patches a module right after it is imported: importing vLLM here would cost every Python
+    process 15 seconds."""
 
     def find_spec(self, name, path, target=None):
         if name not in PATCHES:
