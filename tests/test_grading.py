@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trl_miner.grading import grade, math_answers, notation, words
 from trl_miner.grading.choices import chosen, option_index
+from trl_miner.grading.references import describe_reference
 
 
 def graded(answer, gold, **kwargs):
@@ -241,3 +242,17 @@ def test_an_endless_exponent_is_no_unit():
 def test_bad_calls_are_named(grader, golds, options, message):
     with pytest.raises(ValueError, match=message):
         grade(grader, ["x"], golds, options=options)
+
+
+def test_a_reference_says_how_it_is_read():
+    readings = [describe_reference(text) for text in ("15,50", "17", r"\text{blue}")]
+    assert [(each.kind, each.value, each.is_text) for each in readings] == [
+        ("set", "{15, 50}", False),
+        ("number", "17", False),
+        ("text", "blue", True),
+    ]
+
+
+def test_the_text_of_a_dictionary_is_no_reference():
+    with pytest.raises(ValueError, match="Name the key that holds the answer"):
+        describe_reference("{'ground_truth': '82', 'style': 'rule'}")
