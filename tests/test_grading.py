@@ -192,6 +192,28 @@ def test_choices():
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_correct"),
+    [
+        (r"<think>\boxed{3}? No.</think>It is \boxed{4}.", True),
+        (r"So \boxed{3}? No. \n</think>\n\nIt is \boxed{4}.", True),  # the template opened it
+        (r"<think>\boxed{4}</think>It is \boxed{3}.", False),
+        (r"<think>\boxed{4}</think>It is four.", False),
+        (r"<think>It is \boxed{4}. Let me check", False),  # cut off
+        (r"[THINK]\boxed{3}[/THINK]\boxed{4}", True),
+        (r"It is \boxed{3}, no, \boxed{4}", False),  # nobody thinks: all boxes count
+    ],
+)
+def test_the_answer_of_a_thinking_model_follows_its_thinking(answer, is_correct):
+    assert graded(answer, "4").is_correct is is_correct
+    choice = answer.replace("\\boxed{4}", "The answer is B.").replace(
+        "\\boxed{3}", "The answer is A."
+    )
+    assert grade("choice", [choice], ["B"], options=["ab"])[0].is_correct is (
+        is_correct or "no," in answer  # of several choices the last one counts
+    )
+
+
 def test_a_choice_is_right_by_letter_or_text_of_the_gold():
     for gold in ("B", "b", "ibuprofen", " Ibuprofen. "):
         verdicts = grade(

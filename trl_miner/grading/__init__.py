@@ -13,6 +13,7 @@ from typing import Any
 
 from . import choices, math_answers, tasks
 from .pool import configure, shared_pool
+from .thinking import after_thinking
 from .worker import Job, TaskJob, Verdict
 
 __all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
@@ -35,7 +36,8 @@ def grade(
 
     Args:
         grader: "math", "choice" or "task".
-        texts: N complete outputs of a model.
+        texts: N complete outputs of a model. What stands before the end of its thinking, such as
+            `</think>`, is no answer.
         golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a
             letter, or an option's text; for "task" the whole problem, as in the column `task` (see
             `tasks.py`).
@@ -54,6 +56,7 @@ def grade(
             f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat"
             " them."
         )
+    texts = [after_thinking(text) for text in texts]
     if grader == "choice":
         verdicts = [
             _choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)

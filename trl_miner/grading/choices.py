@@ -5,7 +5,10 @@ match an option exactly. Its published code accepts substrings, so that "not asp
 "aspirin"; here it is exact, after case, blanks and markup are normalized. An option may be named by
 its letter, its text, or both:
 
-    The answer is B.      The answer is: (B) aspirin.      **The answer is aspirin**      The answer is \boxed{B}
+    The answer is B.      The answer is: (B) aspirin.      **The answer is B (aspirin)**
+    Answer: [B]           The correct answer is aspirin    So it must be \boxed{B}.
+
+The last such place counts. A box that names no option is a number on the way, and is passed over.
 """
 
 import re
@@ -15,21 +18,42 @@ from typing import Any
 
 from . import notation
 
-ANSWER = re.compile(r"the answer is(?!\w)", re.IGNORECASE)
+ANSWER = re.compile(
+    r"the (?:(?:correct|right|best|final|most likely) )*(?:answer|option|choice) is(?!\w)"
+    r"|^\W*(?:(?:correct|final) )?answer\s*:"
+    r"|(?P<box>\\f?boxed\s*(?=\{))",
+    re.IGNORECASE | re.MULTILINE,
+)
+# in the line before a box, which then says no more than the line does
+_DENIAL = re.compile(
+    r"\b(?:not|never|cannot|wrong|incorrect|if|unless|or)\b|n['’]t\b", re.IGNORECASE
+)
 _STOP = re.compile(r"\s*[,;!?]*(?:$|\.(?=\s|$))")
 _MARKUP = re.compile(
-    r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
+    r"\\(?:f?boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
 )
 _LEAD = re.compile(r"[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", re.IGNORECASE)
 # Longer than any option; what comes later is not part of the answer.
 _MAX_CHARACTERS = 2_000
+_MAX_PLACES = 50  # an answer has a few; a hostile one may have thousands
 
 
 def chosen(text: str, options: Sequence[str]) -> int | None:
-    """Return the index of the option that a text chooses by its last "The answer is"."""
-    position = max((match.end() for match in ANSWER.finditer(text)), default=None)
-    if position is None:
-        return None
+    """Return the index of the option that a text chooses by its last "The answer is" or box."""
+    boxed = None  # by a box behind the place, in words that do not let it count
+    for match in reversed([*ANSWER.finditer(text)][-_MAX_PLACES:]):
+        index = _chosen_at(text, match.end(), options)
+        before = text[: match.start()].rpartition("\n")[2]
+        if not match["box"] or not (
+            index is None or _DENIAL.search(before) or ANSWER.search(before)
+        ):
+            return index if boxed in (None, index) else None
+        boxed = boxed if index is None else index
+    return None
+
+
+def _chosen_at(text: str, position: int, options: Sequence[str]) -> int | None:
+    """Return the index of the option that is named at a position of a text."""
     lines = text[position : position + _MAX_CHARACTERS].lstrip(" \t\r\n:*`'\"").splitlines()
     answer = _normalized(_LEAD.sub("", _MARKUP.sub("", lines[0]), count=1)) if lines else ""
     index, end = _named_first(answer, options)
@@ -65,8 +89,10 @@ def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
     ends: dict[int, int] = {}
     for index, option in enumerate(options):
         letter, text = ascii_uppercase[index].casefold(), _normalized(option)
-        names = [letter, f"({letter})", f"{letter})", text, f"{text} ({letter})"]
+        names = [letter, f"({letter})", f"[{letter}]", f"{letter})", text, f"{text} ({letter})"]
         names += [f"{mark} {text}" for mark in _marks(letter)]
+        names += [f"{mark} {left}{text}{right}" for mark in (letter, f"[{letter}]")
+                  for left, right in ("()", "[]")]  # fmt: skip
         for name in names:
             if name and answer.startswith(name) and _STOP.match(answer, len(name)):
                 ends[index] = max(ends.get(index, 0), len(name))
@@ -81,6 +107,7 @@ def _marks(letter: str) -> list[str]:
         *(letter + sign for sign in (".", ":", ",", " -")),
         f"{letter})",
         f"({letter})",
+        f"[{letter}]",
         f"({letter}):",
     ]
 
