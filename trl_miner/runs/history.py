@@ -64,7 +64,7 @@ def read_run(folder: str | Path) -> RunHistory:
         ValueError: A file is damaged.
     """
     folder = Path(folder)
-    state, record, held_out = _read_state(folder), read_run_record(folder), read_held_out(folder)
+    state, record, held_out = read_state(folder), read_run_record(folder), read_held_out(folder)
     columns = columns_of(state.get("log_history") or ())
     steps = int(
         state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0)
@@ -132,7 +132,7 @@ def no_state(folder: Path) -> str:
     )
 
 
-def _read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path) -> dict[str, Any]:
     """Read the state with the most steps, the folder's own or the newest checkpoint's, which may be
     half written."""
     states, errors = [], []

@@ -1,0 +1,224 @@
+"""How the prompts of any run came out: rollouts and groups as numbers, from files read one by one.
+
+Texts do not stay: of each rollout its final answer and its repetition are kept as numbers, of each
+prompt a short text, and some rollouts as samples. A million rollouts are some 150 MB.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..grading.math_answers import boxes
+from ..prompt_kinds import PromptKind
+from ..reward_functions import KNOWN_VERIFIERS
+from ..runs.prompt_ledger import prompt_text
+from .rollouts import REWARD
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+THRESHOLD = 1.0  # a reward of it or more is right, as `correct_threshold` says by default
+_SAMPLES = 240  # wrong rollouts with a gold, of which the verifier reads some again
+_SAMPLES_OF_FRAME = 16
+_LONGEST_END = 4000  # characters of a completion in which repetition is looked for
+_MOST_LEVELS = 12  # values of a reward that says right or wrong
+_VERIFIES = re.compile(r"correct|accura|answer|solution|verif|math|exact|solve|(^|_)acc($|_)", re.I)
+_IS_FORM = re.compile(r"f(or)?ma?t|length|overlong|penalt|tag|think|repetit|cosine", re.I)
+_LAST_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_KINDS = {
+    PromptKind.ALL_RIGHT: "groups/ph",
+    PromptKind.MIXED: "groups/he",
+    PromptKind.ALL_WRONG: "groups/nh",
+    PromptKind.UNSCORABLE: "groups/unscorable",
+}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The rollouts of a run as numbers.
+
+    Attributes:
+        rollouts: A row each: "step", "group", "prompt" (a number), "reward", "reward:NAME",
+            "advantage", "correct" (1, 0; NaN: not scored), "characters", "tokens" (NaN: not
+            recorded), "truncated", "repetition" (how many times smaller it is when packed),
+            "answer" (a number for the final answer; 0: none).
+        groups: A row for each prompt of a generation batch, by step: "step", "group", "prompt",
+            "rollouts", "correct", "scored", "spread" of the rewards, "kind".
+        texts: The short text of each prompt.
+        samples: Wrong rollouts with a gold: "step", "prompt", "completion", "gold".
+        decides: The reward functions that say what is right; empty: none does, as rewards have too
+            many values.
+        is_guess: Whether that follows from their names alone.
+    """
+
+    rollouts: "DataFrame"
+    groups: "DataFrame"
+    texts: Mapping[int, str]
+    samples: "DataFrame"
+    decides: Sequence[str]
+    is_guess: bool
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the reward functions."""
+        return [name.removeprefix(REWARD) for name in self.rollouts if name.startswith(REWARD)]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return metrics by step, as the log of a run of this package has them: (n, 2) each."""
+        groups, rollouts = self.groups, self.rollouts
+        metrics: dict[str, Any] = {"reward": rollouts.groupby("step")["reward"].mean()}
+        if self.decides:
+            for kind, name in _KINDS.items():
+                metrics[name] = (groups["kind"] == kind).groupby(groups["step"]).mean()
+            is_right = groups["kind"] == PromptKind.ALL_RIGHT
+            metrics["rollouts/recovered"] = _share(groups, is_right & (groups["spread"] == 0))
+        metrics["rollouts/grpo"] = _share(groups, groups["spread"] > 0)
+        for name in self.functions:
+            metrics[f"rewards/{name}/mean"] = rollouts.groupby("step")[REWARD + name].mean()
+        known = {name: values.dropna() for name, values in metrics.items()}
+        return {
+            name: np.column_stack([values.index, values]).astype(float)
+            for name, values in known.items()
+            if len(values)
+        }
+
+
+def collect(
+    frames: Iterable["DataFrame"],
+    *,
+    chosen: Sequence[str] = (),
+    threshold: float = THRESHOLD,
+    notes: Sequence[str] = (),
+) -> Outcomes:
+    """Put the frames of `RolloutFiles.frames` together.
+
+    Args:
+        frames: One by one; their texts are not kept.
+        chosen: The reward functions that decide what is right. Empty: see `decides`.
+        threshold: The reward from which on a rollout is right.
+        notes: Sentences to pass on; a list that grows while the frames are read counts whole.
+    """
+    import pandas as pd
+
+    texts: dict[int, str] = {}
+    parts, samples = [], pd.DataFrame()
+    for frame in frames:
+        part = _numbers(frame)
+        for row, code in part["prompt"].drop_duplicates().items():
+            if code not in texts:
+                texts[code] = prompt_text({"prompt": frame["prompt"][row]})
+        parts.append(part)
+        if (has_gold := frame["gold"].notna()).any():
+            some = frame[has_gold].sample(min(has_gold.sum(), _SAMPLES_OF_FRAME), random_state=0)
+            samples = _thinned(pd.concat([samples, some], ignore_index=True))
+    rollouts = pd.concat(parts, ignore_index=True)
+    deciding, is_guess = ([*chosen], False) if chosen else decides(rollouts, threshold)
+    rollouts["correct"] = _correct(rollouts, deciding, threshold)
+    if len(samples):
+        samples = samples[_correct(samples, deciding, threshold) == 0].head(_SAMPLES)
+    groups = group_rollouts(rollouts)
+    return Outcomes(rollouts, groups, texts, samples, deciding, is_guess, tuple(notes))
+
+
+def decides(rollouts: "DataFrame", threshold: float = THRESHOLD) -> tuple[list[str], bool]:
+    """Return which reward functions say whether an answer is right, and whether that is a guess.
+
+    They are the known verifiers, else those with a name such as correctness, else those that are
+    not of the form and at times reach the threshold. None decides where a reward has many values
+    and never reaches it, as that of a reward model.
+    """
+    names = [name.removeprefix(REWARD) for name in rollouts if name.startswith(REWARD)]
+    known = [name for name in names if name in KNOWN_VERIFIERS]
+    named = [name for name in names if _VERIFIES.search(name) and not _IS_FORM.search(name)]
+    others = [name for name in names if not _IS_FORM.search(name)] or names
+    reached = [name for name in others if (rollouts[REWARD + name] >= threshold).any()]
+    found = known or named or reached or others
+    values = rollouts[[REWARD + name for name in found]]
+    if not (values >= threshold).any(axis=None) and (values.nunique() > _MOST_LEVELS).any():
+        return [], False
+    return found, len(names) > 1 and not known
+
+
+def _correct(rollouts: "DataFrame", deciding: Sequence[str], threshold: float) -> "Series":
+    """Return 1 where the smallest reward of those that decide reaches the threshold, else 0; NaN
+    where none of them scored the rollout."""
+    lowest = rollouts[[REWARD + name for name in deciding]].min(axis=1)
+    return (lowest >= threshold - 1e-6).astype(float).where(lowest.notna())
+
+
+def group_rollouts(rollouts: "DataFrame") -> "DataFrame":
+    """Return the groups of `Outcomes.rollouts`, in the order of their steps."""
+    by = rollouts.groupby("group", sort=False)
+    groups = by.agg(
+        step=("step", "first"), prompt=("prompt", "first"), rollouts=("step", "size"),
+        correct=("correct", "sum"), scored=("correct", "count"),
+        low=("reward", "min"), high=("reward", "max"),
+    )  # fmt: skip
+    # less is rounding: TRL's own test is torch.isclose
+    spread = (groups["high"] - groups["low"]).where(lambda found: found > 1e-6, 0.0)
+    is_mixed = (groups["correct"] > 0) & (groups["correct"] < groups["scored"])
+    is_whole = groups["scored"] == groups["rollouts"]
+    kinds = [PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG]
+    choices = [is_mixed, is_whole & (groups["correct"] > 0), is_whole]
+    found = groups.drop(columns=["low", "high"]).assign(
+        spread=spread.fillna(0.0), kind=np.select(choices, kinds, PromptKind.UNSCORABLE)
+    )
+    return found.sort_values("step", kind="stable").reset_index()
+
+
+def final_answer(text: str) -> str:
+    """Return the end of a chain of thought as far as it can be compared: the last box, else what
+    follows ####, else the last number; empty: none."""
+    if found := boxes(text):
+        return found[0]  # the last one comes first
+    if "####" in text:
+        return text.rpartition("####")[2].strip()
+    numbers = _LAST_NUMBER.findall(text[-200:])
+    return numbers[-1].replace(",", "") if numbers else ""
+
+
+def _numbers(frame: "DataFrame") -> "DataFrame":
+    """Return a frame of rollouts as numbers, see `Outcomes.rollouts`."""
+    completions = frame["completion"].tolist()
+    answers = np.array([final_answer(text) for text in completions], dtype=object)
+    rewards = [name for name in frame if name.startswith(REWARD)]
+    numbers = frame[["reward", "advantage", *rewards]].assign(
+        characters=[len(text) for text in completions],
+        tokens=frame["length"],
+        truncated=frame["truncated"],
+        repetition=[_repetition(text) for text in completions],
+    )
+    return numbers.astype("float32").assign(
+        step=frame["step"],
+        group=frame["group"],
+        prompt=_codes(frame["prompt"].to_numpy(object)),
+        answer=np.where(answers == "", 0, _codes(answers)),
+    )
+
+
+def _codes(texts: np.ndarray) -> np.ndarray:
+    from pandas.util import hash_array
+
+    return hash_array(texts, categorize=False).view(np.int64)
+
+
+def _repetition(text: str) -> float:
+    """Return how many times smaller the text is when packed; prose is 2 to 3."""
+    content = text[-_LONGEST_END:].encode("utf-8", "replace")
+    return len(content) / len(zlib.compress(content, 1)) if len(content) >= 200 else np.nan
+
+
+def _thinned(samples: "DataFrame") -> "DataFrame":
+    """Return at most twice as many samples as are wanted, of all frames alike."""
+    return samples.sample(_SAMPLES, random_state=0) if len(samples) > 2 * _SAMPLES else samples
+
+
+def _share(groups: "DataFrame", chosen: "Series") -> "Series":
+    """Return the share of the rollouts that are of the chosen groups, by step."""
+    own = groups["rollouts"].where(chosen, 0).groupby(groups["step"]).sum()
+    return own / groups.groupby("step")["rollouts"].sum()

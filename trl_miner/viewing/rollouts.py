@@ -1,0 +1,409 @@
+"""The rollouts of any GRPO run as tidy frames, file by file, so that a long run fits into memory.
+
+Four forms are known:
+
+- A run of TRL with `log_completions=True` writes `completions/completions_STEP.parquet`: step,
+  prompt, completion, a column for each reward function and for each `log_extra`, advantage. The
+  rollouts of a prompt are neighbours, in the order of all processes.
+- A table of completions that W&B keeps, `*.table.json`, has the same columns.
+- verl with `trainer.rollout_data_dir` writes `STEP.jsonl`: input, output, gts, score, step, and
+  what the reward function returns besides (acc, ...). Its order is not that of the prompts.
+- prime-rl writes `step_STEP/train_rollouts.jsonl`: example_id, prompt, completion, answer, reward,
+  advantage, metrics, is_truncated. Files of evaluations are left out.
+
+A line of JSON may also be one prompt: prompt, rewards (a list, or a list for each function), and
+perhaps completions, advantages and step. The forms of verl and prime-rl are taken from their
+releases of 2025 and have not been compared with later ones.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..progress import track
+from ..runs.history import has_state, read_state
+from ..runs.records import number
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+REWARD = "reward:"  # begins the columns of reward functions
+COLUMNS = (
+    *("step", "group", "prompt", "completion", "gold", "reward", "advantage", "length"),
+    "truncated",
+)
+HOW_TO_LOG = (
+    "To see prompts and rollouts, train with log_completions=True in GRPOConfig (and"
+    " logging_steps=1, as TRL writes the newest generation batch of each log)."
+)
+_LINES = 4096  # of JSON that are one frame
+_SAMPLED_FILES = 20  # from which the size of the groups is found
+_OWN_LINES = {"prompt_ledger.jsonl", "runs.jsonl", "samples.jsonl", "problems.jsonl"}
+_NAMES = {  # of the fields of a line, the surest first
+    "prompt": ("prompt", "input", "question", "problem"),
+    "completion": ("completion", "output", "response", "completions"),
+    "gold": ("gts", "gold", "solution", "ground_truth", "answer"),
+    "reward": ("reward", "score", "rewards"),
+    "group": ("group", "uid", "group_id", "prompt_id", "example_id"),
+    "truncated": ("is_truncated", "truncated"),
+    "length": ("length", "num_tokens", "completion_tokens"),
+    "advantage": ("advantage", "advantages"),
+}
+
+
+@dataclass
+class RolloutFiles:
+    """The rollout files of a run; iterating reads them one by one, and adds to `notes`.
+
+    Attributes:
+        folder: The run folder, or the file.
+        paths: The files, in the order of their steps.
+        weights: The weight of each reward function, where it is known.
+        num_generations: Rollouts of a prompt in TRL's tables. None: neighbours with the same prompt
+            are a group.
+        evaluated: Steps whose file TRL has overwritten with rollouts of an evaluation.
+    """
+
+    folder: Path
+    paths: Sequence[Path]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    num_generations: int | None = None
+    evaluated: frozenset[int] = frozenset()
+    notes: list[str] = field(default_factory=list)
+    _groups: int = 0
+    _last: int | None = None  # the hash of the last generation batch
+
+    def frames(self, *, quiet: bool = True) -> Iterator["DataFrame"]:
+        """Yield frames with the columns `COLUMNS` and "reward:NAME" for each reward function.
+
+        `group` is the same for the rollouts of one prompt in one generation batch, and no other's.
+        `length` is in tokens where the file says so, else NaN.
+
+        Raises:
+            ValueError: No file could be read.
+        """
+        errors = []
+        for path in track(self.paths, "reading rollouts", unit="files", quiet=quiet):
+            try:
+                yield from self._read(path)
+            except (ValueError, OSError, KeyError, TypeError) as error:
+                reason = " ".join(str(error).split())[:200].rstrip(".")
+                errors.append(f"{path.name} is left out, as it cannot be read: {reason}.")
+        if len(errors) == len(self.paths):
+            raise ValueError(f"{self.folder}: {errors[0] if errors else 'no rollouts.'}")
+        self.notes += errors
+
+    def _read(self, path: Path) -> Iterator["DataFrame"]:
+        if path.suffix == ".jsonl":
+            yield from self._lines(path)
+        elif (table := self._batch(_read_table(path))) is not None:
+            yield table
+
+    def _batch(self, table: "DataFrame") -> "DataFrame | None":
+        """Return TRL's table of one generation batch; None: it is an evaluation, or was there
+        before, as a batch that serves several optimizer steps is logged at each of them."""
+        texts = [message_text(value) for value in table["prompt"]]
+        answers = [message_text(value) for value in table["completion"]]
+        # rewards too: a model that says the same again is graded again
+        content = hash((*texts, *answers, *table.iloc[:, -1].tolist()))
+        is_new, self._last = content != self._last, content
+        step = int(table["step"].iloc[0]) if len(table) else 0
+        if not is_new or step in self.evaluated or not len(table):
+            return None
+        names = self._functions(table)
+        if not names:
+            raise ValueError("it has no column of rewards, which are numbers beside the completion")
+        sizes = _group_sizes(texts, self.num_generations)
+        groups = self._groups + np.repeat(np.arange(len(sizes)), sizes)
+        self._groups += len(sizes)
+        rewards = table[names].astype(float)
+        weights = [self.weights.get(name, 1.0) for name in names]
+        total = (rewards * weights).sum(axis=1, min_count=1)
+        advantage = table["advantage"] if "advantage" in table else math.nan
+        gold = next((table[name] for name in _NAMES["gold"] if name in table), None)
+        found = table[["step"]].assign(
+            group=groups, prompt=texts, completion=answers, gold=gold, reward=total,
+            advantage=advantage, length=math.nan, truncated=math.nan,
+        )  # fmt: skip
+        return found.join(rewards.add_prefix(REWARD))
+
+    def _functions(self, table: "DataFrame") -> list[str]:
+        """Return the columns of reward functions: those that the log names, else all of floats."""
+        if self.weights:
+            return [name for name in self.weights if name in table]
+        return [
+            name
+            for name in table
+            if name not in ("step", "prompt", "completion", "advantage")
+            and table[name].dtype.kind == "f"
+        ]
+
+    def _lines(self, path: Path) -> Iterator["DataFrame"]:
+        import pandas as pd
+
+        steps = re.findall(r"step_(\d+)", str(path)) or re.findall(r"\d+", path.name)
+        step = int(steps[-1]) if steps and path != self.folder else 0
+        damaged, rows = 0, list[dict[str, Any]]()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for place, line in enumerate(file):
+                try:
+                    rows += _rows_of(json.loads(line), step, f"{path.name} {place}")
+                except (ValueError, TypeError, AttributeError):
+                    damaged += bool(line.strip())
+                if len(rows) >= _LINES:
+                    yield pd.DataFrame(rows)
+                    rows = []
+        if rows:
+            yield pd.DataFrame(rows)
+        if damaged:
+            self.notes.append(f"{damaged} lines of {path.name} hold no rollout and are left out.")
+
+
+def find_rollouts(folder: str | Path, *, num_generations: int | None = None) -> RolloutFiles | None:
+    """Return the rollout files of a run folder, or of a file; None: there are none.
+
+    Without `num_generations` it is the largest size of groups that fits the neighbours with the
+    same prompt, and the advantages, which are equal where rewards of a group are.
+    """
+    folder = Path(folder)
+    paths = _paths(folder)
+    if not paths:
+        return None
+    logs = (read_state(folder).get("log_history") or ()) if has_state(folder) else ()
+    logs = [log for log in logs if isinstance(log, Mapping)]
+    files = RolloutFiles(
+        folder, paths, _weights(logs), num_generations,
+        frozenset(int(log.get("step") or 0) for log in logs if "eval_reward" in log),
+    )  # fmt: skip
+    if paths[0].suffix != ".jsonl" and num_generations is None:
+        files.num_generations = _find_group_size(files)
+    steps = [int(found[-1]) for path in paths if (found := re.findall(r"\d+", path.name))]
+    if (
+        paths[0].suffix == ".parquet"
+        and len(steps) > 2
+        and (apart := int(np.diff(steps).min())) > 1
+    ):
+        files.notes.append(
+            f"Rollouts were written every {apart} steps: what came between is not known here."
+            " logging_steps=1 writes all."
+        )
+    if overwritten := files.evaluated.intersection(steps):
+        files.notes.append(
+            f"{len(overwritten)} files are left out, as TRL has written rollouts of an evaluation"
+            " over those of the training."
+        )
+    return files
+
+
+def read_rollouts(
+    folder: str | Path, *, num_generations: int | None = None, quiet: bool = True
+) -> "DataFrame":
+    """Return the rollouts of a run as one tidy pandas frame, a row each, text included.
+
+    Columns: "step"; "group", the same number for the rollouts of a prompt in one generation batch;
+    "prompt", "completion" and "gold" as text; "reward", their weighted sum, NaN where no function
+    gave one; "reward:NAME" of each function; "advantage"; "length" in tokens and "truncated" where
+    they are recorded. `frame.attrs["notes"]` says what was left out.
+
+    Raises:
+        FileNotFoundError: The folder holds no rollouts of a known form.
+
+    Example:
+        rollouts = read_rollouts("my-grpo-run")
+        rollouts.groupby("step")["reward"].mean()
+    """
+    import pandas as pd
+
+    files = find_rollouts(folder, num_generations=num_generations)
+    if files is None:
+        raise FileNotFoundError(f"{folder} holds no rollouts. {HOW_TO_LOG}")
+    frame = pd.concat([*files.frames(quiet=quiet)], ignore_index=True)
+    frame.attrs["notes"] = [*files.notes]
+    return frame
+
+
+def message_text(value: Any) -> str:
+    """Return a prompt or a completion as text: the one message of a chat as it is, several with
+    their roles, of parts the text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, list | tuple | np.ndarray):
+        return str(value)
+    texts = []
+    for message in value:
+        content = message.get("content") if isinstance(message, Mapping) else str(message)
+        if isinstance(content, list | tuple | np.ndarray):
+            content = "".join(str(part.get("text") or "") for part in content)
+        for call in (message.get("tool_calls") if isinstance(message, Mapping) else None) or ():
+            content = f"{content or ''}{json.dumps(call, default=str)}"
+        texts.append(content or "")
+    if len(texts) == 1:
+        return texts[0]
+    roles = [message.get("role", "") if isinstance(message, Mapping) else "" for message in value]
+    return "\n\n".join(f"{role}: {text}" for role, text in zip(roles, texts, strict=True))
+
+
+def _paths(folder: Path) -> list[Path]:
+    if folder.is_file():
+        known = folder.suffix in (".jsonl", ".parquet") or folder.name.endswith(".table.json")
+        return [folder] * (known and folder.name not in _OWN_LINES)
+    for pattern in (
+        *("completions/completions_*.parquet", "completions_*.parquet"),
+        *("*.jsonl", "**/step_*/**/*.jsonl", "**/completions*.table.json"),
+    ):
+        paths = [
+            path
+            for path in folder.glob(pattern)
+            if path.name not in _OWN_LINES and not path.name.startswith("eval")
+        ]
+        if paths:  # 2.jsonl comes before 10.jsonl
+            return sorted(
+                paths, key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))] or [0]
+            )
+    return []
+
+
+def _read_table(path: Path) -> "DataFrame":
+    import pandas as pd
+
+    if path.suffix == ".json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return pd.DataFrame(content["data"], columns=content["columns"])
+    return pd.read_parquet(path)
+
+
+def _find_group_size(files: RolloutFiles) -> int | None:
+    """Return the number of rollouts of a prompt: a divisor of all runs of the same prompt, the
+    largest one with which equal rewards of a group have equal advantages."""
+    places = np.unique(np.linspace(0, len(files.paths) - 1, _SAMPLED_FILES).astype(int))
+    tables, runs = [], []
+    for place in places:
+        try:
+            table = _read_table(files.paths[place])
+            prompts = [message_text(value) for value in table["prompt"]]
+        except (ValueError, OSError, KeyError):
+            continue  # `frames` says so
+        if table["step"].iloc[0] not in files.evaluated:
+            tables.append(table)
+            runs += [len([*run]) for _, run in groupby(prompts)]
+    largest = math.gcd(*runs)
+    if largest < 2:
+        return None
+    fitting = (
+        size
+        for size in range(largest, 1, -1)
+        if largest % size == 0
+        and all(_fits(table, files._functions(table), size) for table in tables)
+    )
+    return next(fitting, largest)
+
+
+def _fits(table: "DataFrame", names: Sequence[str], size: int) -> bool:
+    """Return whether in each group of `size` rows equal rewards have equal advantages."""
+    if "advantage" not in table or not names:
+        return True
+    keys = [np.arange(len(table)) // size, *(table[name].fillna(-1e9) for name in names)]
+    spread = table["advantage"].groupby(keys).agg(np.ptp)
+    return bool((spread < 1e-3).all())
+
+
+def _group_sizes(texts: Sequence[str], size: int | None) -> list[int]:
+    runs = [len([*run]) for _, run in groupby(texts)]
+    if size is None or any(run % size for run in runs):
+        return runs
+    return [size] * (len(texts) // size)
+
+
+def _weights(logs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the weight of each reward function that a log names: the total is their weighted sum,
+    in every log. Weights of 1 where the logs do not tell."""
+    names = dict.fromkeys(
+        key.removeprefix("rewards/").removesuffix("/mean")
+        for log in logs
+        for key in log
+        if key.startswith("rewards/") and key.endswith("/mean")
+    )
+    rows = [
+        [number(log.get(f"rewards/{name}/mean")) for name in names] + [number(log.get("reward"))]
+        for log in logs
+    ]
+    known = np.array([row for row in rows if None not in row], dtype=float)
+    weights = np.ones(len(names))
+    if len(known) > 1 and len(names):
+        found, _, rank, _ = np.linalg.lstsq(known[:, :-1], known[:, -1], rcond=1e-6)
+        error = np.abs(known[:, :-1] @ found - known[:, -1]).max()
+        if rank == len(names) and error < 1e-3 * max(1.0, np.abs(known[:, -1]).max()):
+            weights = found.round(4)
+    return dict(zip(names, weights.tolist(), strict=True))
+
+
+def _rows_of(record: Mapping[str, Any], step: int, place: str) -> Iterable[dict[str, Any]]:
+    """Return the rollouts of a line: one, or those of a prompt."""
+    fields = {
+        name: next((record[key] for key in keys if record.get(key) is not None), None)
+        for name, keys in _NAMES.items()
+    }
+    if fields["reward"] is None:
+        raise ValueError("no reward")
+    prompt, gold = message_text(fields["prompt"]), fields["gold"]
+    step = int(number(record.get("step")) or step)
+    several = isinstance(fields["reward"], list | Mapping)
+    common = {"step": step, "prompt": prompt, "gold": None if gold is None else message_text(gold)}
+    # a line of several rollouts is a group; single ones are put together by task, number and text
+    name = place if several else f"{record.get('task')} {fields['group']} {prompt}"
+    digest = hashlib.blake2b(f"{step} {name}".encode("utf-8", "replace"), digest_size=8)
+    common["group"] = int.from_bytes(digest.digest(), "little") >> 1
+    if several:
+        return _rollouts_of(fields, common)
+    metrics = record.get("metrics")
+    used = {key for keys in _NAMES.values() for key in keys} | {"step"}
+    functions = metrics if isinstance(metrics, Mapping) else record
+    rewards = {
+        REWARD + key: float(value)
+        for key, value in functions.items()
+        if (functions is metrics or key not in used) and isinstance(value, int | float)
+    }
+    numbers = {
+        name: _number(fields[name]) for name in ("reward", "advantage", "length", "truncated")
+    }
+    row = {**common, "completion": message_text(fields["completion"]), **numbers}
+    return [{**row, f"{REWARD}reward": row["reward"], **rewards}]
+
+
+def _rollouts_of(fields: Mapping[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rollouts of a prompt from lists of their rewards, completions and advantages."""
+    rewards = fields["reward"]
+    functions = rewards if isinstance(rewards, Mapping) else {"reward": rewards}
+    count = len(next(iter(functions.values())))
+    lists = {
+        name: fields[name] if isinstance(fields[name], list) else [None] * count
+        for name in ("completion", "advantage", "length", "truncated")
+    }
+    if any(len(values) != count for values in (*lists.values(), *functions.values())):
+        raise ValueError("lists of different lengths")
+    rows = []
+    for place in range(count):
+        own = {REWARD + name: _number(values[place]) for name, values in functions.items()}
+        total = math.fsum(own.values())
+        numbers = {
+            name: _number(lists[name][place]) for name in ("advantage", "length", "truncated")
+        }
+        text = message_text(lists["completion"][place])
+        rows.append({**common, "completion": text, "reward": total, **numbers, **own})
+    return rows
+
+
+def _number(value: Any) -> float:
+    return (
+        float(value) if isinstance(value, bool) else (math.nan if value is None else float(value))
+    )
