@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -11,8 +12,10 @@ import torch
 from harness import (
     At,
     Recording,
+    call_on_ranks,
     config,
     in_a_fork,
+    leave,
     metrics_of,
     mixed_reward,
     problems,
@@ -20,9 +23,10 @@ from harness import (
 )
 from transformers import TrainerState
 
-from trl_miner.runs import checkpoints
-from trl_miner.runs.checkpoints import find_fault
+from trl_miner.runs import checkpoints, checksums
+from trl_miner.runs.checkpoints import find_damage, find_fault
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.trainer import run as trainer_run
 from trl_miner.trainer.run import RunState
 
 
@@ -191,8 +195,8 @@ class Dies(Recording):
 def die(policy, folder, limit):
     if limit is not None:
         finish = checkpoints.finish
-        checkpoints.finish = lambda one: (
-            os.kill(os.getpid(), signal.SIGKILL) if "-6" in one.name else finish(one)
+        checkpoints.finish = lambda one, *read: (
+            os.kill(os.getpid(), signal.SIGKILL) if "-6" in one.name else finish(one, *read)
         )
     args = config(folder, max_steps=6, save_strategy="steps", save_steps=3, save_total_limit=limit)
     trainer = Dies(policy, mixed_reward, args, problems())
@@ -226,7 +230,7 @@ def damaged(tmp_path, uninterrupted):
 def test_a_checkpoint_with_a_file_cut_off_or_gone_is_not_whole(damaged, name):
     last = damaged / "checkpoint-6"
     (last / "training_args.bin").unlink()  # nothing reads it, and what is pushed does not have it
-    assert find_fault(last) == ""
+    assert find_damage(last) == ""
     content = (last / name).read_bytes()
     for size in (0, 1, len(content) // 2, len(content) - 1):
         (last / name).write_bytes(content[:size])
@@ -254,6 +258,107 @@ def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
     (damaged / "checkpoint-3" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"needs a .*-3: model.safetensors is missing or cut off"):
         trainer.train(resume_from_checkpoint="latest")
+
+
+# A checkpoint whose files have their sizes, and other contents.
+
+
+def flip(path, place):
+    """Turn a bit of a file around."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_one_bit_or_a_file_of_zeros_is_named_whatever_file_it_is(damaged, monkeypatch):
+    last = damaged / "checkpoint-6"
+    monkeypatch.setattr(checksums, "PIECE", 2000)  # the model has several
+    checkpoints.finish(last)
+    names = list(json.loads((last / "files.json").read_text()))
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} < {*names}
+    for name in names:
+        content = (last / name).read_bytes()
+        for place in (0, len(content) // 2, len(content) - 1):
+            flip(last / name, place)
+            assert re.match(rf"{name} (has changed|is missing or damaged)", find_damage(last))
+            (last / name).write_bytes(content)
+        (last / name).write_bytes(bytes(len(content)))
+        assert name in find_damage(last)
+        (last / name).write_bytes(content)
+    assert find_damage(last) == ""
+    (last / "files.json").write_text('{"model.safetensors": 1}')
+    assert find_damage(last) == "files.json is damaged"
+
+
+def test_latest_goes_on_from_the_older_checkpoint_where_a_bit_has_flipped(
+    policy, damaged, uninterrupted, caplog
+):
+    flip(damaged / "checkpoint-6" / "model.safetensors", -1)
+    assert_went_on(run(policy, damaged, resume="latest"), uninterrupted)
+    (line,) = [text for text in caplog.messages if "passed over" in text]
+    assert line == (
+        "checkpoint-6 is passed over: model.safetensors has changed since it was written."
+    )
+
+
+def test_a_named_checkpoint_with_a_flipped_bit_is_refused_and_the_whole_one_is_named(
+    policy, damaged
+):
+    flip(damaged / "checkpoint-6" / "scheduler.pt", 99)
+    trainer = Recording(policy, mixed_reward, config(damaged), problems())
+    whole = "scheduler.pt has changed .* Restore it, or resume from checkpoint-3, which is whole"
+    with pytest.raises(ValueError, match=whole):
+        trainer.train(resume_from_checkpoint=str(damaged / "checkpoint-6"))
+
+
+def test_a_checkpoint_may_be_moved_and_linked_but_not_be_named_as_another_step(
+    policy, damaged, uninterrupted, tmp_path
+):
+    shutil.rmtree(damaged / "checkpoint-6")
+    (damaged / "checkpoint-3").rename(damaged / "checkpoint-33")  # newer than all that follow
+    with pytest.raises(ValueError, match="it is of step 3. Name it checkpoint-3 again"):
+        run(policy, damaged, resume="latest")
+    (damaged / "checkpoint-33").rename(tmp_path / "moved")
+    (damaged / "checkpoint-3").symlink_to(tmp_path / "moved")
+    assert_went_on(run(policy, damaged, resume="latest"), uninterrupted)
+
+
+def test_all_files_are_on_the_disk_before_the_checkpoint_is_marked(policy, tmp_path, monkeypatch):
+    marked, before, after = tmp_path / "checkpoint-1" / "files.json", set(), set()
+
+    def fsync(descriptor):
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        (after if marked.exists() else before).add(place)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    args = config(tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
+    Recording(policy, mixed_reward, args, problems()).train()
+    names = [*json.loads(marked.read_text()), ".files.json.tmp"]
+    assert {str(marked.parent / name) for name in names} < before and str(marked.parent) in after
+
+
+def save_on_a_rank(policy, folder):
+    """Train a step, save, and note which pieces of the files this process has read."""
+
+    def read(checkpoint, pieces):
+        Path(folder, f"read_{os.environ['RANK']}").write_text(json.dumps(pieces))
+        return digests_of(checkpoint, pieces)
+
+    checksums.PIECE, digests_of, trainer_run.digests_of = 5000, checksums.digests_of, read
+    settings = dict(max_steps=1, per_device_train_batch_size=6, num_generations=6)
+    args = config(folder, **settings, save_strategy="steps", save_steps=1)
+    Recording(policy, mixed_reward, args, problems()).train()
+    leave()
+
+
+def test_two_processes_share_the_reading_of_what_they_have_written(policy, tmp_path, monkeypatch):
+    call_on_ranks(2, save_on_a_rank, policy, str(tmp_path))
+    first, second = (json.loads((tmp_path / f"read_{rank}").read_text()) for rank in (0, 1))
+    monkeypatch.setattr(checksums, "PIECE", 5000)
+    pieces = checksums.pieces_of(checkpoints.sizes_of(tmp_path / "checkpoint-1"))
+    assert sorted(map(tuple, first + second)) == sorted(pieces)
+    assert abs(len(first) - len(second)) <= 1 and len(pieces) > 20
+    assert find_damage(tmp_path / "checkpoint-1") == ""
 
 
 def test_a_checkpoint_of_the_model_alone_is_no_start(policy, tmp_path):

@@ -11,19 +11,21 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..redaction import redact
+from .checksums import sync
 from .records import OBJECT
 
 ADVICE = "Restore it, or delete it."
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
-    """Write a file so that it is complete or unchanged, even if the process dies or the disk is
-    full."""
+    """Write a file so that it is complete or unchanged, even if the process dies, the disk is full,
+    or the power is lost."""
     temporary = path.with_name(f".{path.name}.tmp")
     # a stranger's folder may hold a link there, which would lead elsewhere
     temporary.unlink(missing_ok=True)
     with open(temporary, "xb") as file:
         file.writelines([content.encode("utf-8")] if isinstance(content, str) else content)
+    sync([temporary])
     os.replace(temporary, path)
 
 

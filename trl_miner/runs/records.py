@@ -59,6 +59,8 @@ Training = record(
 )
 # `trainer_state.json`, which transformers writes.
 State = record({}, {"global_step": Number, "max_steps": Number, "log_history": list[Any]})
+# A file in `files.json` of a checkpoint.
+Contents = record({"bytes": Count, "checksum": str})
 # `prompt_form.json`, beside a model.
 FormFile = record(
     {"style": Literal["plain", "chat"], "chat_template_kwargs": dict[str, Any], "is_known": bool},

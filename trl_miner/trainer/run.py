@@ -1,6 +1,7 @@
 """What a run resumes: `RunState` in `trainer_state.json`, and checkpoints that are marked once they
 are whole."""
 
+import contextlib
 import logging
 import math
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from accelerate.utils import gather_object
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -19,6 +21,7 @@ from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
 from ..heartbeat import CHECKPOINT, phase
 from ..runs import checkpoints
+from ..runs.checksums import Piece, digests_of, pieces_of
 from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import clear, forget_after, must_clear
 from ..runs.settings import check_settings, trainer_settings
@@ -248,8 +251,26 @@ class Checkpointing(TrainerCallback):
             write()
         self._save_rollouts(checkpoint)
         accelerator.wait_for_everyone()
-        if accelerator.is_main_process:
-            checkpoints.finish(checkpoint)
+        if accelerator.is_local_main_process and checkpoint.is_dir():
+            checkpoints.bring_to_disk(checkpoint)
+        accelerator.wait_for_everyone()
+        self._finish(checkpoint)
+
+    def _finish(self, checkpoint: Path) -> None:
+        """Mark a checkpoint as whole; each process reads a share of it. Every process must call
+        it."""
+        trainer, accelerator = self._trainer, self._trainer.accelerator
+        sizes = decided_by_one(lambda: checkpoints.sizes_of(checkpoint))
+        share = pieces_of(sizes)[accelerator.process_index :: accelerator.num_processes]
+        digests: dict[Piece, bytes] = {}
+        # Another node's folder may be one of its own, or be shown late: the main process reads it.
+        if accelerator.is_main_process or not trainer.args.save_on_each_node:
+            with contextlib.suppress(OSError):
+                if checkpoints.sizes_of(checkpoint) == sizes:
+                    digests = digests_of(checkpoint, share)
+        for other in gather_object([digests]):
+            digests |= other
+        decided_by_one(lambda: checkpoints.finish(checkpoint, sizes, digests))
 
     def _save_rollouts(self, checkpoint: Path) -> None:
         """Save the rollouts of a generation cycle that the checkpoint lies in the middle of."""
@@ -266,7 +287,8 @@ class Checkpointing(TrainerCallback):
     def _why_not_written(self, error: Exception, checkpoint: Path) -> Exception:
         folder = checkpoint.parent
         if self._trainer.accelerator.is_local_main_process:
-            checkpoints.begin(checkpoint)  # what it holds is free again
+            with contextlib.suppress(OSError):
+                checkpoints.begin(checkpoint)  # what it holds is free again
         last, free = checkpoints.newest(folder), shutil.disk_usage(folder).free / 2**20
         return RuntimeError(  # a library may hide that the disk is full
             f"{checkpoint.name} could not be written in {folder}, which has {free:.1f} MiB free:"
