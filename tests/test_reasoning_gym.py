@@ -1,7 +1,12 @@
 """Problems of reasoning-gym: every family, what a recipe may say of them, and their scorers in the
 workers."""
 
+import ast
+import inspect
 import json
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -23,7 +28,7 @@ from trl_miner.data.reasoning_gym import (
     read_parts,
 )
 from trl_miner.grading import configure, grade
-from trl_miner.grading.tasks import find_answer, score
+from trl_miner.grading.tasks import _FORMULAS, _LISTS, find_answer, score
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.rewards import task_reward
 from trl_miner.train import main
@@ -66,12 +71,20 @@ def problems_of(rows):
 
 @pytest.mark.slow
 def test_every_family_accepts_its_own_answer_and_no_other():
-    """In the worker processes, from the text that a data set holds."""
-    rows = [
-        row
-        for name in sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"})
-        for row in rows_of(name)
-    ]
+    """In the worker processes, which make each problem again from the text that a data set
+    holds."""
+    families = sorted(DATASETS.keys() - WITHOUT_ANSWER - {"composite"})
+    code = "import json, sys; from trl_miner.data.reasoning_gym import Part, draw_rows;" + (
+        f"print(json.dumps([row for f in {families} for row in draw_rows([Part(f)], 'train', 1, 0)])"
+        ", file=sys.__stdout__)"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.stdout = sys.stderr; {code}"],
+        env={**os.environ, "PYTHONHASHSEED": "0"},  # as `make_rows` sets it
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    rows = json.loads(made.stdout)
     assert len(rows) > 100
     rejected = [
         row["id"]
@@ -145,6 +158,13 @@ def test_a_mixture_keeps_its_weights_and_names_the_family_in_the_level():
             1,
             "with the settings {'max_terms': 'many'} cannot be made",
         ),
+        (
+            Part("basic_arithmetic", {"operators": ["+exit()"]}),
+            1,
+            "a word, an operator or a number",
+        ),
+        (Part("spell_backward", {"data_file": "/etc/passwd"}), 1, "got '/etc/passwd'"),
+        (Part("chain_sum", {"max_terms": 10**15}), 1, "up to 1e[+]12: got 1000000000000000"),
         (
             Part("chain_sum", {**SUM.config, "max_terms": 2}),
             200,
@@ -264,41 +284,81 @@ def test_where_an_answer_is_found(text, answer):
 def test_part_of_the_reward_is_paid_for_marked_answers_only(one_worker):
     """reasoning-gym pays the share of the answer's characters that are right: "17" in "it is 17" is
     2 of 8."""
-    task = repr(
-        {"family": "chain_sum", "config": {}, "question": "", "answer": "17", "metadata": {}}
-    )
-    texts = ["<answer>17</answer>", "17", "<answer>it is 17</answer>", "it is 17", "18", ""]
-    assert task_reward(texts, [task] * 6) == [1.0, 1.0, 0.25, 0.0, 0.0, 0.0]
+    row = next(row for row in rows_of("chain_sum", size=20) if len(row["solution"]) == 3)
+    task, right = row["task"], row["solution"]
+    texts = [f"<answer>{right}</answer>", right, f"<answer>its {right}</answer>", f"its {right}"]
+    texts += ["18", ""]
+    # "its 123" holds the right 3 of 7 characters
+    assert task_reward(texts, [task] * 6) == [1.0, 1.0, pytest.approx(3 / 7), 0.0, 0.0, 0.0]
     verdicts = grade("task", texts, [task] * 6, votes=True)
     assert [verdict.is_correct for verdict in verdicts] == [True, True, False, False, False, False]
-    assert [verdict.answer for verdict in verdicts] == [
-        "17",
-        "17",
-        "it is 17",
-        "it is 17",
-        "18",
-        None,
-    ]
+    answers = [verdict.answer for verdict in verdicts]
+    assert answers == [right, right, f"its {right}", f"its {right}", "18", None]
 
 
-def test_a_problem_that_cannot_be_read_scores_none(one_worker):
-    tasks = ["no literal", repr({"family": "none", "config": {}})]
-    assert task_reward(["<answer>1</answer>"] * 2, tasks) == [None, None]
+def test_a_problem_that_its_family_does_not_make_scores_none(one_worker, caplog):
+    """No task, no family, another question, another seed, an answer that the text would have."""
+    (row,) = rows_of("chain_sum")
+    task = json.loads(row["task"])
+    tasks = ["no task", json.dumps({**task, "family": "none"})]
+    tasks += [json.dumps({**task, **change}) for change in ({"question": "1 + 1"}, {"seed": 1})]
+    tasks += [json.dumps({**task, "index": index}) for index in (-1, 10**9)]
+    assert task_reward(["<answer>1</answer>"] * 6, tasks) == [None] * 6
+    assert "6 whose problem the installed reasoning-gym does not make" in caplog.text
+    forged = json.dumps({**task, "answer": "1", "metadata": {}})
+    texts = ["<answer>x</answer>", f"<answer>{row['solution']}</answer>"]
+    assert task_reward(texts, [forged] * 2) == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("family", ["countdown", "n_queens"])
+def test_only_the_scorers_that_are_known_evaluate_something():
+    """A family of another version of reasoning-gym that does would have to be looked at."""
+    names = {"eval", "exec", "parse_expr", "sympify", "__import__"}
+    evaluating = {}
+    for family, (kind, _) in DATASETS.items():
+        tree = ast.parse(inspect.getsource(inspect.getmodule(kind)))
+        calls = {
+            ast.unparse(node.func).rpartition(".")[2]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+        }
+        if calls & names:
+            evaluating[family] = calls & names
+    # what the generators evaluate is their own: their settings are words, operators and numbers
+    assert evaluating.pop("basic_arithmetic") == {"eval"}
+    assert evaluating.pop("bitwise_arithmetic") == {"eval"}
+    assert evaluating.pop("codeio") == {"exec"}  # the package's own file of programs
+    assert evaluating.pop("propositional_logic") == {"parse_expr"}  # a function of that family
+    assert evaluating == dict.fromkeys(_LISTS, {"eval"}) | dict.fromkeys(_FORMULAS, {"parse_expr"})
+
+
+@pytest.mark.parametrize("family", [*_FORMULAS, *_LISTS])
 def test_no_scorer_runs_what_an_answer_says(family, tmp_path):
-    """Both scorers evaluate the answer; the first by sympy, which knows `open`."""
+    """sympy knows `open`; a class in brackets calls a function without any parentheses."""
     (row,) = rows_of(family)
-    name = "+".join(f"chr({ord(character)})" for character in str(tmp_path / "made"))
-    for answer in (f"open({name},chr(119))", f"open('{tmp_path / 'made'}', 'w')"):
-        assert score(row["task"], answer) == 0.0
-    assert not (tmp_path / "made").exists()
+    witness = tmp_path / "made"
+    name = "+".join(f"chr({ord(character)})" for character in str(witness))
+    of_class = f"{DATASETS[family][1].__name__}.__class_getitem__"
+    code = f"open('{witness}', 'w')"
+    hidden = code.replace("(", "\\x28")
+    for answer in (
+        f"open({name},chr(119))",
+        code,
+        f"[[{DATASETS[family][1].__name__}[{hidden!r}]] for {of_class} in [exec]]",
+        f"[[{DATASETS[family][1].__name__}['{hidden}']] for {of_class} in [exec]]",
+    ):
+        assert score(row["task"], answer)[0] <= 0.1
+    assert not witness.exists()
+
+
+def test_a_list_still_earns_its_part():
+    (row,) = rows_of("spiral_matrix")
+    numbers = str([int(number) for number in row["solution"].split()])
+    assert score(row["task"], numbers) == (0.1, row["solution"])
 
 
 def test_a_long_formula_that_is_none_is_refused_at_once():
     start = time.process_time()
-    assert score(rows_of("countdown")[0]["task"], "1 + " * 13 + "x!") == 0.0
+    assert score(rows_of("countdown")[0]["task"], "1 + " * 13 + "x!")[0] == 0.0
     assert time.process_time() - start < 1
 
 

@@ -21,6 +21,7 @@ BATCH_SECONDS = 300.0
 
 _REASONS = {
     "gold": "without a gold that can be parsed",
+    "task": "whose problem the installed reasoning-gym does not make",
     "limit": "over the time limit",
     "died": "whose process died",
     "budget": "left over when the batch's time was up",
@@ -81,7 +82,7 @@ def task_reward(
 
     1.0 is right. Many scorers pay a part of it for an answer that is partly right or in another
     form. `grading.tasks` says where the answer stands, and what the column `task` holds. None: the
-    problem cannot be read, or the scorer exceeded its limits.
+    installed reasoning-gym does not make the problem, or the scorer exceeded its limits.
     """
     texts = [text_of(completion) for completion in completions]
     return _rewards("task_reward", grade("task", texts, task, budget=batch_seconds), texts, kwargs)

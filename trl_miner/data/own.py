@@ -273,11 +273,16 @@ def check_first_golds(reward: str, data: Iterable[Row], rewards: Collection[str]
         )
         if not is_accepted or (grader == "math" and _is_worked(problem.solution))
     ]
+    advice = (
+        "Make the problems again: the installed reasoning-gym does not make those of the column"
+        " task, or their answers are others."
+        if grader == "task"
+        else "Set dataset_solution_column or answer_pattern, drop these rows, or name a reward"
+        " function that can verify such answers: --reward_funcs module.function."
+    )
     rejected = (
         f"{reward} must accept every gold as an answer: it rejects {len(bad)} of the first"
-        f" {len(rows)} ({', '.join(bad[:_SHOWN])}). Set dataset_solution_column or answer_pattern,"
-        " drop these rows, or name a reward function that can verify such answers: --reward_funcs"
-        " module.function."
+        f" {len(rows)} ({', '.join(bad[:_SHOWN])}). {advice}"
     )
     if 2 * len(bad) > len(rows):
         raise ValueError(rejected)

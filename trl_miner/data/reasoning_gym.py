@@ -27,6 +27,7 @@ import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from ..grading import tasks
 from ..importing import did_you_mean
 from ..progress import Progress
 from .prompts import PromptForm, build_prompt
@@ -37,7 +38,6 @@ TRAIN_SIZE, TEST_SIZE = 1000, 200
 # Families that accept many answers name one of them here.
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 _TEST_SHARE = 4  # one problem in so many is a test problem
-_CHUNK = 500  # problems that a family makes for one seed
 _PATIENCE = 1000  # draws for one new problem
 _MAX_LEVELS = 10
 
@@ -204,15 +204,14 @@ def draw_rows(parts: Sequence[Part], split: str, size: int, seed: int) -> Iterat
 
 def _stream(part: Part, seed: str) -> Iterator[dict[str, Any]]:
     """Yield a family's problems without an end."""
-    import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
     for chunk in count():
         number = random.Random(f"{seed} {chunk}").getrandbits(31)
         try:
-            yield from reasoning_gym.create_dataset(
-                part.name, size=_CHUNK, seed=number, **part.config
-            )
+            for index, entry in enumerate(tasks.make_family(part.name, part.config, number)):
+                task = tasks.to_text(part.name, part.config, number, index, entry["question"])
+                yield {**entry, "task": task}
         except Exception as error:  # families raise anything for settings that they do not check
             hint = "" if part.name in DATASETS else did_you_mean(part.name, DATASETS)
             raise ValueError(
@@ -222,7 +221,7 @@ def _stream(part: Part, seed: str) -> Iterator[dict[str, Any]]:
 
 
 def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> Row:
-    metadata, answer = _plain(entry["metadata"]), entry["answer"]
+    metadata, answer = entry["metadata"], entry["answer"]
     if answer is None:
         example = next((metadata[key] for key in _EXAMPLES if key in metadata), None)
         if example is None:
@@ -230,15 +229,13 @@ def _row(part: Part, entry: Mapping[str, Any], name: str, is_mixture: bool) -> R
                 f"A task must give an answer: {NAME}/{part.name} gives none. Choose another family."
             )
         answer = example if isinstance(example, str) else json.dumps(example)
-    task = {"family": part.name, "config": part.config, "question": entry["question"]}
-    task |= {"answer": _plain(entry["answer"]), "metadata": metadata}
     level = " ".join([*([part.name] if is_mixture else []), *_difficulty(metadata)])
     return {
         "id": f"{part.name}-{name}",
         "question": entry["question"],
         "solution": str(answer),
         "level": level or None,
-        "task": repr(task),
+        "task": entry["task"],
     }
 
 
@@ -255,16 +252,3 @@ def _difficulty(metadata: Mapping[str, Any]) -> list[str]:
         if is_range and 0 < between[1] - between[0] < _MAX_LEVELS:
             return [f"{key.replace('_', ' ')} {own}"]
     return []
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as Python's own types, which a literal can hold: numpy has its own text and
-    numbers."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value))
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value

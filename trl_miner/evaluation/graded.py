@@ -114,7 +114,7 @@ def _grade_benchmark(
     verdicts = grade(
         grader,
         [sample["text"] for _, sample in pairs],
-        [problem["task" if grader == "task" else "solution"] for problem, _ in pairs],
+        [problem.get("task" if grader == "task" else "solution") or "" for problem, _ in pairs],
         options=(
             [problem.get("options") or () for problem, _ in pairs] if grader == "choice" else None
         ),

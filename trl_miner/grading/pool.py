@@ -7,6 +7,7 @@ multiprocessing's spawn and forkserver, and so pebble, import the user's script 
 twice if that script lacks `if __name__ == "__main__"`.
 """
 
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from threading import Lock
 from typing import Any
 
 from ..heartbeat import beat
+from .confinement import environment
 from .worker import Job, TaskJob, Verdict
 
 CPU_SECONDS = 5.0
@@ -28,6 +30,7 @@ CPU_SECONDS = 5.0
 # stuck.
 WALL_FACTOR = 4.0
 MEMORY_BYTES = 4 * 2**30
+MAX_BYTES = 2**24  # of a verdict
 MAX_WORKERS = 8
 START_SECONDS = 120.0
 MAX_STARTS = 3  # of one worker in a row: a start may be killed
@@ -119,12 +122,12 @@ class Worker:
             limit += START_SECONDS
         is_over = False
         try:
-            self.connection.send(job)
+            self.connection.send_bytes(json.dumps([type(job).__name__, *job]).encode())
             if self.connection.poll(limit):
-                verdict: Verdict = self.connection.recv()
-                return verdict
+                # never a pickle: what an answer may have made of the worker must not reach us
+                return Verdict(**json.loads(self.connection.recv_bytes(MAX_BYTES)))
             is_over = True
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError, TypeError):
             pass
         status = self.stop(patience=0 if is_over else GRACE_SECONDS)
         return Verdict(
@@ -150,7 +153,7 @@ class Worker:
             self.process, self.connection = _spawn(self.seconds)
             try:
                 if self.connection.poll(START_SECONDS):
-                    self.connection.recv()  # it is ready
+                    self.connection.recv_bytes(MAX_BYTES)  # it is ready
                     return
             except (EOFError, OSError):
                 pass
@@ -163,10 +166,10 @@ class Worker:
 
 def _spawn(seconds: float) -> tuple["subprocess.Popen[bytes]", Connection]:
     ours, theirs = socket.socketpair()
-    command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR * seconds}, {MEMORY_BYTES})"
+    command = f"main({theirs.fileno()}, {seconds}, {WALL_FACTOR}, {MEMORY_BYTES})"
     paths = [
         str(Path(__file__).resolve().parents[2]),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
+        *os.environ.get("PYTHONPATH", "").split(os.pathsep),
     ]
     with theirs:
         process = subprocess.Popen(
@@ -174,9 +177,8 @@ def _spawn(seconds: float) -> tuple["subprocess.Popen[bytes]", Connection]:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            # Without a fixed seed sympy would iterate over its sets in another order in each
-            # process.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            env=environment([path for path in paths if path]),
+            cwd="/",
         )
     return process, Connection(ours.detach())
 

@@ -12,15 +12,19 @@ seeds every generator and empties the caches before each answer. A fork for each
 too, but costs several times the grading.
 """
 
+import json
 import logging
 import random
 import resource
 import signal
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import math_answers, tasks
+from . import confinement, math_answers, tasks
+
+PREPARE_SECONDS = 5.0  # of CPU, to make a problem again; whoever wrote it may be a stranger
 
 
 class Job(NamedTuple):
@@ -46,7 +50,8 @@ class TaskJob(NamedTuple):
 class Verdict:
     """The verdict on one answer.
 
-    Reasons are "gold" (the gold cannot be parsed), "limit" (time), "died" (the grading process was
+    Reasons are "gold" (the gold cannot be parsed), "task" (reasoning-gym does not make the
+    problem), "limit" (time), "died" (the grading process was
     killed or ran out of memory) and "budget" (the time for the whole batch was over).
     """
 
@@ -69,7 +74,7 @@ class Verdict:
 def prepare(job: Job | TaskJob) -> bool:
     """Load what a job needs besides its answer; return whether that worked."""
     try:
-        return not isinstance(job, TaskJob) or tasks.load(job.task) is not None
+        return not isinstance(job, TaskJob) or bool(tasks.load(job.task))
     except Exception:  # no problem of reasoning-gym, or of another version of it
         return False
 
@@ -77,8 +82,8 @@ def prepare(job: Job | TaskJob) -> bool:
 def grade(job: Job | TaskJob) -> Verdict:
     """Grade one job in this process, without a time limit."""
     if isinstance(job, TaskJob):
-        score = tasks.score(job.task, job.answer)
-        form = tasks.own_answer(job.task) if score == 1.0 else job.answer
+        score, expected = tasks.score(job.task, job.answer)
+        form = expected if score == 1.0 else job.answer
         return Verdict(
             score == 1.0,
             form if job.want_vote else None,
@@ -112,7 +117,15 @@ def reset() -> None:
     Dummy._base_dummy_index, Dummy._count = 10**8, 0
 
 
-def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes: int) -> None:
+def _limit(cpu_seconds: float, wall_factor: float) -> None:
+    """Let the kernel kill this process if it takes longer from here on; 0: it may."""
+    # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what
+    # uses no CPU.
+    signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    signal.setitimer(signal.ITIMER_REAL, wall_factor * cpu_seconds)
+
+
+def main(descriptor: int, cpu_seconds: float, wall_factor: float, memory_bytes: int) -> None:
     """Grade until the socket closes."""
     # Ctrl-C reaches the whole group; the pool decides when we end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -123,29 +136,34 @@ def main(descriptor: int, cpu_seconds: float, wall_seconds: float, memory_bytes:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ValueError, OSError):  # not every system has them; the time limits hold anyway
         pass
+    confinement.leave_network()
     logging.disable(logging.CRITICAL)  # math-verify reports every answer that it cannot parse
     # imports sympy and fills its tables before the clock runs
     grade(Job(("\\frac{1}{2}",), "", "0.5", True))
     connection = Connection(descriptor)
+    is_confined = False
     try:
-        connection.send("ready")
-    except OSError:  # the pool was closed in the meantime
+        connection.send_bytes(b"ready")
+        while True:
+            kind, *fields = json.loads(connection.recv_bytes())
+            if kind == TaskJob.__name__:
+                with suppress(Exception):  # the verdict says that there is no such problem
+                    import reasoning_gym  # noqa: F401, before the clock runs
+            if not is_confined:  # after the imports, which may store compiled files
+                confinement.forbid_changes()
+                is_confined = True
+            verdict = _grade_in_time(kind, fields, cpu_seconds, wall_factor)
+            connection.send_bytes(json.dumps(asdict(verdict)).encode())
+    except (EOFError, OSError):  # the pool was closed
         return
-    while True:
-        try:
-            job = connection.recv()
-        except (EOFError, OSError):
-            return
-        is_ready = prepare(job)  # before the clock runs: a first job imports its family
-        # CPU time, so that a verdict does not depend on how busy the machine is; wall time for what
-        # uses no CPU.
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        signal.setitimer(signal.ITIMER_REAL, wall_seconds)
-        reset()
-        verdict = grade(job) if is_ready else Verdict(None, reason="gold")
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        try:
-            connection.send(verdict)
-        except OSError:
-            return
+
+
+def _grade_in_time(kind: str, fields: list[Any], cpu_seconds: float, wall_factor: float) -> Verdict:
+    job = TaskJob(*fields) if kind == TaskJob.__name__ else Job(tuple(fields[0]), *fields[1:])
+    _limit(PREPARE_SECONDS, wall_factor)
+    is_ready = prepare(job)
+    _limit(cpu_seconds, wall_factor)
+    reset()
+    verdict = grade(job) if is_ready else Verdict(None, reason="task")
+    _limit(0, wall_factor)
+    return verdict

@@ -87,7 +87,7 @@ Benchmark = record(
         "source": Any,
     }
 )
-Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str]})
+Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str], "task": str})
 Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool})
 Scores = record(
     {

@@ -1,0 +1,188 @@
+"""Files of strangers: nothing that stands in a data set, a result folder, a run folder or a recipe
+is executed, and a worker that runs code all the same can do little."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from harness import write_recipe
+
+from trl_miner import cli
+from trl_miner.grading.confinement import environment
+from trl_miner.grading.pool import Pool
+from trl_miner.grading.worker import Job, TaskJob
+from trl_miner.rewards import task_reward
+
+QUESTION = "Multiply"
+
+
+@pytest.fixture
+def witness(tmp_path):
+    """A file that code in a file would make."""
+    path = tmp_path / "witness"
+    yield path
+    assert not path.exists(), "a text of a file was executed"
+
+
+def hostile_tasks(witness):
+    """Problems whose answer, metadata or settings are code, for scorers that evaluate them, in
+    JSON and as a literal of Python."""
+    code = f"__import__('pathlib').Path('{witness}').touch()"
+    hidden = f'eval("{code}")'
+    fields = [
+        ("number_sorting", {"answer": code}),
+        ("bitwise_arithmetic", {"metadata": {"problem": code}}),
+        ("polynomial_multiplication", {"answer": hidden}),
+        ("simple_integration", {"metadata": {"integrand": hidden, "variable": "x"}}),
+        ("intermediate_integration", {"metadata": {"integrand": hidden, "variable": "x"}}),
+        # it would be the name of a variable in the answer that the family makes
+        ("polynomial_multiplication", {"config": {"variables": [hidden, "y", "z"]}}),
+        ("basic_arithmetic", {"config": {"operators": [f"+{code}+"]}}),
+        ("composite", {"config": {"datasets": [{"name": code, "weight": 1, "config": {}}]}}),
+    ]
+    usual = {"config": {}, "seed": 0, "index": 0, "question": QUESTION}
+    usual |= {"answer": "1", "metadata": {}}
+    tasks = [usual | {"family": family} | changes for family, changes in fields]
+    return [json.dumps(task) for task in tasks] + [repr(task) for task in tasks]
+
+
+def test_a_reward_executes_nothing_of_a_task(witness):
+    tasks = hostile_tasks(witness)
+    assert task_reward(["<answer>[1]</answer>"] * len(tasks), tasks) == [None] * len(tasks)
+
+
+def test_score_executes_nothing_of_a_result_folder(witness, tmp_path, capsys):
+    folder = tmp_path / "result" / "own"
+    folder.mkdir(parents=True)
+    (folder.parent / "settings.json").write_text(json.dumps({"model": "m"}))
+    about = {"title": "own", "grader": "task", "samples": 1, "fingerprint": "f", "source": {}}
+    (folder / "benchmark.json").write_text(json.dumps(about))
+    problems, samples = [], []
+    for number, task in enumerate([*hostile_tasks(witness), None]):
+        problems.append({"id": str(number), "question": QUESTION, "solution": "1", "task": task})
+        text = {"text": "<answer>1</answer>", "tokens": 1, "truncated": False}
+        samples.append({"problem": str(number), "sample": 0, **text})
+    for name, lines in (("problems", problems), ("samples", samples)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert cli.main(["score", str(folder.parent)]) == 2
+    assert "17 of 17 samples were not judged: 17 (task)" in capsys.readouterr().err
+
+
+def test_doctor_executes_nothing_of_a_data_set(witness, tmp_path, policy, capsys):
+    data = tmp_path / "data.jsonl"
+    rows = [{"prompt": "1 + 1", "answer": "1", "task": task} for task in hostile_tasks(witness)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    settings = {"model_name_or_path": policy, "output_dir": tmp_path / "out"}
+    settings |= {"dataset_name": data, "reward_funcs": ["task_reward"]}
+    assert cli.main(["doctor", write_recipe(tmp_path / "r.yaml", **settings)]) == 1
+    assert "the installed reasoning-gym does not make" in capsys.readouterr().out
+
+
+# Workers
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = Pool(workers=1)
+    assert pool.run([Job(("17.0",), "", "17", False)])[0].is_correct
+    yield pool
+    pool.close()
+
+
+def test_a_worker_has_no_secrets_and_no_home(monkeypatch):
+    for name in ("HF_TOKEN", "WANDB_API_KEY", "MY_COMPANYS_SECRET", "SSH_AUTH_SOCK"):
+        monkeypatch.setenv(name, "secret")
+    pool = Pool(workers=1)
+    assert pool.run([Job(("17.0",), "", "17", False)])[0].is_correct
+    process = Path(f"/proc/{pool.pids()[0]}")
+    variables = process.joinpath("environ").read_bytes().split(b"\0")
+    assert b"HOME=/dev/null" in variables and b"secret" not in b"".join(variables)
+    assert process.joinpath("cwd").resolve() == Path("/")
+    pool.close()
+
+
+def allows(system_call):
+    """Whether this kernel lets a process of ours do this, which says itself that it worked."""
+    code = f"import ctypes, os; system = ctypes.CDLL(None); os._exit({system_call} < 0)"
+    return subprocess.run([sys.executable, "-c", code], env=environment([])).returncode == 0
+
+
+@pytest.mark.skipif(
+    not allows("min(0, max(system.unshare(0x40000000), system.unshare(0x50000000)))"),
+    reason="this kernel gives a process no network of its own",
+)
+def test_a_worker_has_no_network(pool):
+    networks = [Path(f"/proc/{pid}/ns/net").readlink() for pid in (os.getpid(), *pool.pids())]
+    assert networks[0] != networks[1]
+
+
+@pytest.mark.skipif(
+    not allows("system.syscall(444, None, ctypes.c_size_t(0), 1)"),
+    reason="this kernel has no Landlock",
+)
+def test_a_confined_process_changes_no_file_and_starts_no_program(tmp_path):
+    (tmp_path / "old").write_text("old")
+    code = """
+        import os, subprocess, sys
+        from trl_miner.grading import confinement
+        confinement.forbid_changes()
+        for change in (
+            lambda: open("new", "w"),
+            lambda: open("old", "a"),
+            lambda: os.truncate("old", 0),
+            lambda: os.remove("old"),
+            lambda: os.rename("old", "new"),
+            lambda: os.mkdir("new"),
+            lambda: subprocess.run(["true"]),
+            lambda: os.makedirs(os.path.expanduser("~/.config")),
+        ):
+            try:
+                print(change())
+            except OSError:
+                pass
+        print(open("old").read())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=tmp_path, env=environment(sys.path), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("old\n", "") and [*tmp_path.iterdir()] == [
+        tmp_path / "old"
+    ]
+
+
+def test_workers_confine_themselves(pool):
+    status = Path(f"/proc/{pool.pids()[0]}/status").read_text()
+    assert "NoNewPrivs:\t1" in status or not allows(
+        "system.syscall(444, None, ctypes.c_size_t(0), 1)"
+    )
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+def test_what_a_worker_sends_is_no_code(witness, tmp_path, monkeypatch):
+    """A worker that an answer has taken over sends a pickle."""
+    executable = tmp_path / "python"
+    executable.write_text(f"""#!{sys.executable}
+import re, sys
+from multiprocessing.connection import Connection
+connection = Connection(int(re.search(r"main.(\\d+)", sys.argv[-1])[1]))
+connection.send_bytes(b"ready")
+connection.recv_bytes()
+connection.send_bytes({pickle.dumps(Evil(str(witness)))!r})
+""")
+    executable.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(executable))
+    (verdict,) = Pool(workers=1).run([TaskJob("", "", True, False)])
+    assert verdict.reason == "died"
