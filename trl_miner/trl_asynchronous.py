@@ -78,6 +78,7 @@ MEMBERS: dict[str, dict[str, str]] = {
         "_child_ready_timeout": "likewise",
         "_process": "its process, which is watched and ended",
         "_stop_event_mp": "asks the process to end",
+        "_heartbeat_value": "when the process gave its last sign of life",
         "_failed_event": "the process has failed",
         "_exception_info_queue": "why it has",
         "is_vllm_available": "asked by its constructor; sampling without a server needs no vLLM",

@@ -130,18 +130,18 @@ class Windows(torch.utils.data.IterableDataset):
     counts as passed over: a resumed run goes on behind it.
     """
 
-    def __init__(self, trainer: Trainer, samples: RolloutQueueDataset, taken: Taken) -> None:
-        self._trainer, self._samples, self._taken = trainer, samples, taken
+    def __init__(self, training: Trainer, samples: RolloutQueueDataset, taken: Taken) -> None:
+        self._training, self._samples, self._taken = training, samples, taken
         self._stale: set[int] = set()  # groups of which TRL has dropped a row
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         ready: list[AsyncRollout] = []
-        num_seen, size = 0, self._trainer.args.generation_batch_size
+        num_seen, size = 0, self._training.args.generation_batch_size
         for rows in self._groups():
             ready += self._rollouts(rows)
             while len(ready) >= size:
                 window, ready = ready[:size], ready[size:]
-                advantages = self._trainer.estimate_window(window, num_seen)
+                advantages = self._training.estimate_window(window, num_seen)
                 num_seen += size
                 for rollout, own in zip(window, advantages, strict=True):
                     yield from rollout.with_advantages(own)
@@ -154,7 +154,7 @@ class Windows(torch.utils.data.IterableDataset):
             dropped, sample = self._taken.forget()
             for stale in dropped:
                 self._stale.add(stale.group_id)
-                self._trainer.pass_over(stale.group_id)
+                self._training.pass_over(stale.group_id)
             if group and row["group_id"] != group[0]["group_id"]:
                 yield group
                 group = []
@@ -162,17 +162,17 @@ class Windows(torch.utils.data.IterableDataset):
 
     def _rollouts(self, rows: list[dict[str, Any]]) -> list[AsyncRollout]:
         """Return the rollouts of a group; none if it is not whole, or too long to be trained."""
-        args, group_id = self._trainer.args, rows[0]["group_id"]
+        args, group_id = self._training.args, rows[0]["group_id"]
         rollouts = _by_rollout(rows, args.num_generations)
         if group_id in self._stale or len(rollouts) < args.num_generations:
             logger.warning(
                 "Dropping a prompt group, which is not whole: of its"
                 f" {args.num_generations} rollouts {len(rollouts)} were not stale."
             )
-            self._trainer.pass_over(group_id)
+            self._training.pass_over(group_id)
             return []
         if args.token_budget and min(len(row["input_ids"]) for row in rows) > args.token_budget:
-            self._trainer.pass_over(group_id)  # TRL drops every row of it
+            self._training.pass_over(group_id)  # TRL drops every row of it
         return [AsyncRollout(rollout) for rollout in rollouts]
 
 
