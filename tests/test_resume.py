@@ -348,17 +348,23 @@ def save_on_a_rank(policy, folder):
     settings = dict(max_steps=1, per_device_train_batch_size=6, num_generations=6)
     args = config(folder, **settings, save_strategy="steps", save_steps=1)
     Recording(policy, mixed_reward, args, problems()).train()
+    args.max_steps = 2
+    again = Recording(policy, mixed_reward, args, problems())
+    again.train(resume_from_checkpoint="latest")
+    assert again.state.global_step == 2
     leave()
 
 
-def test_two_processes_share_the_reading_of_what_they_have_written(policy, tmp_path, monkeypatch):
+def test_two_processes_share_the_reading_of_what_they_have_written_and_go_on(
+    policy, tmp_path, monkeypatch
+):
     call_on_ranks(2, save_on_a_rank, policy, str(tmp_path))
     first, second = (json.loads((tmp_path / f"read_{rank}").read_text()) for rank in (0, 1))
     monkeypatch.setattr(checksums, "PIECE", 5000)
-    pieces = checksums.pieces_of(checkpoints.sizes_of(tmp_path / "checkpoint-1"))
+    pieces = checksums.pieces_of(checkpoints.sizes_of(tmp_path / "checkpoint-2"))
     assert sorted(map(tuple, first + second)) == sorted(pieces)
     assert abs(len(first) - len(second)) <= 1 and len(pieces) > 20
-    assert find_damage(tmp_path / "checkpoint-1") == ""
+    assert find_damage(tmp_path / "checkpoint-1") == find_damage(tmp_path / "checkpoint-2") == ""
 
 
 def test_a_checkpoint_of_the_model_alone_is_no_start(policy, tmp_path):

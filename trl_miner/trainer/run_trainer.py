@@ -120,7 +120,9 @@ class RunTrainer(FiniteGradients):
             ValueError: Another training holds the run folder or has used it, there is no whole
                 checkpoint to resume from, or it has other settings.
         """
-        with hold_run(self.args.output_dir):
+        # before 5.18 transformers loads onto accelerate's cpu:0, which torch.load does not know
+        device = torch.device("cpu") if self.args.device.type == "cpu" else self.args.device
+        with hold_run(self.args.output_dir), patch.object(type(self.args), "device", device):
             checkpoint = self._checkpoints.resume(resume_from_checkpoint)
             try:
                 return super().train(checkpoint, *args, **kwargs)
