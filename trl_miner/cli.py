@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         evaluate,
         inspect,
         launch,
+        probe,
         push,
         recipes,
         report,
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         train,
         launch,
         doctor,
+        probe,
         evaluate,
         score,
         compare,
@@ -71,7 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, rest = parser.parse_known_args(words)
         # whose options go to the training
-        if rest and args.run not in (sft.run, train.run, launch.run, doctor.run, compare.run):
+        if rest and args.run not in (
+            sft.run,
+            train.run,
+            launch.run,
+            doctor.run,
+            probe.run,
+            compare.run,
+        ):
             raise ValueError(f"Unknown option {' '.join(rest)}. See trl-miner {command} --help.")
         quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on
         if quiet or not sys.stderr.isatty():

@@ -236,7 +236,7 @@ def _build_trainer(
         **_load_tools(args, data),
     }
     if args.asynchronous:
-        from .asynchronous.trainer import MinerAsyncGRPOTrainer
+        from .trainer.asynchronous import MinerAsyncGRPOTrainer
 
         return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(

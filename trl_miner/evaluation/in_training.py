@@ -70,6 +70,7 @@ class EvaluationCallback(TrainerCallback):
             num_samples,
             every,
         )
+        self.reward_func = reward_func  # None: the trainer's own
         deciding = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
         self._reward_funcs = deciding if reward_func is None else [reward_func]
         self._names = trainer.verifier.names if reward_func is None else ["reward_func"]

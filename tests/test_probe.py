@@ -1,0 +1,226 @@
+"""The probe: which way a method pushes success, before any training."""
+
+import json
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from trl_miner.data.base_model import find_model
+from trl_miner.data.worlds import WORLDS
+from trl_miner.evaluation import probe as probes
+from trl_miner.evaluation.generate import sample_seed
+from trl_miner.evaluation.probe import GRPO_ALONE, Policy, Samples, Way, probe
+from trl_miner.evaluation.seeded_sampling import sample_all
+from trl_miner.methods import MINER, UCAS, Estimate
+from trl_miner.methods.compose import Composition, find_composition
+from trl_miner.methods.grpo import GRPO
+from trl_miner.methods.method import AdvantageEstimator
+from trl_miner.rewards import math_reward
+
+G = 8
+
+
+def load(world):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = find_model(world)
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def sampled(world, split, levels, count, seed, loaded):
+    model, tokenizer = loaded
+    rng = random.Random(f"{split} {seed}")
+    problems = [WORLDS[world].draw(split, levels[i % len(levels)], rng) for i in range(count)]
+    prompts = [tokenizer(problem.prompt)["input_ids"] for problem in problems]
+    rows = [(i, n) for i in range(count) for n in range(G)]
+    completions = sample_all(
+        model,
+        tokenizer,
+        [prompts[i] for i, _ in rows],
+        [sample_seed(seed, str(i), n) for i, n in rows],
+        max_new_tokens=64,
+    )
+    texts = tokenizer.batch_decode(completions, skip_special_tokens=True)
+    rewards_N = torch.tensor(math_reward(texts, [problems[i].answer for i, _ in rows]))
+    return Samples(prompts, completions, texts, rewards_N, rewards_N)
+
+
+def way(name, **knobs):
+    return Way(name, find_composition(name), lambda method: {} if method is GRPO else knobs)
+
+
+def test_success_advantages_are_unbiased_weights():
+    # right 1, 1, 0, 0: the others' means are 1/3, 1/3, 2/3, 2/3; (1 - 1/3)/4 = 1/6
+    weights_PG = probes.success_advantages(torch.tensor([[True, True, False, False]]))
+    assert weights_PG.tolist() == [pytest.approx([1 / 6, 1 / 6, -1 / 6, -1 / 6])]
+
+
+@pytest.mark.parametrize(
+    "world, verdict, opposite",
+    [("trl_miner/forks", "up", "down"), ("trl_miner/forks_mirror", "down", "up")],
+)
+def test_the_sign_is_that_of_the_trainings_of_both_worlds(world, verdict, opposite):
+    """Ten seeds of training each found it: RESULTS.md."""
+    loaded = load(world)
+    trained = sampled(world, "train", (0, 1), 40, 1, loaded)
+    target = sampled(world, "test", (2, 3, 4), 24, 2, loaded)
+    ways = [way("miner", lambda_max=1.5e-3), way("entropy"), way("miner", intrinsic="certainty")]
+    ways[2] = Way("certainty", ways[2].composition, ways[2].knobs)
+    pushes = probe(Policy(loaded[0], 0), trained, {"target": target}, ways, quiet=True)
+    verdicts = {label: by_target["target"].verdict for label, by_target in pushes.items()}
+    assert verdicts == {
+        "miner": verdict,
+        "entropy": verdict,
+        "certainty": opposite,
+        GRPO_ALONE: "cannot tell",
+    }
+
+
+def test_the_effect_is_the_inner_product_of_the_two_gradients():
+    """Against gradients of all rows at once, and in parts of a few rows."""
+    world = "trl_miner/forks"
+    loaded = load(world)
+    trained = sampled(world, "train", (1,), 8, 1, loaded)
+    target = sampled(world, "test", (2,), 8, 2, loaded)
+    pushes = probe(
+        Policy(loaded[0], 0, max_tokens=150),
+        trained,
+        {"target": target},
+        [way("miner", lambda_max=None)],
+        quiet=True,
+    )
+    policy = Policy(loaded[0], 0)
+
+    def gradient(samples, values_NT):
+        parts = [
+            part
+            for place in range(len(samples.prompts))
+            for _, part in policy.gradients(
+                samples, place, {"": values_NT[place * G : (place + 1) * G]}
+            )
+        ]
+        return torch.cat([sum(own).flatten() for own in zip(*parts, strict=True)])
+
+    scores = probes._Scores(policy, trained, True)
+    added_NT = probes._added(trained, way("miner", lambda_max=None), scores, 0)
+    is_ph_N1 = trained.is_right_PG.all(dim=1).repeat_interleave(G).unsqueeze(1)
+    assert added_NT.any() and not (added_NT * ~is_ph_N1).any()
+    weights_N1 = probes.success_advantages(target.is_right_PG).flatten().unsqueeze(1)
+    direction = gradient(trained, added_NT)
+    slope = gradient(target, weights_N1 * target.mask_NT) / len(target.prompts)
+    push = pushes["miner"]["target"]
+    assert push.effect == pytest.approx(float(direction @ slope / direction.norm()), rel=1e-3)
+
+
+def test_the_interval_covers_where_prompts_and_problems_both_vary():
+    """A product without a mean, of parts that both sides draw: at most one in ten is called."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(400):
+        product_PQ = rng.normal(size=(20, 1)) * rng.normal(size=(1, 30))
+        product_PQ += rng.normal(size=(20, 1)) + rng.normal(size=(20, 30))
+        push = probes._push(product_PQ.sum(axis=0), product_PQ.mean(axis=1), 1.0, 1.0)
+        called += push.verdict != "cannot tell"
+    assert 4 <= called <= 40  # 1 to 10 %: neither blind nor too sure
+
+
+def test_credit_dealt_at_random_cannot_tell():
+    """Of 12 such directions at most 3 are called; tests/bench/probe.py draws 100 in each world."""
+
+    def deal(rollouts):
+        mined = MINER.estimate(rollouts, gamma=2.0, lambda_max=None, intrinsic="nll")
+        generator = torch.Generator().manual_seed(rollouts.seed)
+        dealt = [
+            row_G[torch.randperm(G, generator=generator)]
+            for row_G in mined.advantages_N.view(-1, G)
+        ]
+        return Estimate.of_rollouts(rollouts, torch.cat(dealt))
+
+    random_credit = AdvantageEstimator(
+        name="dealt", label="Dealt", estimate=deal, acts_on=frozenset({"all_right"})
+    )
+    world = "trl_miner/forks"
+    loaded = load(world)
+    dealt = Way("dealt", Composition(GRPO, {"all_right": random_credit}), lambda method: {})
+    target = sampled(world, "test", (2, 3), 16, 2, loaded)
+    trained = sampled(world, "train", (0, 1), 32, 3, loaded)
+    verdicts = [
+        probe(Policy(loaded[0], 0), trained, {"t": target}, [dealt], seed=seed, quiet=True)
+        for seed in range(12)
+    ]
+    assert sum(found["dealt"]["t"].verdict != "cannot tell" for found in verdicts) <= 3
+
+
+def test_a_method_that_needs_what_a_probe_has_not_is_refused():
+    own = Way("ucas", find_composition(UCAS.name), lambda method: {})
+    with pytest.raises(ValueError, match="needs .* of every token, which a probe does not compute"):
+        own.check()
+
+
+# --- The command
+
+
+OPTIONS = ["--prompts", "24", "--problems", "24", "--samples", "8"]
+
+
+def run(*words):
+    from trl_miner.cli import main
+
+    return main(["probe", "forks/miner", *OPTIONS, *words])
+
+
+def test_the_command_says_what_to_do_and_goes_on_where_it_was_stopped(tmp_path, capfd):
+    output = tmp_path / "out"
+    assert run("--output", str(output)) == 0
+    shown = capfd.readouterr().out
+    assert "To do: leave miner (the recipe's) on. It pushes success on the target up." in shown
+    record = json.loads((output / "probe.json").read_text())
+    assert record["methods"]["miner (the recipe's)"]["target"]["verdict"] == "up"
+    # A kill leaves whole lines, and perhaps a part of one.
+    samples = output / "target.jsonl"
+    whole = samples.read_text()
+    lines = whole.splitlines(keepends=True)
+    samples.write_text("".join(lines[:9]) + lines[9][:40])
+    assert run("--output", str(output), "--quiet") == 0
+    assert samples.read_text() == whole
+    assert json.loads((output / "probe.json").read_text()) == record
+
+
+def test_samples_of_another_seed_are_not_taken_over(tmp_path):
+    output = tmp_path / "out"
+    for seed in ("1", "2"):
+        assert run("--output", str(output), "--seed", seed, "--quiet") == 0
+        first = (output / "training.jsonl").read_text().splitlines()[0]
+        assert json.loads(first)[0][1] == int(seed)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--methods", "minor"], "must be one of .*Did you mean .miner"),
+        (["--methods", "ucas"], "which a probe does not compute"),
+        (["--held_out", "0"], "A probe needs problems that matter"),
+        (["--max_completion_length", "1"], "The target must hold problems that the model solves"),
+        (["--dataset_name", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_end_in_one_line(options, message, tmp_path, capfd):
+    assert run("--output", str(tmp_path / "out"), *options) == 2
+    error = capfd.readouterr().err.strip().splitlines()[-1]
+    assert re.search(message, error), error
+
+
+def test_problems_that_are_trained_are_no_target(tmp_path, capfd):
+    rows = [{"question": f"{i} plus {j}", "answer": str(i + j)} for i in range(6) for j in range(6)]
+    for name in ("train", "test"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / f"{name}.jsonl").write_text(text)
+    options = ["--dataset_name", str(tmp_path / "data"), "--dataset_prompt_column", "question"]
+    options += ["--dataset_solution_column", "answer", "--prompt_template", "{question}\n"]
+    options += ["--reward_funcs", "math_reward", "--reward_weights", "1"]
+    assert run("--output", str(tmp_path / "out"), *options) == 2
+    assert "The target must hold problems that are not trained: 36 of 36" in capfd.readouterr().err
