@@ -1,13 +1,13 @@
 """MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row
 without packing."""
 
-import asyncio
 import json
 import multiprocessing
 import os
 import pickle
 import queue
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import agents
@@ -16,24 +16,25 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
-from harness import answering, build_policy, call_on_ranks
+from harness import answering, build_policy, call_on_ranks, config
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-pytest.importorskip(
-    "trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees"
+from trl_miner import (
+    MinerAsyncGRPOConfig,
+    MinerAsyncGRPOTrainer,
+    MinerGRPOTrainer,
+    miner_advantages,
 )
-from trl.experimental.async_grpo import async_grpo_trainer
-from trl.experimental.async_grpo.async_rollout_worker import RolloutSample, _AsyncRolloutLoop
-
-from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, miner_advantages
+from trl_miner.asynchronous.rollout_worker import TextWorker
+from trl_miner.asynchronous.windows import ROLLOUT, TokenAdvantages
 from trl_miner.data import arithmetic
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
+from trl_miner.reward_functions import RewardError
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
-from trl_miner.trainer.rollout_worker import TextLoop, TextWorker
-from trl_miner.trainer.windows import TokenAdvantages
+from trl_miner.trl_asynchronous import DataCollatorForRollout, RolloutSample
 
 GROUP = 4
 LEARNING_RATE = 0.5
@@ -160,10 +161,10 @@ def advantages_of(samples, window):
     return found
 
 
-def trained(folder, samples, monkeypatch, **overrides):
+def trained(folder, samples, monkeypatch, worker=Worker, **overrides):
     """Train on the samples; return the trainer and, by micro-batch, the rows' places among them."""
     batches = []
-    pack = async_grpo_trainer.DataCollatorForRollout.torch_call
+    pack = DataCollatorForRollout.torch_call
 
     def record(self, examples):
         place = {id(sample.input_ids): i for i, sample in enumerate(samples)}
@@ -172,14 +173,14 @@ def trained(folder, samples, monkeypatch, **overrides):
         )
         return pack(self, examples)
 
-    monkeypatch.setattr(async_grpo_trainer.DataCollatorForRollout, "torch_call", record)
+    monkeypatch.setattr(DataCollatorForRollout, "torch_call", record)
     trainer = MinerAsyncGRPOTrainer(
         model=folder,
         reward_funcs=[right, form],  # the second of 1 for every rollout
         args=settings(f"{folder}/run", correct_reward_func="right", **overrides),
         train_dataset=Dataset.from_dict({"prompt": ["1+1="]}),
         processing_class=AutoTokenizer.from_pretrained(folder),
-        rollout_worker=Worker(samples),
+        rollout_worker=worker(samples),
         weight_transfer=NoTransfer(),
     )
     trainer.train()
@@ -195,9 +196,11 @@ def form(completions, **kwargs):
 
 
 def movement(folder, samples, batches, advantages):
-    """Return how one SGD step moves each matrix: the clipped loss of each micro-batch, row by row,
-    without packing."""
+    """Return how one SGD step moves each matrix: the mean of the clipped loss over the tokens of
+    all micro-batches, row by row, without packing."""
     model = AutoModelForCausalLM.from_pretrained(folder)
+    rows = [place for batch in batches for row in batch for place in row]
+    num_tokens = sum(int(samples[place].completion_mask.sum()) for place in rows)
     for batch in batches:
         places = [place for row in batch for place in row]
         loss = 0.0
@@ -211,15 +214,17 @@ def movement(folder, samples, batches, advantages):
                     ratio * advantages[place], ratio.clamp(0.8, 1.2) * advantages[place]
                 ).sum()
             )
-        num_tokens = sum(int(samples[place].completion_mask.sum()) for place in places)
-        (loss / num_tokens / len(batches)).backward()
+        (loss / num_tokens).backward()
     return {name: -LEARNING_RATE * one.grad for name, one in model.named_parameters()}
 
 
 def assert_equal_step(folder, trainer, samples, batches, advantages):
+    assert_moved(folder, trainer.model, movement(folder, samples, batches, advantages))
+
+
+def assert_moved(folder, model, expected):
     start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
-    expected = movement(folder, samples, batches, advantages)
-    found = {name: one.detach() - start[name] for name, one in trainer.model.named_parameters()}
+    found = {name: one.detach() - start[name] for name, one in model.named_parameters()}
     largest = max(one.abs().max() for one in expected.values())
     assert largest > 1e-4
     for name, one in expected.items():
@@ -251,22 +256,127 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     assert 0 < log["groups/ph"] < 1 and log["sample/staleness_mean"] == 1.0
 
 
-def test_a_conversation_that_forks_is_refused(tmp_path, monkeypatch):
-    """By the loop: of the queue's rows, one that forks and one that is stale make a group that
-    looks whole."""
+def synchronous_movement(folder, samples, advantages):
+    """Return how one SGD step of the synchronous trainer moves each matrix, with the whole window
+    as one batch: prompts to the left, completions to the right, tokens of tools masked."""
+    args = config(f"{folder}/synchronous", loss_type="dapo", per_device_train_batch_size=GROUP)
+    trainer = MinerGRPOTrainer(folder, right, args, Dataset.from_dict({"prompt": ["1+1="] * GROUP}))
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    first = [int(np.argmax(one.completion_mask)) for one in samples]
+    first = [min(place, len(one.input_ids) - 1) for place, one in zip(first, samples, strict=True)]
+    masks = [torch.tensor(one.completion_mask[n:]) for n, one in zip(first, samples, strict=True)]
+    tokens = []
+    for mask, own in zip(masks, advantages, strict=True):
+        tokens.append(torch.zeros(len(mask)).masked_scatter(mask == 1, own))
+    ids = [torch.tensor(one.input_ids) for one in samples]
+    logps = [torch.tensor(one.old_log_probs[n:]) for n, one in zip(first, samples, strict=True)]
+    batch = {
+        "prompt_ids": padded([one[:n] for n, one in zip(first, ids, strict=True)], "left"),
+        "prompt_mask": padded([torch.ones(n, dtype=torch.long) for n in first], "left"),
+        "completion_ids": padded([one[n:] for n, one in zip(first, ids, strict=True)]),
+        "completion_mask": padded([torch.ones_like(mask) for mask in masks]),
+        "tool_mask": padded(masks),
+        "old_per_token_logps": padded(logps),
+        "advantages": padded(tokens),
+        "num_items_in_batch": torch.tensor(float(sum(map(torch.sum, masks)))),
+    }
+    trainer._compute_loss(trainer.model, batch).backward()
+    return {name: -LEARNING_RATE * one.grad for name, one in trainer.model.named_parameters()}
 
-    async def fork(self, prompt):
-        return [], [], ["row", "row"], 0, 0, None
 
-    monkeypatch.setattr(_AsyncRolloutLoop, "_generate_one", fork)
-    loop = TextLoop.__new__(TextLoop)  # without a server to ask
-    with pytest.raises(ValueError, match="one row of training data: got 2"):
-        asyncio.run(loop._generate_one([{"role": "user", "content": "Go on."}]))
+def padded(rows, side="right"):
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_side=side)
+
+
+def steps_on_two_processes(folder, samples, expected):
+    """Eight micro-batches of unequal rows: 4 on each process."""
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+        trainer, batches = trained(folder, samples, patch, **sizes)
+    if os.environ["RANK"] == "0":
+        counts = [
+            sum(samples[place].completion_mask.sum() for row in batch for place in row)
+            for batch in batches[:4]
+        ]
+        assert max(counts) > 1.2 * min(counts)
+        assert_moved(folder, trainer.accelerator.unwrap_model(trainer.model), expected)
+
+
+def test_a_step_of_unequal_micro_batches_is_that_of_the_synchronous_trainer(tmp_path):
+    """On two processes, each token has the weight that it has in one batch of all rows."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 11, 24)
+    advantages = advantages_of(samples, 16)
+    expected = synchronous_movement(folder, samples[:16], [advantages[i] for i in range(16)])
+    call_on_ranks(2, steps_on_two_processes, folder, samples, expected)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "by completion"])
+def test_a_conversation_that_forks_is_one_rollout_of_several_rows(tmp_path, monkeypatch, is_told):
+    """Its tokens count in its own rows, and it counts once in its group."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 3, 16)
+    more = random_samples(folder, 8, 16)  # the second rows of every third rollout
+    rows, rollouts = [], []
+    for i, sample in enumerate(samples):
+        forks = [replace(more[i], metrics=dict(sample.metrics), group_id=sample.group_id)]
+        rollouts.append([sample, *forks * (i % 3 == 0)])
+        for row in rollouts[-1]:
+            row.advantage, row.completion = sample.advantage, [{"content": f"{i}"}]
+            row.metrics |= {ROLLOUT: i % GROUP} if is_told else {}
+        rows += rollouts[-1]
+    joined = [
+        replace(
+            rollout[0],
+            old_log_probs=np.concatenate([row.old_log_probs for row in rollout]),
+            completion_mask=np.concatenate([row.completion_mask for row in rollout]),
+        )
+        for rollout in rollouts
+    ]
+    by_rollout = advantages_of(joined, 16)
+    advantages, place = {}, 0
+    for i in range(16):
+        for own in by_rollout[i].split([int(row.completion_mask.sum()) for row in rollouts[i]]):
+            advantages[place], place = own, place + 1
+    trainer, batches = trained(folder, rows, monkeypatch)
+    assert_equal_step(folder, trainer, rows, batches[:2], advantages)
+    assert ROLLOUT not in trainer.state.log_history[0]
+
+
+def test_rows_of_which_nobody_says_whose_they_are_are_refused(tmp_path, monkeypatch):
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 3, 8)
-    samples.insert(2, samples[1])
-    with pytest.raises(ValueError, match="4 rollouts of one row each: the worker gave 5 rows"):
+    samples.insert(2, samples[1])  # all have the same completion
+    with pytest.raises(ValueError, match="4 rollouts of one row each.*5 rows with 1 completions"):
         trained(folder, samples, monkeypatch)
+
+
+class KeptWorker(Worker, TextWorker):
+    """Such rollouts from what TRL takes for its own worker, whose place in the data it saves."""
+
+    def __init__(self, samples):
+        super().__init__(samples)
+        self._loop_kwargs = {"dataset_start_index": 0}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_resume_begins_behind_groups_that_were_stale_as_a_whole(tmp_path, monkeypatch, seed):
+    """4 steps of 2 groups, and one that the loader is ahead: the tenth fresh group has been looked
+    at, and the one behind it is the first that is left."""
+    folder = build_policy(tmp_path)
+    samples, random = random_samples(folder, seed, 40), np.random.default_rng(seed)
+    fresh = []
+    for group in range(40):
+        rows, kind = samples[GROUP * group : GROUP * (group + 1)], int(random.integers(3))
+        for row in rows[: [0, 2, GROUP][kind]]:  # none is stale, some are, or all
+            row.model_version = -9
+        fresh += [group] * (kind == 0)
+    once = {"gradient_accumulation_steps": 1, "max_steps": 4}
+    saves = {"save_strategy": "steps", "save_steps": 4, "save_only_model": True}
+    trained(folder, samples, monkeypatch, worker=KeptWorker, **once, **saves)
+    state = json.loads(Path(folder, "run", "checkpoint-4", "rollout_state.json").read_text())
+    assert state["prompt_index"] == fresh[10]
 
 
 def test_a_group_that_is_stale_in_part_is_not_trained(tmp_path, monkeypatch, caplog):
@@ -497,8 +607,9 @@ def test_a_worker_of_its_own_samples_and_a_run_goes_on_from_a_checkpoint(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_ends_the_training(tmp_path):
-    with pytest.raises(RuntimeError, match="Rollout worker child has failed"):
+def test_a_reward_that_fails_ends_the_training(tmp_path):
+    says = "reward function 'broken' failed with ZeroDivisionError: of the reward. Mend it"
+    with pytest.raises(RewardError, match=says):
         train_world(build_policy(tmp_path), broken)
 
 

@@ -1,30 +1,45 @@
-"""A run goes on with the settings of its checkpoint, or not at all: the error names what differs,
-with both values."""
+"""A run goes on with the settings of its checkpoint but for those that leave prompts, rewards and
+model alone; of others an error names what differs, with both values."""
 
+import ast
 import dataclasses
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-from harness import call_on_ranks, config, mixed_reward, never_all_right, problems
+from harness import (
+    At,
+    call_on_ranks,
+    config,
+    mixed_reward,
+    never_all_right,
+    problems,
+    stop_training,
+)
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM
 from trl import ModelConfig
 
-from trl_miner import MinerGRPOTrainer
+import trl_miner
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.async_config import MinerAsyncGRPOConfig
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.runs.history import read_run
-from trl_miner.runs.settings import differences, settings_of
+from trl_miner.runs.settings import differences, refused, settings_of
 from trl_miner.train import main
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2)
 
 
-def trainer(policy, folder, reward=mixed_reward, rows=48, change=None, peft=None, **settings):
+def trainer(
+    policy, folder, reward=mixed_reward, rows=48, change=None, peft=None, callbacks=(), **settings
+):
     args = config(folder, **{**SAVED, **settings})
     data = problems(rows) if change is None else problems(rows).map(change)
-    return MinerGRPOTrainer(policy, reward, args, data, peft_config=peft)
+    callbacks = list(callbacks)
+    return MinerGRPOTrainer(policy, reward, args, data, peft_config=peft, callbacks=callbacks)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +97,7 @@ def test_reports_read_the_settings_that_the_trainer_has_recorded(run):
 # What the trainer was given is compared, too.
 
 OTHERS = {
-    "learning_rate: 0.001 -> 0.01": dict(learning_rate=0.01),
+    "temperature: 1.0 -> 0.5": dict(temperature=0.5),
     "train_dataset: 48.*24": dict(rows=24),
     # the same prompts with other golds
     "train_dataset": dict(change=lambda row: {"solution": "0"}),
@@ -99,6 +114,163 @@ def test_what_differs_is_told_with_the_one_way_to_go_on(policy, run, name):
     with pytest.raises(ValueError, match=f"{name}.* model_name_or_path: .*checkpoint-2"):
         trainer(policy, run, max_steps=4, **OTHERS[name]).train(resume_from_checkpoint="latest")
     assert (run / "training.json").read_bytes() == before
+
+
+# What moves numbers by rounding may differ, and so may the size of a step and what computes it,
+# which is told and recorded.
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        dict(gradient_checkpointing=True),
+        dict(max_tokens_per_micro_batch=100),
+        dict(compute_less=False),
+        dict(per_device_train_batch_size=6, gradient_accumulation_steps=2),
+    ],
+    ids=lambda free: next(iter(free)),
+)
+def test_a_run_goes_on_without_a_word_where_numbers_move_by_rounding_alone(
+    policy, run, caplog, trained, free
+):
+    again = trainer(policy, run, max_steps=4, **free)
+    again.train("latest")
+    assert again.state.global_step == 4 and "other settings" not in caplog.text
+    assert json.loads((run / "training.json").read_text())["changes"] == []
+
+
+def rates(trainer):
+    """Return the learning rates of the steps, as they are logged."""
+    return [log["learning_rate"] for log in trainer.state.log_history if "loss" in log]
+
+
+def test_a_lower_learning_rate_acts_from_the_checkpoint_on_and_is_recorded(policy, run, caplog):
+    """Linear from 0.001 to 0 in 2 steps, so that the checkpoint's own is 0; then from 0.0004 in
+    8."""
+    settings = dict(max_steps=8, learning_rate=4e-4, max_grad_norm=0.5, save_steps=4)
+    again = trainer(policy, run, **settings)
+    again.train("latest")
+    # 0.0004 * (8 - step) / 8 from step 3 on; the first of these is what the checkpoint holds
+    assert rates(again) == pytest.approx([1e-3, 5e-4, 0, 2.5e-4, 2e-4, 1.5e-4, 1e-4, 5e-5])
+    change = {"learning_rate": ["0.001", "0.0004"], "max_grad_norm": ["1.0", "0.5"]}
+    recorded = [{"step": 2, "settings": change}]
+    assert json.loads((run / "training.json").read_text())["changes"] == recorded
+    (line,) = [text for text in caplog.messages if "other settings" in text]
+    assert line.startswith("From step 2 on, the run has other settings: learning_rate: 0.001 ->")
+    assert read_run(run).settings["learning_rate"] == "0.0004 (until step 2: 0.001)"
+    caplog.clear()
+    trainer(policy, run, **settings | dict(max_steps=9)).train("latest")  # no change any more
+    assert json.loads((run / "training.json").read_text())["changes"] == recorded
+    assert "other settings" not in caplog.text
+
+
+def test_a_change_that_no_checkpoint_has_seen_is_made_again(policy, run):
+    """A run that dies before its next checkpoint leaves one of the old learning rate."""
+    constant = dict(max_steps=4, lr_scheduler_type="constant")
+    shutil.rmtree(run)
+    trainer(policy, run, **constant, save_steps=3, callbacks=[At(3, stop_training)]).train()
+    for _ in range(2):
+        again = trainer(policy, run, **constant, save_steps=9, learning_rate=1e-4)
+        again.train(str(run / "checkpoint-3"))
+        assert rates(again) == [1e-3, 1e-3, 1e-3, 1e-4]
+        (change,) = json.loads((run / "training.json").read_text())["changes"]
+        assert change["settings"] == {"learning_rate": ["0.001", "0.0001"]}
+
+
+def test_attention_may_be_another_kernel(policy, run, caplog):
+    again = trainer(policy, run, max_steps=3, model_init_kwargs={"attn_implementation": "eager"})
+    again.train("latest")
+    assert again.state.global_step == 3 and again.model.config._attn_implementation == "eager"
+    assert "attn_implementation: sdpa -> eager" in caplog.text
+
+
+# What our own errors and guides say to a run that has begun, which must be able to go on so.
+
+PACKAGE = Path(trl_miner.__file__).parent
+SPEAKERS = [
+    *(PACKAGE / "trainer").glob("*.py"),
+    *(PACKAGE / "launching").glob("*.py"),
+    *(PACKAGE / name for name in ("on_cpu.py", "doctor/checks.py", "evaluation/in_training.py")),
+    *(PACKAGE / name for name in ("trainer/README.md", "launching/README.md")),
+    PACKAGE.parent / "recipes" / "one-gpu" / "README.md",
+]
+NAMES = {
+    field.name
+    for one in (MinerGRPOConfig, MinerAsyncGRPOConfig, MinerScriptArguments, ModelConfig)
+    for field in dataclasses.fields(one)
+}
+ORDERS = re.compile(r"\b([Ss]et|[Ll]ower|[Rr]aise|[Rr]educe|[Ll]eave)\b[^.;]*")
+RESUMES = dict(
+    accelerate_config="zero3.yaml",
+    attn_implementation="eager",
+    bf16=True,
+    gradient_checkpointing=True,
+    learning_rate=1e-4,
+    max_steps=9,
+    max_tokens_per_micro_batch=64,
+    num_train_epochs=9,
+    score_batch_size=2,
+    use_cpu=False,
+    use_vllm=True,
+    vllm_enable_sleep_mode=True,
+    vllm_gpu_memory_utilization=0.5,
+    vllm_importance_sampling_correction=False,
+    vllm_mode="server",
+    vllm_tensor_parallel_size=2,
+    watchdog_seconds=9.0,
+)
+# These change rewards, rollouts or the model, or speak to a recipe that has never begun.
+NEW_RUN = {
+    "correct_reward_func",
+    "gate_on_correctness",
+    "held_out",
+    "load_in_4bit",
+    "load_in_8bit",
+    "math_accept_unboxed",
+    "max_completion_length",
+    "rollout_func",
+    "tool_seconds",
+}
+OTHERWISE_TESTED = {"per_device_train_batch_size", "resume_from_checkpoint", "output_dir"}
+
+
+def texts_of(path):
+    """Yield the texts of a program that people read, but for docstrings, or a guide."""
+    if path.suffix == ".md":
+        yield " ".join(path.read_text().split())
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value if "\n\n" not in node.value else ""
+
+
+def advised():
+    """Return the settings that the speakers tell a reader to change."""
+    orders = (
+        order[0] for path in SPEAKERS for text in texts_of(path) for order in ORDERS.finditer(text)
+    )
+    words = [re.findall(r"\w+", order) for order in orders]
+    return {
+        word for order in words if {*order[1:2]} & {*NAMES, "that", "out"} for word in order
+    } & NAMES
+
+
+def test_every_advice_to_a_run_that_has_begun_is_known_here():
+    assert {"learning_rate", "attn_implementation", "gradient_checkpointing"} < advised()
+    assert advised() <= RESUMES.keys() | NEW_RUN | OTHERWISE_TESTED
+
+
+@pytest.mark.parametrize("name", RESUMES)
+def test_a_run_goes_on_with_what_it_is_told_to_change(tmp_path, name):
+    def settings(**change):
+        args, recipe = config(tmp_path), (MinerScriptArguments(), ModelConfig("a/b"))
+        for one in (args, *recipe):
+            vars(one).update({key: value for key, value in change.items() if key in vars(one)})
+        return settings_of(args, recipe)
+
+    assert not refused(differences(settings(), settings(**{name: RESUMES[name]})))
 
 
 def test_the_same_adapter_is_no_change(policy, tmp_path):
@@ -193,7 +365,7 @@ def test_the_command_line_tells_other_settings_of_its_own_too(policy, tmp_path, 
     main(recipe)
     assert "No step is left: checkpoint-1 has done 1 of 1." in capsys.readouterr().out
     for name, more in {
-        "learning_rate": "--learning_rate 1e-3",
+        "temperature": "--temperature 0.5",
         "task_seed": "--max_steps 2 --task_seed 5",
     }.items():
         with pytest.raises(ValueError, match=name):

@@ -1,7 +1,6 @@
 """What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says
 what moved."""
 
-import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -10,12 +9,13 @@ import pytest
 import torch
 import trl
 from harness import config, mixed_reward, problems
+from packaging.version import Version
 from transformers import Trainer
 from trl import GRPOTrainer
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
-from trl_miner import MinerGRPOTrainer
+from trl_miner import MinerGRPOTrainer, trl_asynchronous
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, ONE_OF
 from trl_miner.trainer.finite_gradients import FiniteGradients
@@ -31,6 +31,7 @@ from trl_miner.trainer.run_trainer import RunTrainer
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
 
 WRITTEN_AGAINST = "1.16.0"
+PACKAGE = Path(trl_asynchronous.__file__).parent
 
 
 def moved(what):
@@ -82,94 +83,58 @@ READ = {
 }
 
 
-# What trl_miner/trainer/asynchronous.py takes for granted about TRL's asynchronous trainer
-ASYNCHRONOUS = {
-    "get_train_dataloader": (
-        "AsyncGRPOTrainer",
-        "self",
-        "whole groups of a window get their advantages",
-    ),
-    "training_step": (
-        "AsyncGRPOTrainer",
-        "self model inputs num_items_in_batch",
-        "they must have reached the loss",
-    ),
-    "torch_call": (
-        "DataCollatorForRollout",
-        "self examples",
-        "the advantages of tokens replace those of samples",
-    ),
-    "__iter__": (
-        "RolloutQueueDataset",
-        "self",
-        "samples are taken here, after TRL has dropped the stale ones",
-    ),
-    "pack": ("TreeRow", "self", "advantages stand sample by sample"),
+# What trl_miner/asynchronous takes for granted about TRL's asynchronous trainer, beside the members
+# that trl_asynchronous.MEMBERS lists: how their source reads.
+ASYNCHRONOUS_FACTS = {
+    ("RolloutQueueDataset", "__iter__"): {
+        r"sample = self\.queue\.get\(": "what is yielded is what the queue gave last",
+        r"continue  # drop stale": "a stale sample is dropped without a word",
+    },
+    ("AsyncGRPOTrainer", "compute_loss"): {
+        r'global_n_tokens = inputs\["global_n_tokens"\]\[0\]': "tokens of all processes",
+        r"loss = loss / tokens_per_rank": "a micro-batch is divided by these",
+        r"loss = loss / self\.current_gradient_accumulation_steps": "and by the micro-batches",
+    },
+    ("AsyncGRPOTrainer", "_save_checkpoint"): {
+        r"for g in itertools\.count\(\) if g not in trained": "a resume begins there",
+    },
+    ("_AsyncRolloutLoop", "_score_group"): {
+        r"for seq in sequences:": "rows of a rollout follow each other",
+    },
 }
-ASYNCHRONOUS_READ = {
-    "_metrics": "metrics of a window, which TRL logs",
-    "_trained_groups": "a resumed run begins at the first prompt that is not in it",
-    "model_version": (
-        "a group of which TRL has dropped a stale part is dropped when it is stale itself"
-    ),
-}
-# What trl_miner/trainer/rollout_worker.py overrides or calls: plain text, and sampling without a
-# server
-ROLLOUT_LOOP = {
-    "_generate_one": "self prompt tool_dict tools group_id",
-    "_generate_one_turn": "self prompt_ids",
-    "_run_loops": "self stop_event",
-    "_generate_loop": "self stop_event",
-    "_score_loop": "self stop_event",
-}
-ASYNCHRONOUS_SAMPLE = (
-    "input_ids completion_mask old_log_probs advantage group_id metrics model_version"
-)
 
 
 def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
-    pytest.importorskip(
-        "trl.experimental.async_grpo.packing", reason="TRL 1.16 packs rollouts in trees"
-    )
-    from trl.experimental.async_grpo import async_grpo_trainer, async_rollout_worker
+    """Each name is looked up as an import does. An earlier TRL is refused, with its version."""
+    if Version(trl.__version__) < Version("1.16"):
+        with pytest.raises(ImportError, match=f"written for TRL 1.16: TRL {trl.__version__} has"):
+            trl_asynchronous.TREE_ATTENTION  # noqa: B018
+        return
+    found = {name: getattr(trl_asynchronous, name) for name in trl_asynchronous.MODULES}
+    for (owner, method), facts in ASYNCHRONOUS_FACTS.items():
+        source = inspect.getsource(getattr(found[owner], method))
+        for fact, what in facts.items():
+            assert re.search(fact, source), moved(f"{owner}.{method} ({what})")
 
-    from trl_miner.trainer import asynchronous, rollout_worker, windows
 
-    for name, (owner, parameters, _) in ASYNCHRONOUS.items():
-        found = inspect.signature(getattr(getattr(async_grpo_trainer, owner), name)).parameters
-        assert list(found) == parameters.split(), moved(name)
-    source = inspect.getsource(async_grpo_trainer.AsyncGRPOTrainer)
-    assert all(re.search(rf"self\.{name}(: .+)? = ", source) for name in ASYNCHRONOUS_READ), moved(
-        "AsyncGRPOTrainer"
-    )
-    own = inspect.getsource(asynchronous) + inspect.getsource(windows)
-    private = set(re.findall(r"self\.(_[a-z]\w+)", source + inspect.getsource(Trainer)))
-    used = {*re.findall(r"_trainer\.(_[a-z]\w+)", own), *re.findall(r"self\.(_[a-z]\w+)", own)}
-    assert used & private - {"_name", "_paper", "_tag_names"} <= ASYNCHRONOUS_READ.keys()
-    assert hasattr(async_grpo_trainer, "get_peak_flops_per_device"), moved(
-        "what asks CUDA for a name"
-    )
-    assert {*ASYNCHRONOUS_SAMPLE.split()} <= {
-        one.name for one in dataclasses.fields(async_grpo_trainer.RolloutSample)
-    }
-    # What is yielded is what the queue gave last, which is how a version comes to a sample.
-    assert "sample = self.queue.get(" in inspect.getsource(
-        async_grpo_trainer.RolloutQueueDataset
-    ), moved("RolloutQueueDataset")
-    loop = async_rollout_worker._AsyncRolloutLoop
-    for name, parameters in ROLLOUT_LOOP.items():
-        assert [*inspect.signature(getattr(loop, name)).parameters] == parameters.split(), moved(
-            f"its loop's {name}"
-        )
-    used = {*re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(rollout_worker))}
-    private = {
-        *re.findall(r"self\.(_[a-z]\w+)", inspect.getsource(loop)),
-        *(name for name in vars(loop) if name[1] != "_"),
-    }
-    assert used & private <= ROLLOUT_LOOP.keys() | {"_fork_threshold_tokens", "_failed_event"}
-    assert async_rollout_worker.AsyncRolloutWorker._loop_cls is loop, moved(
-        "how a worker finds its loop"
-    )
+def test_the_list_of_asynchronous_names_is_what_the_code_uses():
+    """Nothing private of TRL's classes is overridden, replaced or read that is not listed, and
+    nothing is listed in vain."""
+    sources = {path: path.read_text() for path in (PACKAGE / "asynchronous").glob("*.py")}
+    text = "\n".join(sources.values())
+    outside = (PACKAGE / "async_config.py", PACKAGE / "launching" / "server.py")
+    imported = text + "".join(path.read_text() for path in outside)
+    for name in trl_asynchronous.MODULES:
+        assert re.search(rf"\b{name}\b", imported), f"{name} is listed in vain"
+    assert not re.search(r"(import|from) trl\.experimental|trl\.trainer\.async", imported)
+    listed = {name.split("(")[0] for names in trl_asynchronous.MEMBERS.values() for name in names}
+    kinds = [getattr(trl_asynchronous, name) for name in trl_asynchronous.MEMBERS]
+    trls = "".join(inspect.getsource(kind) for kind in kinds) + inspect.getsource(Trainer)
+    private = set(re.findall(r"self\.(_[a-z]\w+)", trls))
+    private |= {name for kind in kinds for name in vars(kind) if re.match(r"_[a-z]", name)}
+    used = set(re.findall(r"(?:self|super\(\)|callback|trainer)\.(_[a-z]\w+)", text))
+    used |= set(re.findall(r"def (_[a-z]\w+)\(self", text))
+    assert used & private - {"_name", "_paper", "_tag_names"} <= listed
 
 
 def test_overridden_methods_keep_their_signatures():
@@ -394,12 +359,13 @@ def test_the_loss_takes_an_advantage_for_every_token(stepped, loss_type):
 
 
 def test_only_the_trainer_touches_what_is_private():
-    """`import trl.something` and `self._private` of GRPOTrainer stay in one folder."""
-    trainer = Path(inspect.getfile(MinerGRPOTrainer)).parent
+    """`import trl.something` and `self._private` of GRPOTrainer stay in one folder, and those of the
+    asynchronous trainer in its own."""
+    folders = {PACKAGE / "trainer", PACKAGE / "asynchronous"}
     private = re.compile(
         r"_calculate_rewards|_generate_and_score_completions|_compute_loss|_get_per_token_logps|\b_metrics\[|\b_logs\["
         r"|\b_generate\(|_buffered_inputs|_pending_extra_logs|_get_train_sampler|_prepare_inputs|_save_checkpoint\("
         r"|_get_output_dir|_generate_single_turn|_entropy_bonus_enabled|_set_sync_gradients"
     )
-    users = {path for path in trainer.parent.rglob("*.py") if private.search(path.read_text())}
-    assert users and {path.parent for path in users} == {trainer}
+    users = {path for path in PACKAGE.rglob("*.py") if private.search(path.read_text())}
+    assert {path.parent for path in users} == folders

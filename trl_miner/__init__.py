@@ -10,17 +10,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .async_config import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
+    from .asynchronous.trainer import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
     from .config import MinerGRPOConfig as MinerGRPOConfig
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
     from .heartbeat import beat as beat
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
-    from .trainer.asynchronous import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
 
 _MODULE_OF = {
     "MinerAsyncGRPOConfig": "async_config",
-    "MinerAsyncGRPOTrainer": "trainer.asynchronous",
+    "MinerAsyncGRPOTrainer": "asynchronous.trainer",
     "EvaluationCallback": "evaluation.in_training",
     "MinerGRPOConfig": "config",
     "MinerGRPOTrainer": "trainer",

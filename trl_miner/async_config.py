@@ -4,11 +4,10 @@ refuses."""
 import os
 from dataclasses import dataclass, field
 
-import trl.experimental.async_grpo.packing  # noqa: F401 (of TRL 1.16: an earlier one is refused here)
-from trl.experimental.async_grpo import AsyncGRPOConfig
-
 from .config import MinerGRPOConfig, SharedSettings
 from .rules import check_derived
+from .trl_asynchronous import TREE_ATTENTION as TREE_ATTENTION  # TRL before 1.16 is refused here
+from .trl_asynchronous import AsyncGRPOConfig
 
 # Our own settings that both trainers have, and those that say how `trl-miner launch` starts the
 # server.
@@ -40,7 +39,7 @@ def _as_synchronous(cls: type) -> type:
         cls.__annotations__[name] = model.type
     for name in REFUSED:
         setattr(cls, name, MinerGRPOConfig.__dataclass_fields__[name].default)
-    cls.loss_type, cls.vllm_mode = "bnpo", "server"  # type: ignore[attr-defined]
+    cls.loss_type, cls.vllm_mode = "dapo", "server"  # type: ignore[attr-defined]
     return cls
 
 

@@ -263,9 +263,7 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
         try:
             from .async_config import REFUSED, RecipeConfig
         except ImportError as error:
-            raise ValueError(
-                f"asynchronous: true needs TRL 1.16: got {trl.__version__} ({error})."
-            ) from error
+            raise ValueError(f"asynchronous: true: {error}") from error
         kinds, refused = (
             tuple(RecipeConfig if kind is MinerGRPOConfig else kind for kind in kinds),
             REFUSED,

@@ -134,15 +134,29 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
             )
 
 
+class RewardError(ValueError):
+    """A reward function has failed, or returned something else than rewards."""
+
+
 def reward_list(name: str, returned: Iterable[float | None], count: int) -> list[float]:
     """Return the rewards of `count` completions as numbers; NaN: none.
 
     Raises:
-        ValueError: There are more or fewer.
+        RewardError: There are more or fewer, or one is neither a number nor None.
     """
-    rewards = [math.nan if reward is None else float(reward) for reward in returned]
+    rewards = []
+    try:
+        for reward in returned:
+            if isinstance(reward, str):  # of which some would pass as numbers
+                raise TypeError
+            rewards.append(math.nan if reward is None else float(reward))
+    except (TypeError, ValueError):
+        raise RewardError(
+            f"The reward function '{name}' must return a number for each completion, or None for"
+            f" one that it cannot score: got {returned!r:.200}."
+        ) from None
     if len(rewards) != count:
-        raise ValueError(
+        raise RewardError(
             f"The reward function '{name}' must return a list of {count} numbers, one for each"
             f" completion: got {len(rewards)}. Return None for one that it cannot score."
         )

@@ -236,7 +236,7 @@ def _build_trainer(
         **_load_tools(args, data),
     }
     if args.asynchronous:
-        from .trainer.asynchronous import MinerAsyncGRPOTrainer
+        from .asynchronous.trainer import MinerAsyncGRPOTrainer
 
         return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
     return MinerGRPOTrainer(

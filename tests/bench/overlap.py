@@ -22,10 +22,10 @@ from common import report_table
 from transformers import TrainerCallback
 
 from trl_miner import MinerAsyncGRPOConfig, MinerAsyncGRPOTrainer, MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.asynchronous import trainer as asynchronous
+from trl_miner.asynchronous.on_cpu import LocalLoop, LocalWorker
 from trl_miner.data import arithmetic
 from trl_miner.rewards import math_reward
-from trl_miner.trainer import asynchronous
-from trl_miner.trainer.rollout_worker import LocalLoop, LocalWorker
 
 SHARE = 0.65
 SECONDS = "OVERLAP_SECONDS"  # of a step's rollouts, also for the worker's process

@@ -14,7 +14,7 @@ from ..data.prompt_form import read_form
 from ..redaction import redact
 from ..runs.held_out import AFTER
 from ..runs.models import ADAPTER
-from ..runs.training_record import HUB_ID, papers_of
+from ..runs.training_record import HUB_ID, papers_of, told_settings
 from ..text import code_for_markdown, for_markdown
 
 TEMPLATE = Path(__file__).with_name("card.jinja")
@@ -106,7 +106,7 @@ def _shown_settings(record: Mapping[str, Any]) -> dict[str, str]:
     own = tuple(f"{method}_" for method in record.get("methods") or ())
     return {
         name: text.removesuffix(".0")
-        for name, text in (record.get("settings") or {}).items()
+        for name, text in told_settings(record).items()
         if name.startswith(own)
         or (_SHOWN.fullmatch(name) and text not in ("None", "False", "none"))
     }

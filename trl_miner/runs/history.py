@@ -12,7 +12,7 @@ from .checkpoints import STATE, list_checkpoints
 from .files import read_object
 from .held_out import HeldOut, read_held_out
 from .records import State, number
-from .training_record import read_compared, read_run_record
+from .training_record import read_compared, read_run_record, told_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ def read_run(folder: str | Path) -> RunHistory:
         state.get("global_step") or max((points[-1, 0] for points in columns.values()), default=0)
     )
     planned = state.get("max_steps")
-    settings = record.get("settings") or {}
+    settings = told_settings(record)
     return RunHistory(
         folder=folder,
         name=folder.resolve().name,

@@ -44,6 +44,8 @@ def record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> 
 Named = record({"name": str, "hub": bool})
 # `compared.json`.
 Compared = record({"method": str}, {"recipe": dict[str, Any], "options": list[Any], "seed": Count})
+# Settings with which a run went on from a step, with the values before and behind it.
+Change = record({"step": Count, "settings": dict[str, tuple[str, str]]})
 # `training.json`; `papers` are label and arXiv id.
 Training = record(
     {},
@@ -51,6 +53,7 @@ Training = record(
         **dict.fromkeys(("base_model", "dataset"), Named),
         **dict.fromkeys(("settings", "versions"), Texts),
         **dict.fromkeys(("methods", "tags"), list[str]),
+        "changes": list[Change],  # type: ignore[valid-type]
         "papers": dict[str, tuple[str, str | None]],
         "seed": Count,
         "git": str,

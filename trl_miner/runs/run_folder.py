@@ -12,7 +12,7 @@ from .checkpoints import STATE, find_fault, list_checkpoints, step_of
 from .held_out import FILE as HELD_OUT
 from .models import ADAPTER, INDEX
 from .prompt_ledger import FILE as LEDGER
-from .settings import differences
+from .settings import differences, refused
 from .training_record import RECORD, read_run_record
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def must_clear(
     # the same run may have died before its first checkpoint
     if checkpoint is None and wanted == "latest":
         known = read_run_record(folder).get("settings")
-        found = differences(known or {}, settings)
+        found = refused(differences(known or {}, settings))
         if known and not found and not (folder / STATE).is_file():  # which comes at the end
             return False
         why = (

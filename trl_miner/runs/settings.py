@@ -2,10 +2,12 @@
 on has the same.
 
 They hold whatever decides on the training: the fields of the trainer's configuration and of a
-recipe but for those of `_HARMLESS`, and what the trainer was given beside them.
+recipe but for those of `_HARMLESS`, and what the trainer was given beside them. A run goes on with
+the same ones but for those of `_FREE` and `_TOLD`.
 """
 
 import json
+import logging
 import os
 import re
 import zlib
@@ -19,10 +21,12 @@ from ..redaction import redact
 from .prompt_ledger import digest_of
 from .training_record import read_run_record
 
-# Settings that may differ where a run goes on: its length, what is logged, shown, saved, pushed and
-# evaluated, and where servers and workers are. All others are compared.
+logger = logging.getLogger(__name__)
+
+# Settings that may differ where a run goes on, and are not recorded: its length, what is logged,
+# shown, saved, pushed and evaluated, and where processes, servers and workers are.
 _HARMLESS = re.compile(
-    r"max_steps|num_train_epochs|log_.*|logging_.*|num_completions_to_print|include_num_input_tokens_seen|"
+    r"max_steps|num_train_epochs|accelerate_config|log_.*|logging_.*|num_completions_to_print|include_num_input_tokens_seen|"
     r"skip_memory_metrics|disable_tqdm|quiet|report_to|run_name|project|trackio_.*|output_dir|overwrite_output_dir|"
     r"save_.*|enable_jit_checkpoint|resume_.*|push_to_hub|hub_.*|do_(train|eval|predict)|eval_.*|.*_eval|"
     r"per_device_eval_batch_size|prediction_loss_only|include_for_metrics|batch_eval_metrics|"
@@ -30,6 +34,21 @@ _HARMLESS = re.compile(
     r"vllm_gpu_memory_utilization|local_rank|ddp_timeout|max_inflight_tasks|queue_maxsize|request_timeout|"
     r"weight_sync_timeout|heartbeat_stale_after_s|watchdog_seconds|judge_workers|"
     r"dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor)|torch_empty_cache_steps"
+)
+# Those that may differ, too: numbers move by rounding alone, or another checkpoint becomes the model.
+_FREE = re.compile(
+    r"(gradient|activation)_checkpointing(_kwargs)?|max_tokens_per_micro_batch|compute_less|"
+    r"auto_find_batch_size|use_cpu|torch_compile.*|ddp_.*|debug|full_determinism|use_cache|"
+    r"cache_implementation|ds3_gather_for_generation|vllm_(enable_sleep_mode|tensor_parallel_size)|"
+    r"dataloader_(in_order|multiprocessing_context)|load_best_model_at_end|metric_for_best_model|"
+    r"greater_is_better|restore_callback_states_from_checkpoint"
+)
+# Those that may differ with a word, and a line in `training.json`: how far a step goes, and what
+# computes it. All others are of the prompts, the rewards, the objective or the model.
+_TOLD = re.compile(
+    r"learning_rate|max_grad_norm|attn_implementation|bf16|tf32|cast_lm_head_to_fp32|"
+    r"use_liger_kernel|liger_kernel_config|use_vllm|vllm_(mode|model_impl|max_model_length)|"
+    r"vllm_importance_sampling_correction|(use_)?transformers_(paged|continuous_batching.*)"
 )
 # What these make of the number of processes is compared, and named by them.
 _STEP = (
@@ -50,6 +69,10 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
     found: dict[str, Any] = {}
     for one in (*others, config):
         found |= {field.name: getattr(one, field.name) for field in fields(one) if field.init}
+    of_model = found.get("model_init_kwargs")
+    if isinstance(of_model, Mapping):  # the model tells its attention: see `trainer_settings`
+        kept = {name: value for name, value in of_model.items() if name != "attn_implementation"}
+        found["model_init_kwargs"] = kept or None
     size = config.per_device_train_batch_size * config.world_size
     found |= {
         _STEP: size * config.gradient_accumulation_steps,
@@ -81,6 +104,14 @@ def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]
         ),
         "rollout function": _name_of(trainer.rollout_func) if trainer.rollout_func else "none",
         "adapter": "none",
+        "attn_implementation": getattr(trainer.model.config, "_attn_implementation", None),
+        "shards": (
+            "deepspeed"
+            if trainer.is_deepspeed_enabled
+            else "fsdp"
+            if trainer.is_fsdp_enabled
+            else "none"
+        ),
         "asynchronous": hasattr(trainer.args, "max_staleness"),
     }
     for adapter in (getattr(trainer.model, "peft_config", None) or {}).values():
@@ -100,27 +131,55 @@ def _of_adapter(adapter: Any) -> dict[str, Any]:
     }
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the settings that differ, of those that both sides know, with both values."""
-    names = sorted(name for name in before.keys() & now.keys() if before[name] != now[name])
-    return "; ".join(f"{name}: {before[name]:.80} -> {now[name]:.80}" for name in names)
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the settings that differ, of those that both sides know, with both values; those that
+    move numbers by rounding alone are left out."""
+    return {
+        name: (before[name], now[name])
+        for name in sorted(before.keys() & now.keys())
+        if before[name] != now[name] and not _FREE.fullmatch(name)
+    }
 
 
-def check_settings(checkpoint: Path, settings: Mapping[str, str]) -> None:
-    """Raise ValueError unless a run that goes on from a checkpoint has the settings of the
-    checkpoint's run."""
-    known = read_run_record(checkpoint.parent).get("settings")
+def refused(differing: Mapping[str, tuple[str, str]]) -> str:
+    """Return those of `differences` with which a run cannot go on, as a text."""
+    return _said({name: both for name, both in differing.items() if not _TOLD.fullmatch(name)})
+
+
+def _said(differing: Mapping[str, tuple[str, str]]) -> str:
+    return "; ".join(f"{name}: {old:.80} -> {new:.80}" for name, (old, new) in differing.items())
+
+
+def changes_at(checkpoint: Path, step: int, settings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return what `training.json` is to say of changed settings where a run goes on from a
+    checkpoint: those before it, and with a warning those that are made now.
+
+    Raises:
+        ValueError: A setting differs that must not.
+    """
+    record = read_run_record(checkpoint.parent)
     way = f"start a run from its model in another output_dir: model_name_or_path: {checkpoint}"
-    if known is None:
+    if record.get("settings") is None:
         of_another = (
             f"{checkpoint.parent} does not say with which settings {checkpoint.name} was made"
         )
         raise ValueError(f"{of_another}. If another trainer has made it, {way}.")
-    if found := differences(known, settings):
+    before, changes = dict(record["settings"]), list(record.get("changes") or ())
+    while changes and changes[-1]["step"] >= step:  # made since then
+        before |= {name: old for name, (old, _) in changes.pop()["settings"].items()}
+    differing = differences(before, settings)
+    if found := refused(differing):
         raise ValueError(
             f"A run must go on with the settings of its checkpoint: those of {checkpoint} differ:"
             f" {found}. Give the same, or {way}."
         )
+    if differing:
+        logger.warning(
+            f"From step {step} on, the run has other settings: {_said(differing)}. training.json"
+            " says so."
+        )
+        changes.append({"step": step, "settings": differing})
+    return changes
 
 
 def as_texts(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -25,12 +25,17 @@ _PACKAGES = ("trl", "transformers", "torch", "vllm", "math-verify")
 
 
 def write_run_record(
-    trainer: Any, settings: Mapping[str, str], *, dataset: str | None = None
+    trainer: Any,
+    settings: Mapping[str, str],
+    *,
+    changes: Sequence[Mapping[str, Any]] = (),
+    dataset: str | None = None,
 ) -> None:
     """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on
     one process.
 
-    `settings` are those of `trainer_settings`. `dataset` is a Hub id or a folder.
+    `settings` are those of `trainer_settings`, `changes` those of `settings.changes_at`. `dataset`
+    is a Hub id or a folder.
     """
     args = trainer.args
     record = {
@@ -39,6 +44,7 @@ def write_run_record(
         "methods": [method.name for method in args.methods],
         "papers": {method.name: [method.label, method.arxiv] for method in args.methods},
         "settings": dict(settings),
+        "changes": list(changes),
         "seed": args.seed,
         "optimizer_steps_per_step": args.optimizer_steps_per_generation,
         "versions": versions(),
@@ -94,6 +100,16 @@ def _git_revision() -> str | None:
 def read_run_record(run: Path) -> dict[str, Any]:
     """Read `training.json` of a run folder; empty: there is none."""
     return read_optional(run / RECORD, _TRAINING)
+
+
+def told_settings(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a record as reports and cards show them: with earlier values of those
+    that the run has changed."""
+    settings = dict(record.get("settings") or {})
+    for change in record.get("changes") or ():
+        for name, (before, _) in change["settings"].items():
+            settings[name] = f"{settings.get(name)} (until step {change['step']}: {before})"
+    return settings
 
 
 def add_to_record(run: Path, dataset: str | None, tags: Sequence[str]) -> dict[str, Any]:

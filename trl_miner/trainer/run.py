@@ -24,7 +24,7 @@ from ..runs import checkpoints
 from ..runs.checksums import Piece, digests_of, pieces_of
 from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import clear, forget_after, must_clear
-from ..runs.settings import check_settings, trainer_settings
+from ..runs.settings import changes_at, trainer_settings
 from ..runs.training_record import write_run_record
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,25 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
         deque(sampler, maxlen=0)
 
 
+def scale_learning_rate(optimizer: Any, scheduler: Any, before: float, now: float) -> None:
+    """Bring an optimizer and its schedule, which a checkpoint has restored, from one learning rate
+    to another.
+
+    The checkpoint holds the rate of each group and where its schedule began; without this, the new
+    setting would do nothing.
+    """
+
+    def scaled(rate: Any) -> Any:
+        return now if rate == before else rate * (now / before)  # exact where it can be
+
+    for group in optimizer.param_groups:
+        group |= {name: scaled(group[name]) for name in ("lr", "initial_lr") if name in group}
+    schedule = getattr(scheduler, "scheduler", scheduler)  # accelerate may wrap it
+    for name in ("base_lrs", "_last_lr"):
+        if hasattr(schedule, name):  # a schedule by plateaus keeps the groups' alone
+            setattr(schedule, name, [scaled(rate) for rate in getattr(schedule, name)])
+
+
 class NothingLeft(Exception):  # noqa: N818
     """Ends a training whose checkpoint has done all steps, before transformers makes one more."""
 
@@ -114,6 +133,8 @@ class Checkpointing(TrainerCallback):
         trainer.callback_handler.callbacks.insert(0, self)
         # the checkpoint of a training that begins; None once it is taken up
         self.resumed_from: Path | None = None
+        # the settings that change with this training, with both values
+        self._changed: dict[str, tuple[str, str]] = {}
         # what `prepare` has returned, until a training takes it
         self._prepared: list[str | None] = []
 
@@ -140,19 +161,23 @@ class Checkpointing(TrainerCallback):
             folder = decided_by_one(
                 lambda: checkpoints.choose(wanted, Path(self._trainer.args.output_dir))
             )
-            decided_by_one(lambda: self._begin(wanted, folder))
+            self._changed = decided_by_one(lambda: self._begin(wanted, folder))
         self.resumed_from = folder
         self._prepared.append(None if folder is None else str(folder))
         return self._prepared[0]
 
-    def _begin(self, wanted: str | bool | None, checkpoint: Path | None) -> None:
-        """Judge settings and folder, clear it, and write `training.json`."""
+    def _begin(
+        self, wanted: str | bool | None, checkpoint: Path | None
+    ) -> dict[str, tuple[str, str]]:
+        """Judge settings and folder, clear it, and write `training.json`. Return the settings that
+        change here."""
         trainer, args = self._trainer, self._trainer.args
         about = dict(trainer.about)
         settings, step = trainer_settings(trainer, about.pop("others", ())), 0
+        changes: list[dict[str, Any]] = []
         if checkpoint is not None:
-            check_settings(checkpoint, settings)
             step = checkpoints.last_step(checkpoint) or 0
+            changes = changes_at(checkpoint, step, settings)
         folder, model = Path(args.output_dir), trainer.model.config._name_or_path
         if must_clear(args, settings, wanted=wanted, checkpoint=checkpoint, model=model):
             clear(folder)
@@ -162,13 +187,17 @@ class Checkpointing(TrainerCallback):
             )
         forget_after(folder, step)
         folder.mkdir(parents=True, exist_ok=True)
-        write_run_record(trainer, settings, **about)
+        write_run_record(trainer, settings, changes=changes, **about)
+        return changes[-1]["settings"] if changes and changes[-1]["step"] == step else {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see
         `end_at_once`."""
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
+        if "learning_rate" in self._changed:
+            before, now = map(float, self._changed["learning_rate"])
+            scale_learning_rate(self._trainer.optimizer, self._trainer.lr_scheduler, before, now)
         if self.resumed_from is not None and args.sync_ref_model and state.is_world_process_zero:
             logger.warning(
                 f"{self.resumed_from.name} does not hold the reference model, which sync_ref_model"

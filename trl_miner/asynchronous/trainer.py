@@ -18,8 +18,6 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import AttentionInterface
-from trl.experimental.async_grpo import AsyncGRPOTrainer, async_grpo_trainer
-from trl.experimental.async_grpo.packing import TREE_ATTENTION
 from trl.trainer.utils import get_callable_name
 
 from ..async_config import MinerAsyncGRPOConfig
@@ -32,13 +30,18 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import check_rewards
 from ..tools import TOOL_SECONDS
-from .generation_batch import correct_rollouts
-from .rollout_worker import FileTransfer, LocalWorker, TextWorker
-from .run import RunState
-from .run_trainer import RunTrainer, own_config
-from .token_credit import choose_rollouts, write_record
-from .tree_attention import runs_tree_kernel, tree_attention_anywhere
-from .windows import AsyncRollout, TokenAdvantages, Windows
+from ..trainer.generation_batch import correct_rollouts
+from ..trainer.run import RunState
+from ..trainer.run_trainer import RunTrainer, own_config
+from ..trainer.token_credit import choose_rollouts, write_record
+from ..trl_asynchronous import (
+    TREE_ATTENTION,
+    AsyncGRPOTrainer,
+    _TrainBeginCallback,
+)
+from .on_cpu import FileTransfer, LocalWorker, runs_tree_kernel, tree_attention_anywhere
+from .rollout_worker import TextWorker
+from .windows import AsyncRollout, Taken, TokenAdvantages, Windows, by_tokens_of_the_step
 
 logger = logging.getLogger(__name__)
 # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
@@ -47,7 +50,7 @@ SUSPICIOUS_KL = 0.02
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     """
-    Drop-in for TRL's experimental `AsyncGRPOTrainer` that also learns from prompts whose rollouts
+    Drop-in for TRL's `AsyncGRPOTrainer` that also learns from prompts whose rollouts
     are all right (https://huggingface.co/papers/2601.04731), and trains the methods that this is
     compared with.
 
@@ -137,11 +140,11 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         if not (args.use_vllm or given.get("rollout_worker") or given.get("weight_transfer")):
             given["weight_transfer"] = FileTransfer()
             worker = partial(LocalWorker, weights=given["weight_transfer"].path)
-        stack.enter_context(patch.object(async_grpo_trainer, "AsyncRolloutWorker", worker))
+        # TRL's constructor derives what a worker is made with, and names the class itself
+        trls: dict[str, Any] = AsyncGRPOTrainer.__init__.__globals__
+        stack.enter_context(patch.dict(trls, AsyncRolloutWorker=worker))
         if not torch.cuda.is_available():  # which is asked for a name
-            stack.enter_context(
-                patch.object(async_grpo_trainer, "get_peak_flops_per_device", lambda *_: None)
-            )
+            stack.enter_context(patch.dict(trls, get_peak_flops_per_device=lambda *_: None))
         super().__init__(**{name: value for name, value in given.items() if name != "self"})
         if not runs_tree_kernel():
             AttentionInterface.register(TREE_ATTENTION, tree_attention_anywhere)
@@ -158,14 +161,41 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             mode = logprobs_mode(url)  # None: it does not say; the first step looks at the numbers
             if mode is not None and (why := wrong_logprobs(url, mode, self.args.temperature)):
                 raise ValueError(why)
+        if self.accelerator.is_main_process:
+            is_ours = isinstance(self.rollout_worker, TextWorker)
+            self.rollout_queue = Taken(
+                self.rollout_worker.rollout_buffer, of_another_process=is_ours
+            )
         loader = super().get_train_dataloader()
         if self.accelerator.is_main_process:
             planner = loader.dataset
-            planner.dataset = Windows(self, planner.dataset, self.args.generation_batch_size)
+            planner.dataset = Windows(self, planner.dataset, self.rollout_queue)
             # accelerate's wrapper takes a collate_fn, too, and never calls it
             inner = loader.base_dataloader
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train: see `RunTrainer`. A second training of one trainer begins with the first prompt,
+        or behind the checkpoint that it resumes from."""
+        self._trained_groups.clear()
+        self._last_groups_trained = 0
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, _TrainBeginCallback):
+                callback._fired = False  # the worker has ended with the training before
+        return super().train(*args, **kwargs)
+
+    def pass_over(self, group_id: int) -> None:
+        """Count a prompt group as done that is not trained, so that a resumed run goes on behind
+        it."""
+        if group_id not in self._trained_groups:
+            self._trained_groups.add(group_id)
+            self._last_groups_trained += 1  # of which TRL logs the growth
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+        """Return the micro-batches of an optimizer step, of whose tokens the loss is the mean."""
+        batches, num_items = super().get_batch_samples(*args, **kwargs)
+        return by_tokens_of_the_step(batches), num_items
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         if self.accelerator.is_main_process and not (self._collator and self._collator.num_batches):
