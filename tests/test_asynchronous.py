@@ -1,32 +1,50 @@
 """MINER in TRL's asynchronous trainer: one step equals the same loss, written out row by row
 without packing."""
 
+import asyncio
+import ctypes
 import json
 import multiprocessing
 import os
 import pickle
 import queue
+import signal
+import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import agents
 import numpy as np
+import psutil
 import pytest
 import torch
 import yaml
 from datasets import Dataset
-from harness import answering, build_policy, call_on_ranks, config
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from harness import (
+    answering,
+    build_policy,
+    call_on_ranks,
+    config,
+    gone,
+    in_a_fork,
+    wait_until,
+    write_recipe,
+)
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from trl_miner import (
     MinerAsyncGRPOConfig,
     MinerAsyncGRPOTrainer,
     MinerGRPOTrainer,
     miner_advantages,
+    train,
 )
-from trl_miner.asynchronous.rollout_worker import TextWorker
-from trl_miner.asynchronous.windows import ROLLOUT, TokenAdvantages
+from trl_miner.asynchronous import rollout_worker
+from trl_miner.asynchronous.on_cpu import LocalWorker
+from trl_miner.asynchronous.rollout_worker import TextWorker, checked
+from trl_miner.asynchronous.windows import ROLLOUT, Taken, TokenAdvantages
 from trl_miner.data import arithmetic
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
@@ -569,8 +587,15 @@ def broken(completions, **kwargs):
 
 
 def train_world(folder, funcs=math_reward, resume=None, **overrides):
-    """Train the policy on the embedded world, with the worker that samples in a process of its
-    own."""
+    """Train the policy on the embedded world, and return the trainer."""
+    trainer = world_trainer(folder, funcs, **overrides)
+    trainer.train(resume)
+    return trainer
+
+
+def world_trainer(folder, funcs=math_reward, **overrides):
+    """Return a trainer of the policy on the embedded world, with the worker that samples in a
+    process of its own."""
     given = dict(
         max_completion_length=12,
         max_inflight_tasks=32,
@@ -581,9 +606,7 @@ def train_world(folder, funcs=math_reward, resume=None, **overrides):
     args = settings(
         f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides}
     )
-    trainer = MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
-    trainer.train(resume)
-    return trainer
+    return MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
 
 
 @pytest.mark.slow
@@ -613,18 +636,209 @@ def test_a_reward_that_fails_ends_the_training(tmp_path):
         train_world(build_policy(tmp_path), broken)
 
 
-def test_a_worker_that_is_killed_is_noticed_at_once():
-    """TRL waits for its heartbeat, five minutes."""
-    context = multiprocessing.get_context("fork")
-    worker = TextWorker.__new__(TextWorker)  # without a server to ask
-    worker._failed_event, worker._heartbeat_value = context.Event(), context.Value("d", time.time())
-    worker._process = context.Process(target=time.sleep, args=(60,))
+@pytest.mark.slow
+def test_the_command_tells_of_a_wrong_reward_in_one_line(tmp_path):
+    recipe = write_recipe(
+        tmp_path / "recipe.yaml",
+        asynchronous=True,
+        model_name_or_path=build_policy(tmp_path),
+        output_dir=tmp_path / "run",
+        reward_funcs=["test_asynchronous.texts"],
+        held_out=0,
+    )
+    code, said = in_a_fork(_end_with, recipe)
+    assert code == 2 and "Traceback" not in said
+    told = [line for line in said.splitlines() if "error" in line]
+    assert len(told) == 1 and "The reward function 'texts' must return a number" in told[0]
+
+
+def _end_with(recipe):
+    sys.exit(train._command(["--config", recipe]))
+
+
+def texts(completions, **kwargs):
+    return ["yes" for _ in completions]
+
+
+def too_few(completions, **kwargs):
+    return [1.0]
+
+
+def nothing(completions, **kwargs):
+    pass
+
+
+async def broken_later(completions, **kwargs):
+    raise KeyError("gold")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (texts, "'texts' must return a number for each completion, or None .*: got .'yes', 'yes'"),
+        (too_few, "'too_few' must return a list of 2 numbers.*: got 1"),
+        (nothing, "'nothing' must return a number for each completion.*: got None"),
+        (broken, "'broken' failed with ZeroDivisionError: of the reward. Mend it"),
+        (broken_later, "'broken_later' failed with KeyError: 'gold'. Mend it"),
+    ],
+)
+def test_a_reward_that_is_none_is_told_with_its_function(function, says):
+    with pytest.raises(RewardError, match=says) as told:
+        returned = checked(function)(completions=["a", "b"])
+        asyncio.run(returned)  # of an async one
+    assert "\n" not in str(told.value)
+
+
+def test_rewards_that_are_nan_for_ever_end_the_training(tmp_path, monkeypatch):
+    """5 windows of 8: those of one step, and the 4 of the next, which the loader gathers at once."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 1, 16)
+    for sample in samples:
+        sample.advantage, sample.metrics = 0.0, {"reward": np.nan, "rewards/right": np.nan}
+        sample.metrics["rewards/form"] = np.nan
+    with pytest.raises(
+        RewardError, match="right and form returned None or NaN for all 40 rollouts"
+    ):
+        trained(folder, samples, monkeypatch, **SINGLE, max_steps=5)
+
+
+@pytest.fixture
+def worker():
+    """A worker that needs no server, and as its process one that waits to be told to end."""
+    worker = LocalWorker(weights="none")
+    worker._process = multiprocessing.get_context("fork").Process(target=worker._stop_event_mp.wait)
     worker._process.start()
+    worker._heartbeat_value.value = time.time()
+    wait_until(lambda: psutil.Process(worker._process.pid).status() == psutil.STATUS_SLEEPING)
+    yield worker
+    if worker._process is not None:
+        worker._process.kill()
+
+
+def test_a_worker_that_answers_is_asked_to_end(worker):
+    process = worker._process
     worker.check_health(300)
+    worker.stop()
+    assert process.exitcode == 0 and worker._process is None
+
+
+def test_a_worker_that_is_killed_is_noticed_at_once(worker):
+    """TRL waits for its heartbeat, five minutes."""
     worker._process.kill()
     worker._process.join()
     with pytest.raises(RuntimeError, match="its process has ended with exit code -9"):
         worker.check_health(300)
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_worker_that_is_stopped_is_killed(worker, monkeypatch, is_noticed):
+    """Noticed by its heartbeat, or not before the training ends. TRL waits for its answer for
+    ever."""
+    monkeypatch.setattr(rollout_worker, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(rollout_worker, "KILL_SECONDS", 0.5)
+    process = worker._process
+    os.kill(process.pid, signal.SIGSTOP)
+    if is_noticed:
+        time.sleep(0.1)
+        with pytest.raises(RuntimeError, match="no sign of life.*heartbeat_stale_after_s=0.05"):
+            worker.check_health(0.05)
+    worker.stop()
+    assert process.exitcode == -signal.SIGKILL and worker._process is None
+
+
+def test_a_sample_that_is_never_written_to_its_end_holds_nobody():
+    """As of a process that is stopped while it writes a long one: 4 bytes say how long it is."""
+    samples = multiprocessing.get_context("spawn").Queue()
+    taken = Taken(samples, of_another_process=True)
+    samples.put("whole")
+    assert taken.get(timeout=5) == "whole"
+    os.write(samples._writer.fileno(), (1000).to_bytes(4, "big") + b"a part")
+    with pytest.raises(queue.Empty):
+        taken.get(timeout=0.5)
+
+
+def holds_the_lock(completions, **kwargs):
+    """Return rewards of the first groups, and then hold Python's lock, as a regular expression
+    does."""
+    holds_the_lock.calls += 1
+    if holds_the_lock.calls > 8:
+        ctypes.PyDLL(None).sleep(10_000)
+    return by_length(completions)
+
+
+holds_the_lock.calls = 0
+
+
+def by_length(completions, **kwargs):
+    return [float(len(completion) % 2) for completion in completions]
+
+
+class Stopping(TrainerCallback):
+    """Stops the worker's process after the first step."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            os.kill(self.trainer.rollout_worker._process.pid, signal.SIGSTOP)
+
+
+def train_until_stuck(folder, fault):
+    tempfile.tempdir = f"{folder}/temporary"
+    os.mkdir(tempfile.tempdir)
+    funcs = holds_the_lock if fault == "lock" else math_reward
+    trainer = world_trainer(folder, funcs, max_steps=1000, heartbeat_stale_after_s=4)
+    if fault == "signal":
+        trainer.add_callback(Stopping(trainer))
+    with pytest.raises(RuntimeError, match="The rollout worker has given no sign of life"):
+        trainer.train()
+    assert trainer.state.global_step > 0 and not psutil.Process().children()
+    assert not [path for path in os.listdir(tempfile.tempdir) if "weights" in path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["signal", "lock"])
+def test_a_worker_that_is_stuck_ends_the_training(tmp_path, fault):
+    """It is killed, and the weights are deleted."""
+    code, said = in_a_fork(train_until_stuck, build_policy(tmp_path), fault, seconds=120)
+    assert code == 0, said[-3000:]
+
+
+def train_for_ever(folder):
+    tempfile.tempdir = f"{folder}/temporary"
+    train_world(folder, max_steps=1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_training_that_is_ended_by_a_signal(tmp_path, number):
+    """Neither the worker's process nor the weights."""
+    folder = build_policy(tmp_path)
+    temporary = Path(folder, "temporary")
+    temporary.mkdir()
+    process = multiprocessing.get_context("fork").Process(target=train_for_ever, args=(folder,))
+    process.start()
+    wait_until(lambda: list(temporary.glob("*weights*/weights.safetensors")))
+    time.sleep(3)  # the worker imports TRL now, or samples
+    parts = psutil.Process(process.pid).children(recursive=True)
+    assert len(parts) >= 2
+    os.kill(process.pid, number)
+    process.join()
+    wait_until(lambda: gone([part.pid for part in parts]), seconds=60)
+    assert not list(temporary.glob("*weights*"))
+
+
+@pytest.mark.slow
+def test_one_trainer_trains_twice(tmp_path):
+    """With a worker that begins anew, at the first prompt."""
+    folder = build_policy(tmp_path)
+    trainer = world_trainer(folder, by_length, max_steps=2, overwrite_output_dir=True)
+    trainer.train()
+    before = {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
+    trainer.train()
+    assert [log["step"] for log in trainer.state.log_history if "loss" in log] == [1, 2]
+    assert any(not torch.equal(before[name], one) for name, one in trainer.model.named_parameters())
 
 
 @pytest.mark.parametrize(("noise", "is_said"), [(0.05, False), (0.5, True)])

@@ -1,21 +1,26 @@
 """What trl_miner/trainer takes for granted about TRL's private side. TRL releases often; this says
 what moved."""
 
+import importlib
 import inspect
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
 import torch
 import trl
-from harness import config, mixed_reward, problems
+from harness import config, in_a_fork, mixed_reward, problems, trained
 from packaging.version import Version
 from transformers import Trainer
 from trl import GRPOTrainer
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
+import trl_miner
 from trl_miner import MinerGRPOTrainer, trl_asynchronous
+from trl_miner.recipe import make_parser
 from trl_miner.reward_functions import REWARD_KWARGS
 from trl_miner.rules import AVERAGED_BY_SEQUENCE_RATIO, ONE_OF
 from trl_miner.trainer.finite_gradients import FiniteGradients
@@ -117,6 +122,83 @@ def test_the_asynchronous_trainer_has_what_is_replaced_and_read():
             assert re.search(fact, source), moved(f"{owner}.{method} ({what})")
 
 
+since_1_16 = pytest.mark.skipif(
+    Version(trl.__version__) < Version("1.16"),
+    reason="the asynchronous trainer needs TRL 1.16; that an earlier one is refused is tested above",
+)
+ASYNCHRONOUS_MODULES = ("async_grpo_trainer", "async_rollout_worker", "packing")
+
+
+class Renamed:
+    """Finds no module of this name, as after a release that has renamed it."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(self.name):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def forget(*names):
+    """Have the next import read the modules anew."""
+    for name in [name for name in sys.modules if name.startswith(names)]:
+        del sys.modules[name]
+
+
+OURS = ("trl_miner.trl_asynchronous", "trl_miner.async_config", "trl_miner.asynchronous")
+
+
+def train_where_modules_are_renamed(folder, policy):
+    forget("trl.experimental.async_grpo", *OURS)
+    sys.meta_path.insert(0, Renamed("trl.experimental.async_grpo"))
+    says = "written for TRL 1.16: TRL .* has no .*trl.experimental.async_grpo.*MinerGRPOTrainer"
+    for name in ("MinerAsyncGRPOTrainer", "MinerAsyncGRPOConfig"):
+        with pytest.raises(ImportError, match=says):
+            getattr(trl_miner, name)
+    with pytest.raises(ValueError, match=f"^asynchronous: true: .*{says}"):
+        make_parser(["--asynchronous", "true"])
+    trained(policy, folder, max_steps=1)
+
+
+def test_renamed_modules_of_the_asynchronous_trainer_are_one_clear_error(tmp_path, policy):
+    """And none to the synchronous trainer."""
+    code, said = in_a_fork(train_where_modules_are_renamed, tmp_path, policy)
+    assert code == 0, said[-3000:]
+
+
+def import_where_modules_have_moved():
+    """As TRL 1.18 has them: one module in `trl.trainer`, and two names in `trl`."""
+    moved_to = types.ModuleType("trl.trainer.async_grpo_trainer")
+    for name in ASYNCHRONOUS_MODULES:
+        old = importlib.import_module(f"trl.experimental.async_grpo.{name}")
+        vars(moved_to).update({key: value for key, value in vars(old).items() if key[:2] != "__"})
+    trl.AsyncGRPOTrainer = moved_to.AsyncGRPOTrainer
+    trl.AsyncGRPOConfig = moved_to.AsyncGRPOConfig
+    forget("trl.experimental.async_grpo", *OURS)
+    sys.modules[moved_to.__name__] = moved_to
+    sys.meta_path.insert(0, Renamed("trl.experimental.async_grpo"))
+    assert issubclass(trl_miner.MinerAsyncGRPOTrainer, trl.AsyncGRPOTrainer)
+
+
+@since_1_16
+def test_modules_that_have_moved_into_trl_are_found():
+    code, said = in_a_fork(import_where_modules_have_moved)
+    assert code == 0, said[-3000:]
+
+
+@since_1_16
+def test_a_class_that_has_lost_what_is_overridden_is_named(monkeypatch):
+    loop = trl_asynchronous._AsyncRolloutLoop
+    monkeypatch.delattr(trl_asynchronous, "_AsyncRolloutLoop")  # what was looked up is kept
+    monkeypatch.setattr(loop, "_generate_one_turn", lambda self, prompt_ids, images: None)
+    with pytest.raises(
+        ImportError, match=r"a _AsyncRolloutLoop without _generate_one_turn\(self, p"
+    ):
+        trl_asynchronous._AsyncRolloutLoop  # noqa: B018
+
+
+@since_1_16
 def test_the_list_of_asynchronous_names_is_what_the_code_uses():
     """Nothing private of TRL's classes is overridden, replaced or read that is not listed, and
     nothing is listed in vain."""

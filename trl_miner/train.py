@@ -40,6 +40,7 @@ from .progress import finish, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
+from .reward_functions import RewardError
 from .runs.locks import check_run, hold_run
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
@@ -285,9 +286,11 @@ def _command(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _end_interrupted()
     except Exception as error:
-        if any(
+        is_of_training = any(
             frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
-        ):
+        )
+        # of a reward function, a traceback would show TRL's code and not the function's
+        if is_of_training and not isinstance(error, RewardError):
             raise
         return tell(error, "train")
     return 0

@@ -60,6 +60,9 @@ class TextLoop(_AsyncRolloutLoop):
     chat template."""
 
     def __init__(self, **kwargs: Any) -> None:
+        # before anything that waits for the training's process
+        if (parent := multiprocessing.parent_process()) is not None:
+            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         if isinstance(next(iter(kwargs["dataset"])).get("prompt"), str):
             # else TRL asks for a chat template that it knows
             kwargs["processing_class"].response_template = {}
@@ -67,10 +70,7 @@ class TextLoop(_AsyncRolloutLoop):
         super().__init__(**kwargs)
 
     def run(self) -> None:
-        """Run until the worker is stopped, as TRL's loop does, or the training's process is
-        gone."""
-        if (parent := multiprocessing.parent_process()) is not None:
-            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        """Run until the worker is stopped, as TRL's loop does."""
         try:
             super().run()
         finally:

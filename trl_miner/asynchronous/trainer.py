@@ -28,7 +28,7 @@ from ..heartbeat import TRAINING_STEP, phase
 from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..reward_functions import check_rewards
+from ..reward_functions import RewardError, check_rewards
 from ..tools import TOOL_SECONDS
 from ..trainer.generation_batch import correct_rollouts
 from ..trainer.run import RunState
@@ -46,6 +46,7 @@ from .windows import AsyncRollout, Taken, TokenAdvantages, Windows, by_tokens_of
 logger = logging.getLogger(__name__)
 # of the sampler's log-probs from the policy's, nats a token; 0.2 nats apart is about this much
 SUSPICIOUS_KL = 0.02
+UNSCORED_WINDOWS = 5  # without a single reward, which end the training
 
 
 class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
@@ -92,6 +93,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.reward_weights = torch.ones(len(self.reward_funcs))
         self.rollout_func, self.num_generations = None, args.num_generations
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
+        self._num_unscored = 0  # windows in a row without a reward
         self._collator: TokenAdvantages | None = None  # on the main process, once it trains
         self._add_run()
 
@@ -236,6 +238,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
         self._watch.observe(rewards_NF)
+        self._check_scored(total_N)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
         mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
         # all that the server tells
@@ -270,6 +273,17 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
             write_record(self, rows, step, ungated, verifier_rewards_N)
         return advantages
+
+    def _check_scored(self, total_N: Tensor) -> None:
+        """Raise RewardError if no rollout of several windows in a row has a reward."""
+        self._num_unscored = 0 if total_N.isfinite().any() else self._num_unscored + 1
+        if self._num_unscored == UNSCORED_WINDOWS:
+            raise RewardError(
+                f"{' and '.join(self.reward_func_names)} returned None or NaN for all"
+                f" {UNSCORED_WINDOWS * len(total_N)} rollouts of {UNSCORED_WINDOWS} windows in a"
+                " row, so that nothing is learned. Look at the column that the reward function"
+                " compares with, or at what it returns None for."
+            )
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:
         """Return (N, F) the rewards by function; the total one where the worker tells no others."""

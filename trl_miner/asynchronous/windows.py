@@ -5,6 +5,7 @@ A rollout is one row of training data, or several: a conversation forks into row
 template changes what was said in earlier turns. All of them have the rollout's reward.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -89,8 +90,9 @@ class Taken:
             threading.Thread(target=self._move, daemon=True).start()
 
     def _move(self) -> None:
-        while True:
-            self._samples.put(self._source.get())
+        with contextlib.suppress(EOFError, OSError):  # the queue is closed
+            while True:
+                self._samples.put(self._source.get())
 
     def get(self, *args: Any, **kwargs: Any) -> RolloutSample:
         """Return the next sample, as a queue does, and remember it."""
