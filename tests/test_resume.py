@@ -23,6 +23,7 @@ from harness import (
 )
 from transformers import TrainerState
 
+from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.runs import checkpoints, checksums
 from trl_miner.runs.checkpoints import find_damage, find_fault
 from trl_miner.runs.prompt_ledger import read_ledger
@@ -390,6 +391,56 @@ def test_the_best_checkpoint_outlives_the_rotation(policy, tmp_path):
     assert trainer.state.best_model_checkpoint == best and Path(best, "model.safetensors").is_file()
     saved = json.loads((checkpoints.newest(tmp_path) / "trainer_state.json").read_text())
     assert saved["best_model_checkpoint"] == best
+
+
+def test_the_last_checkpoint_stays_beside_the_best_where_one_may_be_kept(policy, tmp_path):
+    """The smallest reward is that of the first evaluation, or of a later one: the last stays."""
+    settings = dict(
+        eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, max_steps=3
+    )
+    settings |= dict(metric_for_best_model="loss", load_best_model_at_end=True, save_total_limit=1)
+    args = config(tmp_path, **settings, per_device_eval_batch_size=12)
+    trainer = Recording(policy, mixed_reward, args, problems(), eval_dataset=problems(3))
+    losses = iter([1.0, 2.0, 3.0])
+    evaluate = trainer.evaluate
+    trainer.evaluate = lambda *some, **more: evaluate(*some, **more) | {"eval_loss": next(losses)}
+    trainer.train()
+    assert trainer.state.best_global_step == 1 and trainer.args.save_total_limit == 1
+    assert [path.name for path in checkpoints.list_checkpoints(tmp_path)] == [
+        "checkpoint-1",
+        "checkpoint-3",
+    ]
+
+
+def best_of(policy, folder, metric, score=True):
+    settings = dict(
+        eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, max_steps=2
+    )
+    settings |= dict(metric_for_best_model=metric, load_best_model_at_end=True)
+    args = config(folder, **settings, per_device_eval_batch_size=12, greater_is_better=True)
+    trainer = Recording(policy, mixed_reward, args, problems(), eval_dataset=problems(3))
+    if score:
+        trainer.add_callback(EvaluationCallback(trainer, problems(6), num_samples=2))
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("metric", ["eval_pass@1", "pass@2", "rewards/mixed_reward/mean"])
+def test_a_held_out_score_can_choose_the_best_model(policy, tmp_path, metric):
+    trainer = best_of(policy, tmp_path, metric)
+    name = metric.removeprefix("eval_")
+    values = [log[f"eval_{name}"] for log in trainer.state.log_history if f"eval_{name}" in log]
+    assert trainer.state.best_metric == max(values) and len(values) == 2
+
+
+@pytest.mark.parametrize(("metric", "score"), [("eval_pass@1", False), ("accuracy", True)])
+def test_a_best_metric_that_no_evaluation_has_is_told_before_the_first_step(
+    policy, tmp_path, metric, score
+):
+    known = "Set one of loss, reward, rewards/mixed_reward/mean" + ", pass@1, pass@2" * score
+    with pytest.raises(ValueError, match="metric_for_best_model must be a metric") as error:
+        best_of(policy, tmp_path, metric, score)
+    assert known in str(error.value) and not list(tmp_path.iterdir())
 
 
 def test_resuming_from_nothing(policy, tmp_path):

@@ -88,6 +88,9 @@ class EvaluationCallback(TrainerCallback):
             )
         self.batch_size = batch_size
         self.final_samples = num_samples if final_samples is None else final_samples
+        if problems is not None:
+            trainer.held_out_metrics |= {"pass@1"}
+            trainer.held_out_metrics |= {f"pass@{num_samples}"} & {f"pass@{self.final_samples}"}
         self.folder = Path(trainer.args.output_dir)
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
         self.held_out: dict[str, Moment] = {}
@@ -99,11 +102,20 @@ class EvaluationCallback(TrainerCallback):
             self._log(scores)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Score every `every` steps and after the last."""
-        if state.global_step >= state.max_steps:
-            self.record("after")
-        elif self.every and state.global_step % self.every == 0:
-            self.record(f"step {state.global_step}")
+        """Score every `every` steps, after the last, and where the score chooses the best model."""
+        is_last = state.global_step >= state.max_steps
+        if is_last or (self.every and state.global_step % self.every == 0):
+            self.record(self.trainer.moment)
+        else:
+            self.on_epoch_end(args, state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score before an evaluation whose score chooses the best model."""
+        metric = str(args.metric_for_best_model).removeprefix("eval_")
+        moment = self.trainer.moment
+        is_asked = control.should_evaluate and metric in self.trainer.held_out_metrics
+        if is_asked and moment not in self.held_out:
+            self.record(moment)
 
     def record(self, moment: str) -> None:
         """Score the model as it is now. Every process must call it.

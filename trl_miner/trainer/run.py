@@ -26,6 +26,7 @@ from ..runs.locks import check_run, hold_run
 from ..runs.run_folder import clear, forget_after, must_clear
 from ..runs.settings import changes_at, trainer_settings
 from ..runs.training_record import write_run_record
+from .best_model import check_best_metric
 
 logger = logging.getLogger(__name__)
 
@@ -151,11 +152,12 @@ class Checkpointing(TrainerCallback):
         It does so once for each training.
 
         Raises:
-            ValueError: There is no whole checkpoint, it has other settings, or the folder is
-                another run's.
+            ValueError: There is no whole checkpoint, it has other settings, the folder is another
+                run's, or `metric_for_best_model` names no metric.
         """
         if self._prepared:
             return self._prepared[0]
+        check_best_metric(self._trainer)
         with hold_run(self._trainer.args.output_dir):
             # one decides: on other nodes a shared file system may not show the folder yet
             folder = decided_by_one(

@@ -27,6 +27,7 @@ from ..reward_functions import check_reward_columns, find_verifier
 from ..runs.locks import hold_run
 from ..runs.models import CARD
 from ..runs.training_record import add_to_record
+from .best_model import num_checkpoints
 from .correctness import CorrectnessWatch
 from .finite_gradients import FiniteGradients
 from .run import Checkpointing, NothingLeft, RunState
@@ -63,6 +64,8 @@ class RunTrainer(FiniteGradients):
         self._metrics: dict[str, Any]
         # {"before": {"pass@1": ...}, ...}, shown on the model card
         self.evaluation: dict[str, dict[str, float]] = {}
+        # those of them that every such moment has, which can choose the best model
+        self.held_out_metrics: set[str] = set()
         # what `training.json` says beside what the trainer knows
         self.about: Mapping[str, Any] = {}
         self._choose_verifier()
@@ -122,12 +125,29 @@ class RunTrainer(FiniteGradients):
         """
         # before 5.18 transformers loads onto accelerate's cpu:0, which torch.load does not know
         device = torch.device("cpu") if self.args.device.type == "cpu" else self.args.device
-        with hold_run(self.args.output_dir), patch.object(type(self.args), "device", device):
+        with (
+            hold_run(self.args.output_dir),
+            patch.object(type(self.args), "device", device),
+            patch.object(self.args, "save_total_limit", num_checkpoints(self.args)),
+        ):
             checkpoint = self._checkpoints.resume(resume_from_checkpoint)
             try:
                 return super().train(checkpoint, *args, **kwargs)
             except NothingLeft:
                 return self._checkpoints.end_at_once()
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate as transformers does; the metrics have the held-out scores of this step, too,
+        so that `metric_for_best_model` may name one."""
+        metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+        scores = self.evaluation.get(self.moment, {})
+        return metrics | {f"eval_{name}": value for name, value in scores.items()}
+
+    @property
+    def moment(self) -> str:
+        """The name of a scoring of held-out problems at this step of the training."""
+        step = self.state.global_step
+        return "after" if step >= self.state.max_steps else f"step {step}"
 
     @contextmanager
     def generating(self, name: str) -> Iterator[None]:
