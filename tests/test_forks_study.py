@@ -128,3 +128,11 @@ def test_padding_changes_no_log_prob():
     expected = logits[range(len(row)), row]
     torch.testing.assert_close(batch.logps_NT[0, : len(row)], expected, atol=1e-5, rtol=1e-5)
     assert int(batch.mask_NT[0].sum()) == len(row)
+
+
+def test_the_gates_of_one_world_are_not_measured_on_runs_of_another():
+    runs = read_runs(FORKS / "results" / "study.jsonl.gz")
+    own = gates["of_world"](runs, "trl_miner/forks_mirror")
+    assert {run.settings["dataset_name"] for run in own} == {"trl_miner/forks_mirror"}
+    with pytest.raises(ValueError, match="must be of the world of --model: got trl_miner/forks_mi"):
+        gates["of_world"](read_runs(FORKS / "results" / "pilot.jsonl.gz"), "trl_miner/forks_mirror")

@@ -176,8 +176,11 @@ def gates(
     runs: Sequence[RunHistory], cosines: Mapping[str, Sequence[float]]
 ) -> list[tuple[str, str, bool]]:
     """Return each gate, what was measured, and whether it holds."""
+    # GRPO at the oracle's learning rate: the study's arm `grpo` has twice that
+    same_rate = "grpo_2e-4" if any(run.method == "grpo_2e-4" for run in runs) else "grpo"
     by_seed = {
-        name: {run.seed: run for run in runs if run.method == name} for name in ("grpo", "oracle")
+        name: {run.seed: run for run in runs if run.method == method}
+        for name, method in (("grpo", same_rate), ("oracle", "oracle"))
     }
     grpo = list(by_seed["grpo"].values())
     gains = [after(run) - after(by_seed["grpo"][seed]) for seed, run in by_seed["oracle"].items()]
@@ -208,6 +211,22 @@ def gates(
     ]
 
 
+def of_world(runs: Sequence[RunHistory], model: str) -> list[RunHistory]:
+    """Return the runs in the world of a base model.
+
+    Raises:
+        ValueError: There are none: the gates would be those of another world.
+    """
+    own = [run for run in runs if run.settings.get("dataset_name", forks.NAME) == model]
+    if not own:
+        worlds = {run.settings.get("dataset_name", forks.NAME) for run in runs}
+        raise ValueError(
+            f"The runs must be of the world of --model: got {model}, and they are of"
+            f" {', '.join(sorted(worlds))}. Give the runs of that world."
+        )
+    return own
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -223,6 +242,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
+    runs = of_world(read_runs(args.runs), args.model)
     folder = find_model(args.model)
     model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(folder),
@@ -231,7 +251,7 @@ def main() -> None:
     halves = [gradients(model, tokenizer, args.problems, seed) for seed in (1, 2)]
     cosines = cosines_of(halves)
     print("| Gate | Measured | Holds |\n| --- | --- | --- |")
-    for gate, measured, holds in gates(read_runs(args.runs), cosines):
+    for gate, measured, holds in gates(runs, cosines):
         print(f"| {gate} | {measured} | {'yes' if holds else 'NO'} |")
     print("\n| Cosine of the gradients of | First half | Second half |\n| --- | ---: | ---: |")
     for title, (first, second) in cosines.items():
