@@ -4,6 +4,7 @@ on."""
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from harness import config, mixed_reward, problems, start_on_ranks, write_recipe
@@ -53,6 +54,41 @@ def test_ctrl_c_costs_one_line_that_says_how_to_go_on(policy, tmp_path, processe
     assert "stopped by Ctrl-C." in line and line.endswith(
         "the same command with --resume_from_checkpoint latest"
     )
+
+
+def leaving(prompts, completions, **kwargs):
+    """End the process, as a script does whose last line is sys.exit."""
+    sys.exit(0)
+
+
+def filling(prompts, completions, trainer_state=None, **kwargs):
+    """Fill the disk for the file that grows in each step."""
+    ledger = Path.cwd() / "run" / "prompt_ledger.jsonl"
+    ledger.unlink()
+    ledger.symlink_to("/dev/full")
+    return mixed_reward(prompts, completions)
+
+
+@pytest.mark.parametrize(
+    ("reward", "says"),
+    [
+        (leaving, "'leaving' failed with sys.exit(0). Mend it in test_accidents.py, line "),
+        (filling, "The disk has no room left"),
+    ],
+)
+def test_what_ends_a_training_from_outside_costs_one_line(
+    policy, tmp_path, monkeypatch, reward, says
+):
+    monkeypatch.chdir(tmp_path)
+    funcs = [f"test_accidents.{reward.__name__}"]
+    recipe = write_recipe(
+        Path("r.yaml"), model_name_or_path=policy, output_dir="run", reward_funcs=funcs
+    )
+    ranks = start_on_ranks(1, command, ["--config", recipe], str(tmp_path / "said"))
+    ranks.processes[0].join(240)
+    assert ranks.processes[0].exitcode == 2
+    (line,) = own_lines((tmp_path / "said").read_text())
+    assert says in line
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,20 @@ def test_a_file_of_the_current_folder_is_found_and_shadows_no_package(here):
         import_object("reward_funcs", "broken_rewards.mine")
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import sys\nsys.exit('no data')", r"sys.exit\(no data\) in code_of_mine.py, line 2"),
+        ("def mine(:", "SyntaxError: .* in .*code_of_mine.py, line 1"),
+        ("1 / 0", "ZeroDivisionError: division by zero in code_of_mine.py, line 1"),
+    ],
+)
+def test_a_module_that_fails_is_told_with_its_line(here, code, says):
+    (here / "code_of_mine.py").write_text(code)
+    with pytest.raises(ValueError, match=f"'code_of_mine.mine' could not be imported .*{says}"):
+        import_object("reward_funcs", "code_of_mine.mine")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [STARTER, (sys.executable, "-m", "trl_miner.train")])
 def test_a_training_that_starts_here_uses_the_installed_packages(start, here):

@@ -379,6 +379,16 @@ def test_no_server_is_started_for_a_finished_run_without_a_checkpoint(
     assert "holds one, and no checkpoint" in capsys.readouterr().err
 
 
+def test_a_dry_run_plans_for_a_machine_that_is_described(capsys):
+    words = ["launch", "Qwen3-4B-Base/miner", "--dry-run", "--machine"]
+    assert cli.main([*words, "8x80GB"]) == 0
+    assert "# the training: 4 processes" in capsys.readouterr().out
+    assert cli.main([*words, "8x24GB"]) == 2
+    assert "memory: the training must fit: got " in capsys.readouterr().err
+    assert cli.main(["launch", "Qwen3-4B-Base/miner", "--machine", "8x80GB"]) == 2
+    assert "Add --dry-run" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("settings", "options", "named"),
     [

@@ -1,7 +1,10 @@
 """Which reward functions decide what is correct, and which rewards are refused."""
 
+import asyncio
+import inspect
 import math
 import re
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +14,14 @@ from harness import crc, mixed_reward, trained
 
 from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
-from trl_miner.reward_functions import check_rewards, find_verifier, reward_list
+from trl_miner.reward_functions import (
+    RewardError,
+    check_reward_columns,
+    check_rewards,
+    checked,
+    find_verifier,
+    reward_list,
+)
 from trl_miner.trainer.correctness import BATCHES, CorrectnessWatch
 
 NAN = math.nan
@@ -201,3 +211,42 @@ def test_rewards_are_numbers_one_for_each_completion(returned):
     assert reward_list("my_check", returned, 2) == [1.0, pytest.approx(math.nan, nan_ok=True)]
     with pytest.raises(ValueError, match="'my_check' must return a list of 3 numbers.*got 2"):
         reward_list("my_check", returned, 3)
+
+
+def too_short(completions, **kwargs):
+    return completions[0][:5000].split()[5000]
+
+
+async def too_late(completions, **kwargs):
+    return too_short(completions)
+
+
+def lazy(completions, **kwargs):
+    yield from too_late.missing
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (too_short, "failed with IndexError: list index out of range. Mend it in test_reward_f"),
+        (too_late, "failed with IndexError"),
+        (lazy, "failed with AttributeError: .*, line"),
+        (lambda completions, **kwargs: sys.exit("done"), r"failed with sys.exit\(done\)"),
+        (lambda completions, **kwargs: ["0.5"], r"a number for each completion.*got \['0.5'\]"),
+        (lambda completions, **kwargs: None, "a number for each completion.*got None"),
+        (lambda completions, **kwargs: 1.0, "a number for each completion.*got 1.0"),
+    ],
+)
+def test_a_reward_function_that_fails_is_named(function, says):
+    with pytest.raises(RewardError, match=f"The reward function 'my_check' .*{says}"):
+        returned = checked("my_check", function)(prompts=["?"], completions=["!"])
+        if inspect.isawaitable(returned):
+            asyncio.run(returned)
+
+
+def test_a_reward_function_must_take_what_it_does_not_use():
+    def narrow(completions, solution):
+        return [0.0] * len(completions)
+
+    with pytest.raises(ValueError, match=r"'narrow' must take .* too. Add \*\*kwargs"):
+        check_reward_columns(["narrow"], [narrow], ["prompt", "solution"])

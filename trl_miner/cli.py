@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sft,
         train,
     )
+    from .network import go_offline_without_network
     from .progress import quietly
     from .redaction import hide_in_tracebacks, learn
 
@@ -88,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             # lines. This turns them off here and in child processes, before anything imports them.
             for library in ("HF_HUB", "HF_DATASETS"):
                 os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
+        if args.run not in (inspect.run, report.run, recipes.run, score.run):
+            go_offline_without_network(quiet=quiet)
         with quietly(quiet):
             return args.run(args, rest)
     except BrokenPipeError:  # `| head`

@@ -1,10 +1,12 @@
 """How a user's mistake is told: in one line with rule, value and next step. `--traceback` shows
 where it arose."""
 
+import errno
 import os
 import sys
 import time
 import traceback
+from pathlib import Path
 
 from .redaction import redact
 
@@ -13,13 +15,36 @@ TRACEBACK = "TRL_MINER_TRACEBACK"
 EXIT_CODE = 2
 INTERRUPTED = 130  # the exit code after Ctrl-C, as a shell has it
 _PATIENCE_SECONDS = 5.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Explained(Exception):  # noqa: N818
+    """An error whose message says what to do. One line tells it wherever it arises, in the midst of
+    a training, too."""
+
+
+class RunEnded(Explained, RuntimeError):
+    """A training cannot go on, for a reason that lies outside of it, such as a full disk."""
+
+
+def is_explained(error: BaseException) -> bool:
+    """Return whether one line tells an error that arises within a training."""
+    return isinstance(error, Explained) or getattr(error, "errno", None) in _FULL
 
 
 def describe(error: BaseException) -> str:
     """Return an error in one line, without secrets; one that may be a fault of the program is
     called by its type."""
-    if isinstance(error, OSError) and error.filename and error.strerror:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        text = (
+            f"The disk has no room left{where}. Free some of it, or choose another folder; a"
+            " training goes on from its newest checkpoint with --resume_from_checkpoint latest."
+        )
+    elif isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename} cannot be used: {error.strerror}."
+    elif isinstance(error, Explained):
+        text = " ".join([str(error), *getattr(error, "__notes__", ())])  # in which phase
     elif isinstance(error, ValueError | OSError | ImportError):
         text = str(error)
     else:
@@ -32,6 +57,20 @@ def first_line(error: BaseException) -> str:
     within brackets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].strip().rstrip(".")
+
+
+def cause(error: BaseException) -> str:
+    """Return what went wrong in code that is not ours."""
+    if isinstance(error, SystemExit):
+        return f"sys.exit({'' if error.code is None else error.code})"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def place_of(error: BaseException, file: str | None = None) -> str:
+    """Return where an error arose: its last line in a file, or the last of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([frame for frame in frames if frame.filename == file] or frames)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def tell(error: Exception, command: str) -> int:

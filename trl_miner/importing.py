@@ -21,6 +21,15 @@ def import_object(setting: str, path: str) -> Any:
         is_there = hasattr(module, name)  # a lazy module imports only now
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{failure}{error}. Check the path.") from error
+    except (Exception, SystemExit) as error:  # in the module's own code
+        # here: `current_folder_last` comes before all other imports
+        from .errors import cause, place_of
+
+        where = f"{error.filename}, line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ValueError(
+            f"{failure}{cause(error)} in {where or place_of(error)}. It must be a module that can"
+            " be imported."
+        ) from error
     if not is_there:
         hint = did_you_mean(name, vars(module)) or " Check the path."
         place = getattr(module, "__file__", None) or "built in"

@@ -476,4 +476,8 @@ def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., 
             f" '{name}'.{did_you_mean(str(name), known)} Known: {', '.join(known)}; a path has a"
             f" dot, such as my_lib.rewards.{name}."
         )
-    return import_object("reward_funcs", name)
+    function = import_object("reward_funcs", name)
+    if isinstance(function, type) or not callable(function):
+        is_a = "a class" if isinstance(function, type) else f"a {type(function).__name__}"
+        raise ValueError(f"reward_funcs must name functions: got {name}, {is_a}. Name a function.")
+    return function

@@ -3,11 +3,15 @@
 # N rollouts of the global batch, F reward functions, D of them that decide
 """
 
+import functools
 import inspect
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from .errors import Explained, cause, place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,18 +131,61 @@ def check_rewards(names: Sequence[str], rewards_NF: "Tensor") -> None:
     would silently be 0."""
     for name, values_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
         if rows := (values_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():  # False for NaN
-            raise ValueError(
+            raise RewardError(
                 f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or"
                 f" None: got {values_N[rows[0]].item()} for rollout {rows[0]} of {len(values_N)}."
                 " Clip it."
             )
 
 
-class RewardError(ValueError):
+class RewardError(Explained, ValueError):
     """A reward function has failed, or returned something else than rewards."""
 
 
-def reward_list(name: str, returned: Iterable[float | None], count: int) -> list[float]:
+def checked(name: str, function: Any) -> Any:
+    """Return a reward function that ends the training with its name if it fails, ends the process,
+    or returns anything but a number or None for each completion.
+
+    A reward model stays as it is.
+    """
+    if hasattr(function, "named_parameters"):
+        return function
+
+    async def call_async(**columns: Any) -> list[float]:
+        with _naming(name, function):
+            returned = await function(**columns)
+        return reward_list(name, returned, len(columns["completions"]))
+
+    def call(**columns: Any) -> list[float]:
+        with _naming(name, function):
+            returned = function(**columns)
+            if inspect.isgenerator(returned):  # which runs only now
+                returned = [*returned]
+        return reward_list(name, returned, len(columns["completions"]))
+
+    is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
+    chosen = functools.wraps(function)(call_async if is_async else call)
+    chosen.__name__ = name
+    return chosen
+
+
+@contextmanager
+def _naming(name: str, function: Any) -> Iterator[None]:
+    """Have an error of a reward function say whose it is, and where it arose."""
+    try:
+        yield
+    except Explained:
+        raise
+    except (Exception, SystemExit) as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        place = place_of(error, code and code.co_filename)
+        raise RewardError(
+            f"The reward function '{name}' failed with {cause(error)}. Mend it in {place}, or"
+            " return None for a completion that it cannot score."
+        ) from error
+
+
+def reward_list(name: str, returned: Any, count: int) -> list[float]:
     """Return the rewards of `count` completions as numbers; NaN: none.
 
     Raises:
@@ -189,6 +236,23 @@ def check_reward_columns(
                 f" training set does not have: its columns are {', '.join(columns)}. Rename or add"
                 " a column."
             )
+        if not hasattr(function, "named_parameters"):  # a reward model
+            _check_takes_all(name, function, columns)
+
+
+def _check_takes_all(name: str, function: Any, columns: Collection[str]) -> None:
+    """Raise ValueError for a reward function that would refuse an argument of TRL's."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable that has no signature to read
+        return
+    given = (REWARD_KWARGS - {"environments"} | {*columns}) - _NOT_FORWARDED | {"completion_ids"}
+    missing = given - {parameter.name for parameter in parameters}
+    if missing and all(parameter.kind != parameter.VAR_KEYWORD for parameter in parameters):
+        raise ValueError(
+            f"The reward function '{name}' must take what it does not use: it would get"
+            f" {', '.join(sorted(missing))}, too. Add **kwargs to its parameters."
+        )
 
 
 def required_columns(function: Any) -> list[str]:

@@ -7,6 +7,9 @@ if __name__ == "__main__":
     from trl_miner.redaction import hide_in_tracebacks
 
     hide_in_tracebacks()  # Ctrl-C during the imports, too
+    from trl_miner.network import go_offline_without_network
+
+    go_offline_without_network()
 
 import atexit
 import contextlib
@@ -30,7 +33,7 @@ from . import grading
 from .config import MinerGRPOConfig
 from .data import base_model
 from .data.worlds import WORLDS
-from .errors import INTERRUPTED, first_line, tell
+from .errors import INTERRUPTED, cause, first_line, is_explained, place_of, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
 from .importing import import_object
@@ -40,7 +43,6 @@ from .progress import finish, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
-from .reward_functions import RewardError
 from .runs.locks import check_run, hold_run
 from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
@@ -285,15 +287,21 @@ def _command(argv: Sequence[str] | None = None) -> int:
         main(argv)
     except KeyboardInterrupt:
         _end_interrupted()
+    except SystemExit as error:  # of --help, or in code of the user's
+        if not _arose_in(run, error):
+            raise
+        text = f"{cause(error)} ended the training in {place_of(error)}. Leave it out there."
+        return tell(ValueError(text), "train")
     except Exception as error:
-        is_of_training = any(
-            frame.f_code is _train.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)
-        )
-        # of a reward function, a traceback would show TRL's code and not the function's
-        if is_of_training and not isinstance(error, RewardError):
+        if _arose_in(_train, error) and not is_explained(error):
             raise
         return tell(error, "train")
     return 0
+
+
+def _arose_in(function: Callable[..., Any], error: BaseException) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is function.__code__ for frame, _ in frames)
 
 
 def _end_interrupted() -> None:

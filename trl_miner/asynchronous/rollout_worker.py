@@ -9,9 +9,9 @@ import threading
 import time
 from typing import Any, cast
 
-from trl.trainer.utils import get_callable_name, is_async_callable
+from trl.trainer.utils import get_callable_name
 
-from ..reward_functions import RewardError, reward_list
+from ..reward_functions import RewardError, checked, reward_list
 from ..trl_asynchronous import (
     AsyncRolloutWorker,
     TurnRecord,
@@ -22,37 +22,6 @@ from .windows import ROLLOUT
 
 STOP_SECONDS = 15.0  # that a process has to end by itself, as in TRL
 KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL, and after it
-
-
-def checked(function: Any) -> Any:
-    """Return a reward function that ends the training with its name if it fails, or returns
-    anything but a number or None for each completion."""
-    name = get_callable_name(function)
-
-    def failed(error: Exception) -> RewardError:
-        text = " ".join(str(error).split())
-        return RewardError(
-            f"The reward function '{name}' failed with {type(error).__name__}: {text}. Mend it, or"
-            " return None for a completion that it cannot score."
-        )
-
-    async def call_async(**columns: Any) -> list[float]:
-        try:
-            returned = await function(**columns)
-        except Exception as error:
-            raise failed(error) from error
-        return reward_list(name, returned, len(columns["completions"]))
-
-    def call(**columns: Any) -> list[float]:
-        try:
-            returned = function(**columns)
-        except Exception as error:
-            raise failed(error) from error
-        return reward_list(name, returned, len(columns["completions"]))
-
-    chosen = call_async if is_async_callable(function) else call
-    chosen.__name__ = name
-    return chosen
 
 
 class TextLoop(_AsyncRolloutLoop):
@@ -66,7 +35,9 @@ class TextLoop(_AsyncRolloutLoop):
         if isinstance(next(iter(kwargs["dataset"])).get("prompt"), str):
             # else TRL asks for a chat template that it knows
             kwargs["processing_class"].response_template = {}
-        kwargs["reward_funcs"] = [checked(function) for function in kwargs["reward_funcs"]]
+        kwargs["reward_funcs"] = [
+            checked(get_callable_name(function), function) for function in kwargs["reward_funcs"]
+        ]
         super().__init__(**kwargs)
 
     def run(self) -> None:

@@ -47,6 +47,11 @@ def add(commands: Any) -> None:
         help="use the first N visible GPUs; in a dry run, plan for N",
     )
     option(
+        "--machine",
+        metavar="MACHINE",
+        help="in a dry run, plan for a machine with these GPUs, such as 8x80GB",
+    )
+    option(
         "--host",
         metavar="HOST",
         help="where the server listens, and the training finds it (default: loopback)",
@@ -64,13 +69,21 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
     if args.quiet:
         overrides = [*overrides, "--quiet"]
+    if args.machine and not args.dry_run:
+        raise ValueError(
+            f"--machine describes another machine: got {args.machine}. Add --dry-run, or leave it out."
+        )
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     # takes seconds, because it imports TRL
     with Progress("reading the recipe", unit="", leave=False):
+        from ..doctor.context import described_machine
         from ..doctor.examination import refusals
         from ..launching.plan import make_plan
         from ..launching.supervise import supervise
 
+        machine = described_machine(args.machine) if args.machine else None
+        if machine is not None:
+            args.num_gpus = args.num_gpus or len(machine.gpus)
         plan = make_plan(
             args.recipe, overrides, num_gpus=args.num_gpus, only=args.only, server_host=args.host,
             server_args=args.server_args,
@@ -81,7 +94,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         _print_commands(plan)
     # the training would say it, but only once the server has loaded the model
     if plan.train and (args.dry_run or plan.server):
-        if found := refusals(plan, is_here=not args.dry_run):
+        if found := refusals(plan, machine, is_here=not args.dry_run):
             for finding in found:
                 text = f"trl-miner launch: error: {finding.about}: {redact(finding.text)}"
                 print(text, file=sys.stderr)

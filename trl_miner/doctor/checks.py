@@ -16,7 +16,7 @@ from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB
 
 LESS = (
-    "See in the table below what needs most. Lower max_tokens_per_micro_batch,"
+    "The table of trl-miner doctor shows what needs most. Lower max_tokens_per_micro_batch,"
     " per_device_train_batch_size, score_batch_size or vllm_gpu_memory_utilization; set use_vllm,"
     " gradient_checkpointing or vllm_enable_sleep_mode; or train with"
     " recipes/accelerate/zero3.yaml, a LoRA recipe, load_in_4bit, or more GPUs."

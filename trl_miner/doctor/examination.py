@@ -69,17 +69,22 @@ def _run_checks(context: Context) -> Iterator[Finding]:
             yield from _run(context, {"trainer": check_trainer})
 
 
-def refusals(plan: Plan, *, is_here: bool = True) -> list[Finding]:
+def refusals(plan: Plan, machine: Machine | None = None, *, is_here: bool = True) -> list[Finding]:
     """Return why the training of a plan would fail at its start, as far as that is quickly found
     out.
 
-    It looks at no GPU and no server; of a plan for another machine only at its settings.
+    It looks at no GPU and no server; of a plan for another machine only at its settings, and at the
+    memory of one that is described.
     """
-    context = Context(plan, Machine("this machine", (), None))
+    context = Context(plan, machine or Machine("this machine", (), None))
     findings = _run(context, {"settings": checks.check_settings})
     if not _failed(findings):
         data: dict[str, Check] = {"data": lambda context: load(context)[1]}
-        findings = _run(context, START | data if is_here else {"rules": checks.check_rules})
+        rules: dict[str, Check] = {"rules": checks.check_rules}
+        model: dict[str, Check] = {"GPUs": checks.check_gpus, "model": checks.check_model}
+        findings = _run(context, START | data if is_here else rules | (model if machine else {}))
+        if machine and any(one.about == "model" and one.status == OK for one in findings):
+            findings += _run(context, MEMORY)
     return [finding for finding in findings if finding.status == FAILED]
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
+from ..errors import RunEnded
+
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"  # of a comparison and of an evaluation
@@ -64,10 +66,10 @@ class FolderLock:
             )
 
     def check(self) -> None:
-        """Raise RuntimeError if another process has taken the folder over."""
+        """Raise `RunEnded` if another process has taken the folder over."""
         owner = self._lease.owner
         if owner is not None and self._lease.token not in (owner.token, None):
-            raise RuntimeError(
+            raise RunEnded(
                 f"{self.folder} was taken over by {self.holder()}, so this process must not write"
                 " into it any longer. Give each a folder of its own."
             )

@@ -19,6 +19,7 @@ from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
 from ..data.prompt_form import read_form
 from ..distributed import decided_by_one
+from ..errors import RunEnded
 from ..heartbeat import CHECKPOINT, phase
 from ..runs import checkpoints
 from ..runs.checksums import Piece, digests_of, pieces_of
@@ -321,7 +322,7 @@ class Checkpointing(TrainerCallback):
             with contextlib.suppress(OSError):
                 checkpoints.begin(checkpoint)  # what it holds is free again
         last, free = checkpoints.newest(folder), shutil.disk_usage(folder).free / 2**20
-        return RuntimeError(  # a library may hide that the disk is full
+        return RunEnded(  # a library may hide that the disk is full
             f"{checkpoint.name} could not be written in {folder}, which has {free:.1f} MiB free:"
             f" {error}. The run can go on from"
             f" {last.name if last else 'the start: there is no other checkpoint'}."

@@ -23,7 +23,7 @@ from ..hub.training import open_repo, push_trained
 from ..methods import GRPO, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..progress import is_quiet
-from ..reward_functions import check_reward_columns, find_verifier
+from ..reward_functions import check_reward_columns, checked, find_verifier
 from ..runs.locks import hold_run
 from ..runs.models import CARD
 from ..runs.training_record import add_to_record
@@ -77,6 +77,7 @@ class RunTrainer(FiniteGradients):
             check_reward_columns(
                 self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt
             )
+        self.reward_funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
         # goes into the folder of every model; None: not known yet
         self.prompt_form: PromptForm | None = None
         if isinstance(self.train_dataset, Dataset):  # a stream's is seen in its first batch
