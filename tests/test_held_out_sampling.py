@@ -1,10 +1,12 @@
 """Held-out problems are sampled and graded as in training: the same prompts, the same parsing, the
 same rollouts."""
 
+import shutil
+
 import pytest
 from datasets import Dataset
-from harness import config
-from transformers import AutoTokenizer
+from harness import assert_same_run, config, mixed_reward, problems
+from transformers import AutoTokenizer, GenerationConfig
 
 from trl_miner import EvaluationCallback, MinerGRPOTrainer
 from trl_miner.runs.held_out import read_held_out
@@ -102,6 +104,31 @@ def test_held_out_answers_are_parsed_as_in_training(policy, tmp_path, monkeypatc
     monkeypatch.setattr(callback, "_sample", lambda seeds, prompts: [answer for _ in prompts])
     callback.record("before")
     assert seen == [[{"role": "assistant", "reasoning_content": "7", "content": "8"}]]
+
+
+def test_a_models_own_generation_settings_act_neither_in_rollouts_nor_in_scores(
+    policy, tmp_path, caplog
+):
+    """Without a token twice in ten, rollouts would be others. The model keeps the setting."""
+
+    def train(model, folder):
+        trainer = MinerGRPOTrainer(model, mixed_reward, config(folder, max_steps=2), problems())
+        scores = EvaluationCallback(trainer, problems(4), num_samples=4)
+        scores.record("before")
+        trainer.train()
+        return trainer, scores.held_out
+
+    plain, expected = train(policy, tmp_path / "plain")
+    assert "generation_config.json" not in caplog.text
+    shutil.copytree(policy, tmp_path / "model")
+    GenerationConfig(do_sample=True, no_repeat_ngram_size=1, min_p=0.5).save_pretrained(
+        tmp_path / "model"
+    )
+    trainer, found = train(str(tmp_path / "model"), tmp_path / "own")
+    assert_same_run(trainer, plain)
+    assert found == expected
+    assert 'sets "min_p": 0.5, "no_repeat_ngram_size": 1: rollouts and' in caplog.text
+    assert trainer.model.generation_config.no_repeat_ngram_size == 1
 
 
 def test_a_rollout_func_generates_for_held_out_problems_too(policy, tmp_path):

@@ -1,6 +1,7 @@
 """`RunTrainer`: what both trainers do around their steps: records, checkpoints, the card,
 pushes."""
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
+from ..evaluation.seeded_sampling import left_out_settings
 from ..heartbeat import beat, phase
 from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
@@ -98,6 +100,13 @@ class RunTrainer(FiniteGradients):
         self._watch = CorrectnessWatch(self.args, self.verifier, self.num_generations)
         if not self.is_world_process_zero():
             return
+        own = left_out_settings(self.model)
+        if own := {name: own[name] for name in own.keys() - (self.args.generation_kwargs or {})}:
+            logger.warning(
+                f"The model's generation_config.json sets {json.dumps(own, sort_keys=True)[1:-1]}:"
+                " rollouts and held-out samples are drawn without it, from the distribution whose"
+                " log-probs the loss takes. To have it in rollouts alone, set generation_kwargs."
+            )
         if self.verifier.is_guess:
             logger.warning(self.verifier.reason)
         elif (

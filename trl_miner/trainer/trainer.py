@@ -23,6 +23,7 @@ from ..config import MinerGRPOConfig
 from ..data.base_model import find_model
 from ..data.prompt_form import form_of_rows
 from ..distributed import current_world
+from ..evaluation.seeded_sampling import neutral_settings
 from ..heartbeat import GENERATION, TRAINING_STEP, phase
 from ..launching.server import free_port
 from ..methods import Rollouts
@@ -286,7 +287,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             return tuple(rows and rows[:count] for rows in found)
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
-        with self.casting_once():
+        with self.casting_once(), neutral_settings(self.accelerator.unwrap_model(self.model)):
             return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
 
     def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
