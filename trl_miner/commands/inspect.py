@@ -1,7 +1,9 @@
-"""Show the credit of each token of a training, prompt by prompt, as one HTML page.
+"""Show prompts, their rollouts and the credit of each token as one HTML page.
 
 Prompts by kind, their rollouts side by side, each token as dark as its credit. The page opens from
 disk and loads nothing else. A training writes the records if its recipe says log_token_credit: 10.
+Of a run of plain TRL with log_completions, or rollouts of verl or prime-rl, the page shows each
+rollout as dark as its advantage.
 """
 
 import argparse
@@ -15,7 +17,7 @@ from . import add_command
 
 def add(commands: Any) -> None:
     option = add_command(commands, "inspect", __doc__, run).add_argument
-    option("folder", metavar="RUN", help="output_dir of a training")
+    option("folder", metavar="RUN", help="output_dir of a training, or a file of rollouts")
     option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
     option(
         "--steps",
@@ -27,11 +29,11 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..viewing.credit import read_credit
-    from ..viewing.inspect import write_inspect_page
+    from ..viewing.inspect import read_shown, write_inspect_page
 
-    credit = read_credit(args.folder, quiet=False)
-    output = args.output or Path(args.folder) / "inspect.html"
+    credit = read_shown(args.folder, steps=args.steps, quiet=False)
+    folder = Path(args.folder)
+    output = args.output or (folder if folder.is_dir() else folder.parent) / "inspect.html"
     path = write_inspect_page(credit, output, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
     return 0

@@ -17,17 +17,26 @@ def add(commands: Any) -> None:
     option(
         "folders", nargs="+", metavar="RUN",
         help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
-        "trl-miner eval",
+        "trl-miner eval; a run of plain TRL with log_completions; rollouts of verl or prime-rl, or a file of them",
     )  # fmt: skip
     option(
         "--output", metavar="FOLDER",
         help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
     )  # fmt: skip
 
+    option(
+        "--correct", metavar="NAME",
+        help="of rollouts: the reward function that says what is right, or several joined by + (default: found by "
+        "names and values)",
+    )  # fmt: skip
+    option(
+        "--threshold", type=float, help="its reward from which on a rollout is right (default: 1)"
+    )
+
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.report import write_report
 
-    page = write_report(args.folders, args.output)
+    page = write_report(args.folders, args.output, correct=args.correct, threshold=args.threshold)
     finish([page, page.with_name("report.md"), page.with_name("figures")])
     return 0

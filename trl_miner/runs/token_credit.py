@@ -86,7 +86,7 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     if not paths:
         raise FileNotFoundError(
             f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained"
-            " with log_token_credit: 10."
+            " with log_token_credit: 10, or one of plain TRL with log_completions=True."
         )
     tables = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
     return Credit(

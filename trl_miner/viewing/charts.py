@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..runs.history import RunHistory
+from ..text import for_picture
 
 UNSCORABLE = "groups/unscorable"
 
@@ -154,7 +155,31 @@ MAJ_AT_K = Chart(
 
 def charts_of(runs: Sequence[RunHistory]) -> dict[str, Chart]:
     """Return the charts of training by name, in the order of a report."""
-    return {chart.name: chart for chart in (*CHARTS, _held_out(runs))}
+    charts = [*CHARTS, _held_out(runs)]
+    if len(_rewards(runs).panels) > 1:
+        charts.insert(1, _rewards(runs))
+    return {chart.name: chart for chart in charts}
+
+
+def _rewards(runs: Sequence[RunHistory]) -> Chart:
+    """Return the chart of the single reward functions: a panel for each, of the first six."""
+    keys = dict.fromkeys(
+        key
+        for run in runs
+        for key in run.columns
+        if key.startswith("rewards/") and key.endswith("/mean")
+    )
+    panels = [
+        Panel(key, for_picture(key.split("/", 1)[1].removesuffix("/mean"), 24), "mean reward")
+        for key in keys
+    ]
+    return Chart(
+        "rewards",
+        "Reward functions",
+        tuple(panels[:6]),
+        "Mean of each reward function, without its weight. One that rises while the one that"
+        " decides what is right does not, drives the training.",
+    )
 
 
 def _held_out(runs: Sequence[RunHistory]) -> Chart:

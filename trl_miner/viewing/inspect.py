@@ -23,9 +23,11 @@ import numpy as np
 from ..progress import track
 from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
-from ..runs.token_credit import Credit, groups_of, token_counts
+from ..runs.token_credit import FOLDER, Credit, groups_of, read_credit, token_counts
 from .credit import token_texts
 from .pages import asset, template
+from .rollout_credit import MOST_TOKENS, credit_of_rollouts
+from .rollouts import find_rollouts
 
 _ROW_COLUMNS = (
     "reward",
@@ -38,7 +40,6 @@ _ROW_COLUMNS = (
 )
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
-MOST_TOKENS = 1_500_000  # of a page: at most 38 MB
 _CHARACTERS = 4  # of a token of a prompt, or more
 
 
@@ -72,6 +73,20 @@ def write_inspect_page(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, _page(replace(credit, table=shown, notes=notes), quiet))
     return path
+
+
+def read_shown(
+    run: str | Path, *, steps: Collection[int] | None = None, quiet: bool = True
+) -> Credit:
+    """Return the token records of a run or, where it has none, its rollouts; of many a part.
+
+    Raises:
+        FileNotFoundError: It has neither.
+        ValueError: A file is damaged.
+    """
+    if (Path(run) / FOLDER).is_dir() or find_rollouts(run) is None:
+        return read_credit(run, quiet=quiet)
+    return credit_of_rollouts(run, steps=steps, quiet=quiet)
 
 
 def choose_prompts(table: Any, steps: Collection[int] | None = None) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from ..grading.math_answers import boxes
 from ..prompt_kinds import PromptKind
 from ..reward_functions import KNOWN_VERIFIERS
-from ..runs.prompt_ledger import prompt_text
+from ..runs.prompt_ledger import Ledger, prompt_text
 from .rollouts import REWARD
 
 if TYPE_CHECKING:
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 THRESHOLD = 1.0  # a reward of it or more is right, as `correct_threshold` says by default
 _SAMPLES = 240  # wrong rollouts with a gold, of which the verifier reads some again
 _SAMPLES_OF_FRAME = 16
+_NUMBERS = (
+    "advantage",
+    "correct",
+    "characters",
+    "tokens",
+    "truncated",
+    "repetition",
+    "text",
+    "answer",
+)
 _LONGEST_END = 4000  # characters of a completion in which repetition is looked for
 _MOST_LEVELS = 12  # values of a reward that says right or wrong
 _VERIFIES = re.compile(r"correct|accura|answer|solution|verif|math|exact|solve|(^|_)acc($|_)", re.I)
@@ -45,7 +55,8 @@ class Outcomes:
         rollouts: A row each: "step", "group", "prompt" (a number), "reward", "reward:NAME",
             "advantage", "correct" (1, 0; NaN: not scored), "characters", "tokens" (NaN: not
             recorded), "truncated", "repetition" (how many times smaller it is when packed),
-            "answer" (a number for the final answer; 0: none).
+            "text" and "answer" (numbers: the same for the same
+            completion, or for the same final answer; an answer of 0: none).
         groups: A row for each prompt of a generation batch, by step: "step", "group", "prompt",
             "rollouts", "correct", "scored", "spread" of the rewards, "kind".
         texts: The short text of each prompt.
@@ -53,6 +64,7 @@ class Outcomes:
         decides: The reward functions that say what is right; empty: none does, as rewards have too
             many values.
         is_guess: Whether that follows from their names alone.
+        threshold: The reward from which on a rollout is right.
     """
 
     rollouts: "DataFrame"
@@ -61,6 +73,7 @@ class Outcomes:
     samples: "DataFrame"
     decides: Sequence[str]
     is_guess: bool
+    threshold: float = THRESHOLD
     notes: Sequence[str] = field(default=())
 
     @property
@@ -71,7 +84,9 @@ class Outcomes:
     def columns(self) -> dict[str, np.ndarray]:
         """Return metrics by step, as the log of a run of this package has them: (n, 2) each."""
         groups, rollouts = self.groups, self.rollouts
-        metrics: dict[str, Any] = {"reward": rollouts.groupby("step")["reward"].mean()}
+        metrics: dict[str, Any] = {}
+        if len(rollouts):
+            metrics["reward"] = rollouts.groupby("step")["reward"].mean()
         if self.decides:
             for kind, name in _KINDS.items():
                 metrics[name] = (groups["kind"] == kind).groupby(groups["step"]).mean()
@@ -117,12 +132,38 @@ def collect(
             some = frame[has_gold].sample(min(has_gold.sum(), _SAMPLES_OF_FRAME), random_state=0)
             samples = _thinned(pd.concat([samples, some], ignore_index=True))
     rollouts = pd.concat(parts, ignore_index=True)
+    names = [name.removeprefix(REWARD) for name in rollouts if name.startswith(REWARD)]
+    if not {*chosen} <= {*names}:
+        raise ValueError(
+            f"--correct must name reward functions: got {'+'.join(chosen)}, there are"
+            f" {', '.join(names)}."
+        )
     deciding, is_guess = ([*chosen], False) if chosen else decides(rollouts, threshold)
     rollouts["correct"] = _correct(rollouts, deciding, threshold)
     if len(samples):
         samples = samples[_correct(samples, deciding, threshold) == 0].head(_SAMPLES)
     groups = group_rollouts(rollouts)
-    return Outcomes(rollouts, groups, texts, samples, deciding, is_guess, tuple(notes))
+    return Outcomes(rollouts, groups, texts, samples, deciding, is_guess, threshold, tuple(notes))
+
+
+def of_ledger(ledger: Ledger) -> Outcomes:
+    """Return the outcomes that a run's prompt ledger holds: groups, and no rollouts."""
+    import pandas as pd
+
+    rows = [
+        (batch.step, prompt, batch.rollouts, correct, scored, spread or 0.0)
+        for batch in ledger.batches
+        for prompt, correct, scored, spread in zip(
+            batch.prompts, batch.correct, batch.scored, batch.spread, strict=True
+        )
+    ]
+    names = ["step", "prompt", "rollouts", "correct", "scored", "spread"]
+    groups = with_kind(pd.DataFrame(rows, columns=names)).rename_axis("group").reset_index()
+    rollouts = pd.DataFrame(columns=["step", "group", "prompt", "reward", *_NUMBERS])
+    return Outcomes(
+        rollouts, groups, dict(enumerate(ledger.texts)), pd.DataFrame(), ["the verifier"], False,
+        notes=tuple(ledger.notes),
+    )  # fmt: skip
 
 
 def decides(rollouts: "DataFrame", threshold: float = THRESHOLD) -> tuple[list[str], bool]:
@@ -161,14 +202,18 @@ def group_rollouts(rollouts: "DataFrame") -> "DataFrame":
     )  # fmt: skip
     # less is rounding: TRL's own test is torch.isclose
     spread = (groups["high"] - groups["low"]).where(lambda found: found > 1e-6, 0.0)
+    found = with_kind(groups.drop(columns=["low", "high"]).assign(spread=spread.fillna(0.0)))
+    return found.sort_values("step", kind="stable").reset_index()
+
+
+def with_kind(groups: "DataFrame") -> "DataFrame":
+    """Return groups with their kind: mixed where some rollouts are right and some wrong; unscorable
+    where not all were judged, and the others are alike."""
     is_mixed = (groups["correct"] > 0) & (groups["correct"] < groups["scored"])
     is_whole = groups["scored"] == groups["rollouts"]
     kinds = [PromptKind.MIXED, PromptKind.ALL_RIGHT, PromptKind.ALL_WRONG]
     choices = [is_mixed, is_whole & (groups["correct"] > 0), is_whole]
-    found = groups.drop(columns=["low", "high"]).assign(
-        spread=spread.fillna(0.0), kind=np.select(choices, kinds, PromptKind.UNSCORABLE)
-    )
-    return found.sort_values("step", kind="stable").reset_index()
+    return groups.assign(kind=np.select(choices, kinds, PromptKind.UNSCORABLE))
 
 
 def final_answer(text: str) -> str:
@@ -197,6 +242,7 @@ def _numbers(frame: "DataFrame") -> "DataFrame":
         step=frame["step"],
         group=frame["group"],
         prompt=_codes(frame["prompt"].to_numpy(object)),
+        text=_codes(frame["completion"].to_numpy(object)),
         answer=np.where(answers == "", 0, _codes(answers)),
     )
 

@@ -9,13 +9,13 @@ from ..evaluation.paired import sampling_differences
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
-from ..runs.runs_file import is_runs_file
 from .charts import charts_of
 from .curves import keys_of, result_pictures, training_pictures
 from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, pass_tables, scored_alike, verdicts
 from .inputs import EvalResult, Inputs, Method, group_methods, read_inputs, runs_of
 from .pages import Picture, Section, html_page, markdown_page
+from .rollout_report import rollout_sections
 from .tables import counted, methods_table, settings_table
 
 _OF_SCORES = (
@@ -30,15 +30,24 @@ _OF_BENCHMARK = ("problems", "samples", "fingerprint", "grader")
 
 
 def write_report(
-    folders: Sequence[str | Path], output: str | Path | None = None, *, quiet: bool = False
+    folders: Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    correct: str | None = None,
+    threshold: float | None = None,
+    quiet: bool = False,
 ) -> Path:
     """Write a report: `index.html`, `report.md`, and each picture as SVG in `figures`.
 
     Args:
         folders: Training runs, outputs of `trl-miner compare` or their `runs.jsonl`, and result
-            folders of `trl-miner eval`.
+            folders of `trl-miner eval`; runs of plain TRL, and rollouts of others: see
+            `rollouts`.
         output: The folder to write; default: `report` in the folder if it is one, else
             `runs/report`.
+        correct: Of rollouts, the reward function that says what is right, or several joined by
+            "+". None: found by names and values.
+        threshold: Its reward from which on a rollout is right. None: 1.
         quiet: Show no progress.
 
     Returns:
@@ -48,11 +57,11 @@ def write_report(
         FileNotFoundError: A folder is none of these, or lacks a file that it needs.
         ValueError: No folder, or a file that cannot be read.
     """
-    inputs = read_inputs(folders)
+    inputs = read_inputs(folders, correct=correct, threshold=threshold, quiet=quiet)
     methods = group_methods(inputs.runs)
     metrics = read_metrics(methods, keys_of(charts_of(inputs.runs).values()))
     only = Path(folders[0])
-    beside = (only.parent if is_runs_file(only) else only) if len(folders) == 1 else Path("runs")
+    beside = (only if only.is_dir() else only.parent) if len(folders) == 1 else Path("runs")
     target = beside / "report" if output is None else Path(output)
     figures = target / "figures"
     try:
@@ -82,9 +91,23 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     finished = {
         m.label: [run if run.finished and run.scores else None for run in m.runs] for m in methods
     }
+    alone = len(inputs.runs) == 1
+    of_rollouts = [
+        section
+        for run in inputs.runs
+        if run.folder in inputs.outcomes or "frac_reward_zero_std" in run.columns
+        for section in rollout_sections(
+            run, inputs.outcomes.get(run.folder), "" if alone else f"{run.name}: "
+        )
+    ]
     of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
-        Section("Result", [verdicts(methods, scored, compared)]),
+        # a run that was not scored has nothing to compare
+        Section(
+            "Result",
+            [] if of_rollouts and alone and not scored else [verdicts(methods, scored, compared)],
+        ),
+        *of_rollouts,
         Section(
             "Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True
         ),

@@ -20,7 +20,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -203,6 +203,15 @@ def find_rollouts(folder: str | Path, *, num_generations: int | None = None) -> 
     return files
 
 
+def is_rollout_file(path: Path) -> bool:
+    """Return whether the first line of a file of JSON lines is a rollout, or a prompt with its."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return bool(_rows_of(json.loads(file.readline()), 0, ""))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
 def read_rollouts(
     folder: str | Path, *, num_generations: int | None = None, quiet: bool = True
 ) -> "DataFrame":
@@ -347,7 +356,7 @@ def _weights(logs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return dict(zip(names, weights.tolist(), strict=True))
 
 
-def _rows_of(record: Mapping[str, Any], step: int, place: str) -> Iterable[dict[str, Any]]:
+def _rows_of(record: Mapping[str, Any], step: int, place: str) -> list[dict[str, Any]]:
     """Return the rollouts of a line: one, or those of a prompt."""
     fields = {
         name: next((record[key] for key in keys if record.get(key) is not None), None)

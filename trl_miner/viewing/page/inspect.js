@@ -178,8 +178,10 @@ function card(rollout) {
   const facts = make("p", "facts"), [total, verifier] = [number(rollout.reward), number(rollout.verifier_reward)];
   const values = [["reward", total === null ? "unscorable" : show(total)]];
   if (!Object.is(total, verifier)) values.push(["verifier's", show(verifier)]);
-  values.push(["length", rollout.length], ["NLL", show(number(rollout.nll))], ["advantage", show(number(rollout.advantage))]);
-  values.push(["GRPO's", show(number(rollout.grpo_advantage))]);
+  values.push(["length", rollout.length]);
+  for (const [name, value] of [["NLL", rollout.nll], ["advantage", rollout.advantage], ["GRPO's", rollout.grpo_advantage]]) {
+    if (number(value) !== null) values.push([name, show(number(value))]); // rollouts of plain GRPO have the advantage alone
+  }
   values.forEach(([name, value], i) => facts.append(i ? " \u00b7 " : "", `${name} `, make("b", "", value)));
   return make("article", "card", make("h3", "", `Rollout ${rollout.rollout}`), facts, tokensOf(rollout));
 }

@@ -1,0 +1,309 @@
+"""The part of a report that is made of the rollouts of one run: does it learn, and if not, why."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..progress import duration
+from ..prompt_kinds import PromptKind
+from ..runs.history import RunHistory
+from ..tables import Table
+from .causes import Evidence, find_causes
+from .inputs import NOT_AVAILABLE
+from .pages import Block, Section
+from .prompt_outcomes import Outcomes
+from .rollouts import HOW_TO_LOG, REWARD
+from .tables import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+_LISTED = 12  # prompts of a table
+_GRESO_P = 0.5  # at which GRESO begins to generate a prompt without a gradient again
+
+
+def rollout_sections(run: RunHistory, outcomes: Outcomes | None, prefix: str = "") -> list[Section]:
+    """Return what is known of a run: causes first, then tables; `prefix` begins their titles."""
+    evidence = Evidence(outcomes, run.columns)
+    sections = [
+        Section(prefix + title, [points]) for title, points in [_verdict(evidence)] if points
+    ]
+    if outcomes is None:
+        return sections
+    blocks: list[Block] = [_overview(run, outcomes), _by_kind(run, outcomes), _of_rewards(outcomes)]
+    sections.append(Section(f"{prefix}Rollouts", [*blocks, [*outcomes.notes]]))
+    sections.append(Section(f"{prefix}Prompts", [*_turnover(outcomes), _savings(outcomes)]))
+    return sections
+
+
+def _verdict(evidence: Evidence) -> tuple[str, list[str]]:
+    causes, right = find_causes(evidence), evidence.right
+    if causes:
+        return "Why does it not learn?", [
+            f"{n}. {cause}" for n, cause in enumerate(causes, start=1)
+        ]
+    if right and evidence.learned:
+        rise = f"Right answers rose from {right[0].mean:.0%} to {right[1].mean:.0%}"
+        return "It learns", [f"{rise}, from the first quarter of the steps to the last."]
+    points = []
+    if right:
+        change = f"{right[0].mean:.0%} of the rollouts were right in the first quarter of the steps"
+        points = [f"{change}, {right[1].mean:.0%} in the last. The files show no cause."]
+    elif "reward" in evidence.logs and "frac_reward_zero_std" in evidence.logs:
+        points = [f"The log alone shows no cause. {HOW_TO_LOG}"]
+    return "Does it learn?", points
+
+
+# Tables
+
+
+def _overview(run: RunHistory, outcomes: Outcomes) -> Table:
+    """Return what the rollouts gave: first quarter of the steps, last one, whole run."""
+    groups, rollouts = outcomes.groups, outcomes.rollouts
+    idle = groups["spread"] == 0
+    groups = groups.assign(prompts=1, idle=groups["rollouts"].where(idle, 0))
+    shares = {"Rollouts without a gradient": (groups, "idle", "rollouts")}
+    if outcomes.decides:
+        kinds = {kind.words: groups["kind"] == kind for kind in PromptKind}
+        groups = groups.assign(**kinds)
+        shares |= {"Right answers": (groups, "correct", "scored")}
+        shares |= {
+            f"Prompts: {kind}": (groups, kind, "prompts") for kind in kinds if groups[kind].any()
+        }
+    length = "tokens" if rollouts["tokens"].notna().any() else "characters"
+    is_idle = rollouts["group"].isin(groups["group"][idle])
+    rollouts = rollouts.assign(idle=rollouts[length].where(is_idle, 0), rollouts=1)
+    if len(rollouts):
+        shares[f"{length.capitalize()} in these"] = (rollouts, "idle", length)
+    low, high = groups["step"].quantile([0.25, 0.75])
+
+    def cells(table: "DataFrame", part: str, whole: str, form: str) -> list[str]:
+        own = [table[table["step"] <= low], table[table["step"] >= high], table]
+        return [_ratio(one[part].sum(), one[whole].sum(), form) for one in own]
+
+    rows = [[title, *cells(*of, "{:.0%}")] for title, of in shares.items()]
+    if len(rollouts):
+        rows.append([f"Mean length in {length}", *cells(rollouts, length, "rollouts", "{:,.0f}")])
+    notes = [f"{groups['rollouts'].sum():,} rollouts of {len(outcomes.texts):,} different prompts."]
+    notes += _seconds(run, groups)
+    if outcomes.decides:
+        guess = ", a guess by its name; --correct NAME names another" * outcomes.is_guess
+        notes.append(
+            f"Right is what {' and '.join(outcomes.decides)} scores {outcomes.threshold:g} or more{guess}."
+        )
+    else:
+        notes.append("No reward says right or wrong: --correct NAME and --threshold say what does.")
+    return Table(
+        "What the rollouts gave", ["", "First quarter", "Last quarter", "All"], rows, notes
+    )
+
+
+def _unused(groups: "DataFrame") -> int:
+    return int(groups["rollouts"][groups["spread"] == 0].sum())
+
+
+def _seconds(run: RunHistory, groups: "DataFrame") -> list[str]:
+    """Say what the steps took, and which part of it the rollouts without a gradient had."""
+    seconds = run.points("step_time")[:, 1]
+    seconds = seconds[np.isfinite(seconds)]
+    share = _unused(groups) / max(1, groups["rollouts"].sum())
+    if not len(seconds) or not share:
+        return []
+    return [
+        f"The {len(seconds):,} logged steps took {duration(seconds.mean() * len(seconds))};"
+        f" {share:.0%} of that, {duration(share * seconds.sum())}, is the part of the rollouts"
+        " without a gradient, if all cost the same."
+    ]
+
+
+def _by_kind(run: RunHistory, outcomes: Outcomes) -> Table | None:
+    """Return length, cuts and repetition by kind of prompt, and within mixed ones by verdict."""
+    if not len(outcomes.rollouts) or not outcomes.decides:
+        return None
+    kinds = outcomes.groups.set_index("group")["kind"]
+    rollouts = outcomes.rollouts.assign(kind=outcomes.rollouts["group"].map(kinds))
+    notes = ["Means over rollouts. Repetition: how many times smaller a text is when packed."]
+    if rollouts["truncated"].isna().all() and len(run.points("completions/clipped_ratio")):
+        rollouts["truncated"] = _longest(rollouts, run.points("completions/clipped_ratio"))
+        notes.append("Cut off: TRL logs their share alone; the longest of each batch are taken.")
+    is_mixed = rollouts["kind"] == PromptKind.MIXED
+    parts = {kind.words.capitalize(): rollouts["kind"] == kind for kind in PromptKind}
+    parts |= {
+        "Mixed, right ones": is_mixed & (rollouts["correct"] == 1),
+        "Mixed, wrong ones": is_mixed & (rollouts["correct"] == 0),
+    }
+    columns = {
+        "Characters": ("characters", "{:,.0f}"),
+        "Tokens": ("tokens", "{:,.0f}"),
+        "Cut off": ("truncated", "{:.0%}"),
+        "Repetition": ("repetition", "{:.1f}"),
+    }
+    columns = {title: of for title, of in columns.items() if rollouts[of[0]].notna().any()}
+    rows = []
+    for title, chosen in parts.items():
+        own = rollouts[chosen]
+        if len(own):
+            cells = [_mean(own[name], form) for name, form in columns.values()]
+            rows.append([title, f"{len(own):,}", *cells])
+    return Table("By kind of prompt", ["Kind", "Rollouts", *columns], rows, notes)
+
+
+def _longest(rollouts: "DataFrame", shares: np.ndarray) -> "Series":
+    """Return 1 for as many of the longest rollouts of a step as its log says were cut off, else 0;
+    NaN where no log does."""
+    share = rollouts["step"].map(dict(shares.tolist()))
+    rank = rollouts.groupby("step")["characters"].rank(method="first", pct=True)
+    return (rank > 1 - share).astype(float).where(share.notna())
+
+
+def _mean(values: "Series", form: str) -> str:
+    return form.format(values.mean()) if values.notna().any() else NOT_AVAILABLE
+
+
+def _of_rewards(outcomes: Outcomes) -> Table | None:
+    """Return which reward drives the gradient: where it differs, and how advantages follow it."""
+    rollouts = outcomes.rollouts
+    if len(outcomes.functions) < 2 or not len(rollouts):
+        return None
+    centered = rollouts[[REWARD + name for name in outcomes.functions] + ["reward"]]
+    centered = centered - centered.groupby(rollouts["group"]).transform("mean")
+    ranges = rollouts.groupby("group")[[*centered]].agg(np.ptp)
+    moved = ranges[ranges["reward"] > 1e-6]
+    correlations = centered.corrwith(centered["reward"])
+    low, high = rollouts["step"].quantile([0.25, 0.75])
+    rows = []
+    for name in outcomes.functions:
+        values = rollouts[REWARD + name]
+        rows.append(
+            [
+                name,
+                *(f"{values[part].mean():.3f}" for part in (rollouts["step"] <= low, rollouts["step"] >= high)),
+                _ratio((moved[REWARD + name] > 1e-6).sum(), len(moved)),
+                _mean(correlations[[REWARD + name]], "{:.2f}"),
+                "yes" if name in outcomes.decides else "no",
+            ]
+        )  # fmt: skip
+    header = ["Reward", "First quarter", "Last quarter", "Differs", "Correlation", "Decides"]
+    notes = [
+        "Differs: share of the prompts with a gradient in which its rollouts differ in this reward."
+        " Correlation: with the total reward, within the rollouts of a prompt."
+    ]
+    return Table("Which reward drives the gradient", header, rows, notes)
+
+
+def _turnover(outcomes: Outcomes) -> list[Block]:
+    """Return how prompts changed that came several times, and those that never do."""
+    if not outcomes.decides:
+        return []
+    groups = outcomes.groups[outcomes.groups["scored"] > 0]
+    is_solved = groups["kind"] == PromptKind.ALL_RIGHT
+    by = groups.assign(solved=is_solved, rate=groups["correct"] / groups["scored"]).groupby(
+        "prompt"
+    )
+    prompts = by.agg(
+        visits=("step", "size"), first=("rate", "first"), last=("rate", "last"), solved=("solved", "max"),
+        ends=("solved", "last"), best=("rate", "max"), step=("step", "last"),
+    )  # fmt: skip
+    again = prompts[prompts["visits"] > 1]
+    if not len(again):
+        return [
+            [f"{counted(len(prompts), 'prompt')}; none came twice, so none could be lost again."]
+        ]
+    kinds = {
+        "Solved, and still": again["solved"] & again["ends"],
+        "Solved once, lost again": again["solved"] & ~again["ends"],
+        "Right at times, never by all rollouts": ~again["solved"] & (again["best"] > 0),
+        "Never right": again["best"] == 0,
+    }
+    rows = [
+        [title, f"{chosen.sum():,}", _ratio(chosen.sum(), len(again))]
+        for title, chosen in kinds.items()
+    ]
+    notes = [f"Solved: all rollouts of a visit are right. {len(prompts) - len(again):,} came once."]
+    blocks: list[Block] = [
+        Table(
+            "Prompts that came several times",
+            ["How they came out", "Prompts", "Share"],
+            rows,
+            notes,
+        )
+    ]
+    lost = again[kinds["Solved once, lost again"]].sort_values("last")
+    never = again[kinds["Never right"]].sort_values("visits", ascending=False)
+    for title, table in (("Lost again", lost), ("Never right", never)):
+        blocks.append(_list_prompts(title, table, outcomes))
+    return blocks
+
+
+def _list_prompts(title: str, prompts: "DataFrame", outcomes: Outcomes) -> Table | None:
+    rows = [
+        [
+            outcomes.texts.get(code, ""),
+            f"{row.visits}",
+            f"{row.best:.0%}",
+            f"{row.last:.0%}",
+            f"{row.step}",
+        ]
+        for code, row in prompts.head(_LISTED).astype(object).iterrows()
+    ]
+    more = [f"{len(prompts) - _LISTED:,} more."] * (len(prompts) > _LISTED)
+    header = ["Prompt", "Visits", "Best", "Last", "Last step"]
+    return Table(title, header, rows, more) if rows else None
+
+
+def _savings(outcomes: Outcomes) -> Table:
+    """Return what other ways to use these very rollouts would have saved or cost."""
+    groups = outcomes.groups
+    total = max(1, int(groups["rollouts"].sum()))
+    used = 1 - _unused(groups) / total
+    rows = [
+        ["compute_less", f"leaves {1 - used:.0%} of the rollouts out of forward and backward"],
+        [
+            "dynamic_sampling",
+            f"generates {1 / used:.1f} times as much for batches that are full of rollouts with a"
+            " gradient" if used else "would never have filled a batch",
+        ],
+    ]  # fmt: skip
+    skipped, lost = _greso(groups)
+    if skipped:
+        rows.append(
+            ["prompt_selection: greso", f"skips {skipped / total:.0%} of the rollouts, and with them"
+             f" {lost:.0%} of those with a gradient"]
+        )  # fmt: skip
+    if outcomes.decides:
+        right = groups[(groups["kind"] == PromptKind.ALL_RIGHT) & (groups["spread"] == 0)]
+        share = right["rollouts"].sum() / total
+        rows.append(
+            [
+                "all_right: miner",
+                f"gives {share:.0%} of the rollouts an advantage, those of all-right prompts",
+            ]
+        )
+    notes = [
+        "On these rollouts; another run would have gone on otherwise. greso: a prompt without a"
+        f" gradient is generated again with probability {_GRESO_P} to the power of such visits in a"
+        " row, before it adapts."
+    ]
+    return Table(
+        "What other settings would have done",
+        ["Setting", "With these rollouts"],
+        rows,
+        notes,
+        is_text=True,
+    )
+
+
+def _greso(groups: "DataFrame") -> tuple[float, float]:
+    """Return the expected rollouts that GRESO skips, and the share of those with a gradient that it
+    would have lost."""
+    is_idle = groups["spread"] == 0
+    runs = (~is_idle).groupby(groups["prompt"]).cumsum()
+    streak = is_idle.groupby([groups["prompt"], runs]).cumsum()
+    before = streak.groupby(groups["prompt"]).shift(fill_value=0).astype(float)
+    skipped = (1 - _GRESO_P**before) * groups["rollouts"]
+    with_gradient = groups["rollouts"][~is_idle].sum()
+    return float(skipped.sum()), float(skipped[~is_idle].sum() / max(1, with_gradient))
+
+
+def _ratio(part: float, whole: float, form: str = "{:.0%}") -> str:
+    return form.format(part / whole) if whole else NOT_AVAILABLE
