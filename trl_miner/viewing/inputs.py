@@ -2,21 +2,18 @@
 method."""
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runs.eval_folder import SETTINGS, benchmark_folders, read_scores, read_settings
 from ..runs.history import STATE, RunHistory, has_state, no_state, read_run
-from ..runs.prompt_ledger import read_ledger
 from ..runs.runs_file import is_runs_file, read_runs
 from ..runs.training_record import run_folders
-from .prompt_outcomes import THRESHOLD, Outcomes, collect, of_ledger
-from .rollouts import find_rollouts, is_rollout_file
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from .prompt_outcomes import Outcomes
 
 NOT_AVAILABLE = "n/a"
 # Neither where a run is written nor what is logged of it makes it another method.
@@ -48,7 +45,7 @@ class Inputs:
     runs: Sequence[RunHistory]
     results: Sequence[EvalResult]
     notes: Sequence[str] = ()
-    outcomes: Mapping[Path, Outcomes] = field(default_factory=dict)  # by the folder of the run
+    outcomes: Mapping[Path, "Outcomes"] = field(default_factory=dict)  # by the folder of the run
 
 
 def read_result(folder: str | Path) -> EvalResult:
@@ -77,6 +74,10 @@ def read_inputs(
         FileNotFoundError: A folder is none of these, or lacks a file.
         ValueError: A file is damaged.
     """
+    # with numpy, which `trl-miner compare` starts without
+    from .prompt_outcomes import read_outcomes, with_columns
+    from .rollouts import find_rollouts, is_rollout_file
+
     if not folders:
         raise ValueError(
             "A report needs at least one folder: got none. Give the output_dir of a training run."
@@ -104,43 +105,6 @@ def read_inputs(
         else:
             raise FileNotFoundError(no_state(folder))
     return Inputs(tell_apart(runs), results, notes, outcomes)
-
-
-def read_outcomes(
-    run: RunHistory,
-    correct: str | None = None,
-    threshold: float | None = None,
-    *,
-    watch: Callable[[Iterator["DataFrame"]], Iterable["DataFrame"]] = iter,
-    quiet: bool = True,
-) -> Outcomes | None:
-    """Return how the prompts of a run came out: from its rollouts, whose frames go through `watch`,
-    else from its ledger; None: it kept neither."""
-    settings = run.settings
-    size = int(settings.get("num_generations", 0)) or None
-    files = find_rollouts(run.folder, num_generations=size)
-    if files is None:
-        ledger = read_ledger(run.folder) if run.folder.is_dir() else None
-        return of_ledger(ledger) if ledger and ledger.batches else None
-    chosen = correct or settings.get("correct_reward_func", "None")
-    if threshold is None:
-        threshold = float(settings.get("correct_threshold", THRESHOLD))
-    names = [] if chosen == "None" else [name.strip() for name in chosen.split("+")]
-    frames = watch(files.frames(quiet=quiet))
-    return collect(frames, chosen=names, threshold=threshold, notes=files.notes)
-
-
-def with_columns(run: RunHistory, outcomes: Outcomes | None) -> RunHistory:
-    """Return a run with what its log lacks: kinds of prompts from its rollouts, and the share of
-    rollouts with a gradient."""
-    columns = dict(outcomes.columns()) if outcomes else {}
-    zero = run.points("frac_reward_zero_std")
-    if len(zero):
-        columns.setdefault("rollouts/grpo", zero * [1, -1] + [0, 1])
-    if "rollouts/grpo" in columns and not run.settings:  # plain GRPO trains on these alone
-        columns["rollouts/used"] = columns["rollouts/grpo"]
-    steps = max((int(points[-1, 0]) for points in columns.values()), default=0)
-    return replace(run, columns={**columns, **run.columns}, steps=max(run.steps, steps))
 
 
 def tell_apart(runs: Sequence[RunHistory]) -> list[RunHistory]:

@@ -6,8 +6,8 @@ prompt a short text, and some rollouts as samples. A million rollouts are some 1
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,9 @@ import numpy as np
 from ..grading.math_answers import boxes
 from ..prompt_kinds import PromptKind
 from ..reward_functions import KNOWN_VERIFIERS
-from ..runs.prompt_ledger import Ledger, prompt_text
-from .rollouts import REWARD
+from ..runs.history import RunHistory
+from ..runs.prompt_ledger import Ledger, prompt_text, read_ledger
+from .rollouts import REWARD, find_rollouts
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -101,6 +102,43 @@ class Outcomes:
             for name, values in known.items()
             if len(values)
         }
+
+
+def read_outcomes(
+    run: RunHistory,
+    correct: str | None = None,
+    threshold: float | None = None,
+    *,
+    watch: Callable[[Iterator["DataFrame"]], Iterable["DataFrame"]] = iter,
+    quiet: bool = True,
+) -> Outcomes | None:
+    """Return how the prompts of a run came out: from its rollouts, whose frames go through `watch`,
+    else from its ledger; None: it kept neither."""
+    settings = run.settings
+    size = int(settings.get("num_generations", 0)) or None
+    files = find_rollouts(run.folder, num_generations=size)
+    if files is None:
+        ledger = read_ledger(run.folder) if run.folder.is_dir() else None
+        return of_ledger(ledger) if ledger and ledger.batches else None
+    chosen = correct or settings.get("correct_reward_func", "None")
+    if threshold is None:
+        threshold = float(settings.get("correct_threshold", THRESHOLD))
+    names = [] if chosen == "None" else [name.strip() for name in chosen.split("+")]
+    frames = watch(files.frames(quiet=quiet))
+    return collect(frames, chosen=names, threshold=threshold, notes=files.notes)
+
+
+def with_columns(run: RunHistory, outcomes: Outcomes | None) -> RunHistory:
+    """Return a run with what its log lacks: kinds of prompts from its rollouts, and the share of
+    rollouts with a gradient."""
+    columns = dict(outcomes.columns()) if outcomes else {}
+    zero = run.points("frac_reward_zero_std")
+    if len(zero):
+        columns.setdefault("rollouts/grpo", zero * [1, -1] + [0, 1])
+    if "rollouts/grpo" in columns and not run.settings:  # plain GRPO trains on these alone
+        columns["rollouts/used"] = columns["rollouts/grpo"]
+    steps = max((int(points[-1, 0]) for points in columns.values()), default=0)
+    return replace(run, columns={**columns, **run.columns}, steps=max(run.steps, steps))
 
 
 def collect(

@@ -9,8 +9,7 @@ import numpy as np
 
 from ..runs.history import RunHistory
 from ..runs.token_credit import Credit, schema
-from .inputs import read_outcomes
-from .prompt_outcomes import Outcomes
+from .prompt_outcomes import Outcomes, read_outcomes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
