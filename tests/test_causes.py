@@ -46,7 +46,7 @@ PROSE = (
         (["learning_rate_high"], dict(logs=LOG | {"reward": lambda t: 0.6 * (t < 0.5)})),
         (["learning_rate_low"], dict(right=at(0.5), logs=LOG | {"entropy": lambda t: 0.5})),
         (["entropy"], dict(right=at(0.4), logs=LOG | {"entropy": lambda t: 0.5 * (1 - t) ** 3})),
-        (["entropy"], dict(right=by_prompt, same=True, text=lambda rng, step, v: f"{PROSE}{v}")),
+        (["same_texts"], dict(right=by_prompt, same=True, text=lambda rng, step, v: f"{PROSE}{v}")),
         (
             ["hacked"],
             dict(

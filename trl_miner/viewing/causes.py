@@ -62,13 +62,23 @@ class Evidence:
     outcomes: Outcomes | None
     logs: Mapping[str, np.ndarray]
 
+    def values(self, metric: str) -> np.ndarray:
+        """Return the finite values of a metric in the log, in order."""
+        values = self.logs.get(metric, np.empty((0, 2)))[:, 1]
+        return values[np.isfinite(values)]
+
     def logged(self, metric: str) -> tuple[float, float] | None:
         """Return the means of a metric over the first and the last quarter of its logs, at least
         four; None: it has no such."""
-        values = self.logs.get(metric, np.empty((0, 2)))[:, 1]
-        values = values[np.isfinite(values)]
+        values = self.values(metric)
         size = len(values) // 4
         return (values[:size].mean(), values[-size:].mean()) if size else None
+
+    @property
+    def with_gradient(self) -> float:
+        """The smaller share of rollouts with a gradient, of the first and the last quarter."""
+        used, zero = self.logged("rollouts/grpo"), self.logged("frac_reward_zero_std")
+        return min(used) if used else 1 - max(zero) if zero else np.nan
 
     @cached_property
     def groups(self) -> "DataFrame":
@@ -149,6 +159,10 @@ def find_causes(evidence: Evidence) -> list[Cause]:
     return sorted(causes, key=lambda cause: -cause.weight)
 
 
+def _change(means: tuple[float, float]) -> str:
+    return f"from {means[0]:.3g} to {means[1]:.3g}"
+
+
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share > 0.005 or share == 0 else f"{share:.2%}"
 
@@ -185,16 +199,15 @@ def _all_right_already(run: Evidence) -> Iterator[Cause]:
 def _equal_rewards(run: Evidence) -> Iterator[Cause]:
     """Where no rollouts were kept, the log says how many groups had equal rewards."""
     zero, reward = run.logged("frac_reward_zero_std"), run.logged("reward")
-    if run.has_verdicts or zero is None or reward is None or zero[1] < 0.8:
-        return
-    yield Cause(
-        "equal_rewards",
-        "The rollouts of a prompt have equal rewards",
-        f"So it was for {_percent(zero[1])} of the prompts in the last quarter, and their mean"
-        f" reward was {reward[1]:.3g}: there is no gradient.",
-        "see whether they are all wrong or all right: log_completions=True keeps the rollouts.",
-        zero[1],
-    )
+    if zero and reward and zero[1] >= 0.8 and not run.has_verdicts:
+        yield Cause(
+            "equal_rewards",
+            "The rollouts of a prompt have equal rewards",
+            f"So it was for {_percent(zero[1])} of the prompts in the last quarter, and their mean"
+            f" reward was {reward[1]:.3g}: there is no gradient.",
+            "see whether they are all wrong or all right: log_completions=True keeps the rollouts.",
+            zero[1],
+        )
 
 
 def _cut(run: Evidence) -> Iterator[Cause]:
@@ -204,15 +217,7 @@ def _cut(run: Evidence) -> Iterator[Cause]:
     limit = run.logged("completions/max_length")
     evidence += f" of {limit[1]:.0f} tokens." if limit else "."
     if run.has_rollouts and run.rollouts["truncated"].notna().any():
-        by = run.rollouts.groupby(run.rollouts["truncated"] > 0)["correct"].mean()
-        share = float(run.rollouts["truncated"].mean())
-        evidence = f"{_percent(share)} of the rollouts of the last half were cut off."
-        if by.get(True, np.nan) > by.get(False, np.nan):
-            return  # being cut does not make them wrong
-        if by.notna().all() and len(by) == 2:
-            evidence += (
-                f" {_percent(by[True])} of these are right, of the others {_percent(by[False])}."
-            )
+        share, evidence = _by_cut(run.rollouts)
     at_first = run.logs["completions/clipped_ratio"][0, 1] if cut else share
     if at_first < 0.1:
         evidence += f" At first it was {_percent(at_first)}, so something else made them longer."
@@ -226,35 +231,25 @@ def _cut(run: Evidence) -> Iterator[Cause]:
         )
 
 
+def _by_cut(rollouts: "DataFrame") -> tuple[float, str]:
+    """Return the share of rollouts that are cut, 0 where these are right as often as others."""
+    share = float(rollouts["truncated"].mean())
+    by = rollouts["correct"].groupby(rollouts["truncated"] > 0).mean().dropna()
+    evidence = f"{_percent(share)} of the rollouts of the last half were cut off."
+    if len(by) < 2:
+        return share, evidence
+    right = f" {_percent(by[True])} of these are right, of the others {_percent(by[False])}."
+    return share if by[True] < by[False] else 0.0, evidence + right
+
+
 def _rejected(run: Evidence) -> Iterator[Cause]:
     if not run.has_rollouts or not run.has_verdicts or run.outcomes is None:
         return
     wrong = run.outcomes.rollouts[run.outcomes.rollouts["correct"] == 0]
-    evidence, share = "", 0.0
-    accepted = run.outcomes.rollouts.query("correct == 1 and answer != 0")
-    same = wrong.merge(accepted[["prompt", "answer"]].drop_duplicates())
-    if len(same) >= 10 and len(same) >= 0.2 * len(wrong):
-        share = len(same) / len(wrong)
-        evidence = (
-            f"{_percent(share)} of the {len(wrong):,} wrong rollouts end with an answer that was"
-            " accepted in another rollout of the same prompt."
-        )
-    count, read = second_reading(run.outcomes.samples)
-    if count >= 5 and count >= 0.2 * read and count / read > share:
-        share = count / read
-        evidence = f"trl-miner's verifier accepts {count} of {read} sampled wrong answers."
+    shares = [_accepted_elsewhere(run.outcomes, wrong), _accepted_by_us(run.outcomes)]
+    share, evidence = max(shares)
     if not share and run.pass_rate < 0.05 and run.share(PromptKind.ALL_WRONG) > 0.8:
-        rows = run.rollouts[run.rollouts["answer"] != 0]
-        votes = rows.groupby(["group", "answer"]).size().groupby("group").max()
-        agreed = (
-            votes.reindex(run.groups["group"]).fillna(0).to_numpy() / run.groups["rollouts"]
-        ) >= 0.75
-        if (part := float(agreed.mean())) >= 0.5:
-            share = 0.8 * part
-            evidence = (
-                f"The rollouts of {_percent(part)} of the prompts agree on an answer, and nearly"
-                " none was accepted."
-            )
+        share, evidence = _agreed(run)
     if share:
         yield Cause(
             "rejected",
@@ -264,6 +259,38 @@ def _rejected(run: Evidence) -> Iterator[Cause]:
             " reward function, or say in the prompt how to write the answer.",
             share * float(len(wrong) / len(run.outcomes.rollouts)),
         )
+
+
+def _accepted_elsewhere(outcomes: Outcomes, wrong: "DataFrame") -> tuple[float, str]:
+    accepted = outcomes.rollouts.query("correct == 1 and answer != 0")
+    same = wrong.merge(accepted[["prompt", "answer"]].drop_duplicates())
+    if len(same) < 10 or len(same) < 0.2 * len(wrong):
+        return 0.0, ""
+    return len(same) / len(wrong), (
+        f"{_percent(len(same) / len(wrong))} of the {len(wrong):,} wrong rollouts end with an answer"
+        " that was accepted in another rollout of the same prompt."
+    )
+
+
+def _accepted_by_us(outcomes: Outcomes) -> tuple[float, str]:
+    count, read = second_reading(outcomes.samples)
+    if count < 5 or count < 0.2 * read:
+        return 0.0, ""
+    return count / read, f"trl-miner's verifier accepts {count} of {read} sampled wrong answers."
+
+
+def _agreed(run: Evidence) -> tuple[float, str]:
+    """Return evidence where no answer is accepted: the rollouts of a prompt agree on one."""
+    rows = run.rollouts[run.rollouts["answer"] != 0]
+    votes = rows.groupby(["group", "answer"]).size().groupby("group").max()
+    most = votes.reindex(run.groups["group"]).fillna(0).to_numpy()
+    share = float((most >= 0.75 * run.groups["rollouts"]).mean())
+    if share < 0.5:
+        return 0.0, ""
+    return 0.8 * share, (
+        f"The rollouts of {_percent(share)} of the prompts agree on an answer, and nearly none was"
+        " accepted."
+    )
 
 
 def second_reading(samples: "DataFrame") -> tuple[int, int]:
@@ -328,26 +355,23 @@ def _small_groups(run: Evidence) -> Iterator[Cause]:
     )
 
 
-def _learning_rate(run: Evidence) -> Iterator[Cause]:
-    entropy, kl, norm = (run.logged(name) for name in ("entropy", "kl", "grad_norm"))
-    rate = run.logged("learning_rate")
-    with_gradient = run.logged("rollouts/grpo")
-    if with_gradient is None and (zero := run.logged("frac_reward_zero_std")):
-        with_gradient = (1 - zero[0], 1 - zero[1])
-    if rate is None or with_gradient is None or "reward" not in run.logs:
+def _lost_again(run: Evidence) -> Iterator[Cause]:
+    rate, points = run.logged("learning_rate"), run.values("reward")
+    if rate is None or len(points) < 16:
         return
-    points = run.logs["reward"][:, 1]
-    points = points[np.isfinite(points)]
     peak, last = _peak_and_last(points)
-    noise = points.std() / np.sqrt(max(1, len(points) // 8))
-    grew = norm is not None and norm[1] > 5 * norm[0] > 0
-    far = kl is not None and kl[1] > 1
-    if len(points) >= 16 and peak - last > max(
-        noise, 0.1, (0.2 if grew or far else 0.5) * abs(peak)
-    ):
-        signs = [f"The mean reward fell from {peak:.3g} to {last:.3g}"]
-        for name, logged in (("entropy", entropy), ("gradient norm", norm), ("KL", kl)):
-            signs += [f"the {name} went from {logged[0]:.2g} to {logged[1]:.2g}"] if logged else []
+    noise = points.std() / np.sqrt(len(points) // 8)
+    norm, kl = run.logged("grad_norm"), run.logged("kl")
+    is_wild = (norm is not None and norm[1] > 5 * norm[0] > 0) or (kl is not None and kl[1] > 1)
+    if peak - last > max(noise, 0.1, (0.2 if is_wild else 0.5) * abs(peak)):
+        signs = [f"The mean reward fell {_change((peak, last))}"]
+        for metric, name in {
+            "entropy": "entropy",
+            "grad_norm": "gradient norm",
+            "kl": "KL",
+        }.items():
+            if logged := run.logged(metric):
+                signs.append(f"the {name} went {_change(logged)}")
         yield Cause(
             "learning_rate_high",
             "It lost what it could: the learning rate is too high, or nothing holds the model back",
@@ -355,20 +379,21 @@ def _learning_rate(run: Evidence) -> Iterator[Cause]:
             f"lower learning_rate ({rate[0]:.2g}) to a third, or set beta=0.01.",
             1.0,
         )
-    moved = abs(entropy[1] - entropy[0]) > 0.01 * abs(entropy[0]) if entropy else True
-    if (
-        min(with_gradient) >= 0.2
-        and len(points) >= 30
-        and not moved
-        and not (kl and kl[1] > 1e-3)
-        and _is_flat(points)
-    ):
+
+
+def _hardly_moves(run: Evidence) -> Iterator[Cause]:
+    rate, entropy, points = run.logged("learning_rate"), run.logged("entropy"), run.values("reward")
+    if not rate or not entropy or len(points) < 30 or not run.with_gradient >= 0.2:
+        return
+    kl = run.logged("kl")
+    moved = abs(entropy[1] - entropy[0]) > 0.01 * abs(entropy[0]) or (kl and kl[1] > 1e-3)
+    if not moved and _is_flat(points):
         yield Cause(
             "learning_rate_low",
             "The model hardly moves",
-            f"{_percent(with_gradient[1])} of the rollouts have a gradient, and in {len(points)} logs"
-            f" the entropy went from {entropy[0]:.4g} to {entropy[1]:.4g}, the reward from"  # type: ignore[index]
-            f" {points[: len(points) // 4].mean():.3g} to {last:.3g}.",
+            f"{_percent(run.with_gradient)} of the rollouts have a gradient, and in"
+            f" {len(points)} logs the entropy went from {entropy[0]:.4g} to {entropy[1]:.4g}, the"
+            f" reward from {points[: len(points) // 4].mean():.3g} to {points[-1]:.3g}.",
             f"raise learning_rate ({rate[0]:.2g}) three times, or lower beta.",
             0.7,
         )
@@ -381,35 +406,37 @@ def _peak_and_last(points: np.ndarray) -> tuple[float, float]:
 
 
 def _is_flat(points: np.ndarray) -> bool:
-    first, last = points[: len(points) // 4], points[-(len(points) // 4) :]
-    error = np.hypot(first.std(), last.std()) / np.sqrt(len(first))
+    size = len(points) // 4
+    first, last = points[:size], points[-size:]
+    error = np.hypot(first.std(), last.std()) / np.sqrt(size)
     return bool(abs(last.mean() - first.mean()) <= 2 * error)
 
 
 def _entropy_gone(run: Evidence) -> Iterator[Cause]:
-    if run.pass_rate > 0.8:
-        return
     entropy = run.logged("entropy")
-    if entropy and entropy[1] < 0.05 and entropy[1] < 0.25 * entropy[0]:
+    if entropy and entropy[1] < min(0.05, 0.25 * entropy[0]) and not run.pass_rate > 0.8:
         yield Cause(
             "entropy",
             "The policy explores no more",
-            f"The entropy fell from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token.",
+            f"The entropy fell {_change(entropy)} nats per token.",
             "start again from an earlier checkpoint with epsilon_high=0.28, a higher temperature or"
             " a lower learning_rate.",
             0.6,
         )
-    elif run.has_rollouts:
-        kinds = run.rollouts.groupby("group")["text"].nunique()
-        same = float((kinds[run.groups["group"]] == 1).mean())
-        if same >= 0.5 and run.groups["rollouts"].median() > 1:
-            yield Cause(
-                "entropy",
-                "The policy explores no more",
-                f"All rollouts of {_percent(same)} of the prompts are the same text.",
-                "sample at a higher temperature, or start from an earlier checkpoint.",
-                same,
-            )
+
+
+def _same_texts(run: Evidence) -> Iterator[Cause]:
+    if not run.has_rollouts or run.pass_rate > 0.8 or run.groups["rollouts"].median() < 2:
+        return
+    texts = run.rollouts.groupby("group")["text"].nunique()
+    if (share := float((texts[run.groups["group"]] == 1).mean())) >= 0.5:
+        yield Cause(
+            "same_texts",
+            "The rollouts of a prompt are the same",
+            f"All rollouts of {_percent(share)} of the prompts are one text.",
+            "sample at a higher temperature, or start from an earlier checkpoint.",
+            share,
+        )
 
 
 def _hacked(run: Evidence) -> Iterator[Cause]:
@@ -420,13 +447,7 @@ def _hacked(run: Evidence) -> Iterator[Cause]:
     is_single = run.outcomes.decides == run.outcomes.functions
     if is_single or not _rose(*reward, least=0.0):
         return
-    ways = {"longer": "characters", "more repetitive": "repetition"}
-    changes = {how: run.quarters(rollouts, rollouts[name]) for how, name in ways.items()}
-    grown = {
-        how: last.mean / first.mean
-        for how, (first, last) in changes.items()
-        if last.mean >= 1.5 * first.mean and (how == "longer" or last.mean > 4)
-    }
+    grown = _grown(run)
     if grown:
         how, factor = max(grown.items(), key=lambda item: item[1])
         right = (
@@ -445,7 +466,18 @@ def _hacked(run: Evidence) -> Iterator[Cause]:
         )
 
 
+def _grown(run: Evidence) -> dict[str, float]:
+    """Return how many times longer or more repetitive answers became, where it is 1.5 or more."""
+    assert run.outcomes is not None
+    rollouts, grown = run.outcomes.rollouts, {}
+    for how, name, least in (("longer", "characters", 0), ("more repetitive", "repetition", 4)):
+        first, last = run.quarters(rollouts, rollouts[name])
+        if last.mean >= 1.5 * first.mean and last.mean > least:
+            grown[how] = last.mean / first.mean
+    return grown
+
+
 RULES: Sequence[Callable[[Evidence], Iterator[Cause]]] = (
     *(_no_right_answer, _all_right_already, _equal_rewards, _cut, _rejected, _another_reward),
-    *(_small_groups, _learning_rate, _entropy_gone, _hacked),
+    *(_small_groups, _lost_again, _hardly_moves, _entropy_gone, _same_texts, _hacked),
 )

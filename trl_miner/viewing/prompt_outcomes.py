@@ -96,12 +96,7 @@ class Outcomes:
         metrics["rollouts/grpo"] = _share(groups, groups["spread"] > 0)
         for name in self.functions:
             metrics[f"rewards/{name}/mean"] = rollouts.groupby("step")[REWARD + name].mean()
-        known = {name: values.dropna() for name, values in metrics.items()}
-        return {
-            name: np.column_stack([values.index, values]).astype(float)
-            for name, values in known.items()
-            if len(values)
-        }
+        return {name: _points(values) for name, values in metrics.items() if values.count()}
 
 
 def read_outcomes(
@@ -162,21 +157,13 @@ def collect(
     parts, samples = [], pd.DataFrame()
     for frame in frames:
         part = _numbers(frame)
-        for row, code in part["prompt"].drop_duplicates().items():
-            if code not in texts:
-                texts[code] = prompt_text({"prompt": frame["prompt"][row]})
         parts.append(part)
-        if (has_gold := frame["gold"].notna()).any():
-            some = frame[has_gold].sample(min(has_gold.sum(), _SAMPLES_OF_FRAME), random_state=0)
-            samples = _thinned(pd.concat([samples, some], ignore_index=True))
+        _add_texts(texts, frame["prompt"], part["prompt"])
+        samples = _with_some(samples, frame[frame["gold"].notna()])
     rollouts = pd.concat(parts, ignore_index=True)
-    names = [name.removeprefix(REWARD) for name in rollouts if name.startswith(REWARD)]
-    if not {*chosen} <= {*names}:
-        raise ValueError(
-            f"--correct must name reward functions: got {'+'.join(chosen)}, there are"
-            f" {', '.join(names)}."
-        )
-    deciding, is_guess = ([*chosen], False) if chosen else decides(rollouts, threshold)
+    deciding, is_guess = _checked(chosen, rollouts), False
+    if not chosen:
+        deciding, is_guess = decides(rollouts, threshold)
     rollouts["correct"] = _correct(rollouts, deciding, threshold)
     if len(samples):
         samples = samples[_correct(samples, deciding, threshold) == 0].head(_SAMPLES)
@@ -297,9 +284,36 @@ def _repetition(text: str) -> float:
     return len(content) / len(zlib.compress(content, 1)) if len(content) >= 200 else np.nan
 
 
-def _thinned(samples: "DataFrame") -> "DataFrame":
-    """Return at most twice as many samples as are wanted, of all frames alike."""
-    return samples.sample(_SAMPLES, random_state=0) if len(samples) > 2 * _SAMPLES else samples
+def _add_texts(texts: dict[int, str], prompts: "Series", codes: "Series") -> None:
+    """Add the short texts of new prompts by their codes."""
+    for row, code in codes.drop_duplicates().items():
+        if code not in texts:
+            texts[code] = prompt_text({"prompt": prompts[row]})
+
+
+def _with_some(samples: "DataFrame", frame: "DataFrame") -> "DataFrame":
+    """Add some rows of a frame; at most twice as many as are wanted stay, of all frames alike."""
+    import pandas as pd
+
+    some = frame.sample(min(len(frame), _SAMPLES_OF_FRAME), random_state=0)
+    joined = pd.concat([samples, some]) if len(some) else samples
+    return joined if len(joined) <= 2 * _SAMPLES else joined.sample(_SAMPLES, random_state=0)
+
+
+def _checked(chosen: Sequence[str], rollouts: "DataFrame") -> list[str]:
+    names = [name.removeprefix(REWARD) for name in rollouts if name.startswith(REWARD)]
+    if not {*chosen} <= {*names}:
+        raise ValueError(
+            f"--correct must name reward functions: got {'+'.join(chosen)}, there are"
+            f" {', '.join(names)}."
+        )
+    return [*chosen]
+
+
+def _points(values: "Series") -> np.ndarray:
+    """Return (n, 2) steps and values; without those that are not known."""
+    known = values.dropna()
+    return np.column_stack([known.index, known]).astype(float)
 
 
 def _share(groups: "DataFrame", chosen: "Series") -> "Series":

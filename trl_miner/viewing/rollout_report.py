@@ -86,16 +86,18 @@ def _overview(run: RunHistory, outcomes: Outcomes) -> Table:
         rows.append([f"Mean length in {length}", *cells(rollouts, length, "rollouts", "{:,.0f}")])
     notes = [f"{groups['rollouts'].sum():,} rollouts of {len(outcomes.texts):,} different prompts."]
     notes += _seconds(run, groups)
-    if outcomes.decides:
-        guess = ", a guess by its name; --correct NAME names another" * outcomes.is_guess
-        notes.append(
-            f"Right is what {' and '.join(outcomes.decides)} scores {outcomes.threshold:g} or more{guess}."
-        )
-    else:
-        notes.append("No reward says right or wrong: --correct NAME and --threshold say what does.")
+    notes.append(_what_is_right(outcomes))
     return Table(
         "What the rollouts gave", ["", "First quarter", "Last quarter", "All"], rows, notes
     )
+
+
+def _what_is_right(outcomes: Outcomes) -> str:
+    if not outcomes.decides:
+        return "No reward says right or wrong: --correct NAME and --threshold say what does."
+    guess = ", a guess by its name; --correct NAME names another" * outcomes.is_guess
+    names = " and ".join(outcomes.decides)
+    return f"Right is what {names} scores {outcomes.threshold:g} or more{guess}."
 
 
 def _unused(groups: "DataFrame") -> int:
@@ -196,14 +198,7 @@ def _turnover(outcomes: Outcomes) -> list[Block]:
     if not outcomes.decides:
         return []
     groups = outcomes.groups[outcomes.groups["scored"] > 0]
-    is_solved = groups["kind"] == PromptKind.ALL_RIGHT
-    by = groups.assign(solved=is_solved, rate=groups["correct"] / groups["scored"]).groupby(
-        "prompt"
-    )
-    prompts = by.agg(
-        visits=("step", "size"), first=("rate", "first"), last=("rate", "last"), solved=("solved", "max"),
-        ends=("solved", "last"), best=("rate", "max"), step=("step", "last"),
-    )  # fmt: skip
+    prompts = _by_prompt(groups)
     again = prompts[prompts["visits"] > 1]
     if not len(again):
         return [
@@ -233,6 +228,16 @@ def _turnover(outcomes: Outcomes) -> list[Block]:
     for title, table in (("Lost again", lost), ("Never right", never)):
         blocks.append(_list_prompts(title, table, outcomes))
     return blocks
+
+
+def _by_prompt(groups: "DataFrame") -> "DataFrame":
+    """Return how each prompt came out over its visits."""
+    rate, solved = groups["correct"] / groups["scored"], groups["kind"] == PromptKind.ALL_RIGHT
+    by = groups.assign(rate=rate, solved=solved).groupby("prompt")
+    last = by[["rate", "solved", "step"]].last().set_axis(["last", "ends", "step"], axis=1)
+    return last.join(
+        by.agg(visits=("step", "size"), best=("rate", "max"), solved=("solved", "max"))
+    )
 
 
 def _list_prompts(title: str, prompts: "DataFrame", outcomes: Outcomes) -> Table | None:

@@ -16,6 +16,7 @@ perhaps completions, advantages and step. The forms of verl and prime-rl are tak
 releases of 2025 and have not been compared with later ones.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -47,6 +48,7 @@ HOW_TO_LOG = (
 _LINES = 4096  # of JSON that are one frame
 _SAMPLED_FILES = 20  # from which the size of the groups is found
 _OWN_LINES = {"prompt_ledger.jsonl", "runs.jsonl", "samples.jsonl", "problems.jsonl"}
+_ROW_NUMBERS = ("advantage", "length", "truncated")
 _NAMES = {  # of the fields of a line, the surest first
     "prompt": ("prompt", "input", "question", "problem"),
     "completion": ("completion", "output", "response", "completions"),
@@ -177,30 +179,33 @@ def find_rollouts(folder: str | Path, *, num_generations: int | None = None) -> 
     paths = _paths(folder)
     if not paths:
         return None
-    logs = (read_state(folder).get("log_history") or ()) if has_state(folder) else ()
-    logs = [log for log in logs if isinstance(log, Mapping)]
-    files = RolloutFiles(
-        folder, paths, _weights(logs), num_generations,
-        frozenset(int(log.get("step") or 0) for log in logs if "eval_reward" in log),
-    )  # fmt: skip
-    if paths[0].suffix != ".jsonl" and num_generations is None:
-        files.num_generations = _find_group_size(files)
-    steps = [int(found[-1]) for path in paths if (found := re.findall(r"\d+", path.name))]
-    if (
-        paths[0].suffix == ".parquet"
-        and len(steps) > 2
-        and (apart := int(np.diff(steps).min())) > 1
-    ):
-        files.notes.append(
-            f"Rollouts were written every {apart} steps: what came between is not known here."
-            " logging_steps=1 writes all."
-        )
-    if overwritten := files.evaluated.intersection(steps):
-        files.notes.append(
-            f"{len(overwritten)} files are left out, as TRL has written rollouts of an evaluation"
-            " over those of the training."
-        )
+    logs = _logs(folder)
+    evaluated = (int(log.get("step") or 0) for log in logs if "eval_reward" in log)
+    files = RolloutFiles(folder, paths, _weights(logs), num_generations, frozenset(evaluated))
+    if paths[0].suffix != ".jsonl":
+        files.num_generations = num_generations or _find_group_size(files)
+        files.notes += _gaps(files)
     return files
+
+
+def _logs(folder: Path) -> list[Mapping[str, Any]]:
+    logs = (read_state(folder).get("log_history") or ()) if has_state(folder) else ()
+    return [log for log in logs if isinstance(log, Mapping)]
+
+
+def _gaps(files: RolloutFiles) -> list[str]:
+    """Say which batches of the training are not in TRL's tables."""
+    steps = [int(found[-1]) for path in files.paths if (found := re.findall(r"\d+", path.name))]
+    apart = int(np.diff(steps).min()) if len(steps) > 2 else 1
+    notes = [
+        f"Rollouts were written every {apart} steps: what came between is not known here."
+        " logging_steps=1 writes all."
+    ] * (apart > 1)
+    overwritten = files.evaluated.intersection(steps)
+    return notes + [
+        f"{len(overwritten)} files are left out, as TRL has written rollouts of an evaluation over"
+        " those of the training."
+    ] * bool(overwritten)
 
 
 def is_rollout_file(path: Path) -> bool:
@@ -234,8 +239,8 @@ def read_rollouts(
     files = find_rollouts(folder, num_generations=num_generations)
     if files is None:
         raise FileNotFoundError(f"{folder} holds no rollouts. {HOW_TO_LOG}")
-    frame = pd.concat([*files.frames(quiet=quiet)], ignore_index=True)
-    frame.attrs["notes"] = [*files.notes]
+    frame = pd.concat(files.frames(quiet=quiet), ignore_index=True)
+    frame.attrs["notes"] = files.notes
     return frame
 
 
@@ -248,18 +253,27 @@ def message_text(value: Any) -> str:
         value = [value]
     if not isinstance(value, list | tuple | np.ndarray):
         return str(value)
-    texts = []
-    for message in value:
-        content = message.get("content") if isinstance(message, Mapping) else str(message)
-        if isinstance(content, list | tuple | np.ndarray):
-            content = "".join(str(part.get("text") or "") for part in content)
-        for call in (message.get("tool_calls") if isinstance(message, Mapping) else None) or ():
-            content = f"{content or ''}{json.dumps(call, default=str)}"
-        texts.append(content or "")
+    texts = [_content(message) for message in value]
     if len(texts) == 1:
         return texts[0]
-    roles = [message.get("role", "") if isinstance(message, Mapping) else "" for message in value]
-    return "\n\n".join(f"{role}: {text}" for role, text in zip(roles, texts, strict=True))
+    return "\n\n".join(f"{_role(own)}: {text}" for own, text in zip(value, texts, strict=True))
+
+
+def _content(message: Any) -> str:
+    """Return the text of a message, its calls of tools behind it."""
+    if not isinstance(message, Mapping):
+        return str(message)
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        content = "".join(str(part.get("text") or "") for part in content)
+    calls = message.get("tool_calls")
+    return content + "".join(
+        json.dumps(call, default=str) for call in ([] if calls is None else calls)
+    )
+
+
+def _role(message: Any) -> str:
+    return str(message.get("role", "")) if isinstance(message, Mapping) else ""
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -294,18 +308,8 @@ def _read_table(path: Path) -> "DataFrame":
 def _find_group_size(files: RolloutFiles) -> int | None:
     """Return the number of rollouts of a prompt: a divisor of all runs of the same prompt, the
     largest one with which equal rewards of a group have equal advantages."""
-    places = np.unique(np.linspace(0, len(files.paths) - 1, _SAMPLED_FILES).astype(int))
-    tables, runs = [], []
-    for place in places:
-        try:
-            table = _read_table(files.paths[place])
-            prompts = [message_text(value) for value in table["prompt"]]
-        except (ValueError, OSError, KeyError):
-            continue  # `frames` says so
-        if table["step"].iloc[0] not in files.evaluated:
-            tables.append(table)
-            runs += [len([*run]) for _, run in groupby(prompts)]
-    largest = math.gcd(*runs)
+    tables = [*_sampled_tables(files)]
+    largest = math.gcd(*(size for table in tables for size in _runs(table)))
     if largest < 2:
         return None
     fitting = (
@@ -317,13 +321,27 @@ def _find_group_size(files: RolloutFiles) -> int | None:
     return next(fitting, largest)
 
 
+def _sampled_tables(files: RolloutFiles) -> Iterator["DataFrame"]:
+    """Yield some tables of the training, spread over it; `frames` says which cannot be read."""
+    places = np.unique(np.linspace(0, len(files.paths) - 1, _SAMPLED_FILES).astype(int))
+    for place in places:
+        with contextlib.suppress(ValueError, OSError, KeyError, IndexError):
+            table = _read_table(files.paths[place])
+            if table["step"].iloc[0] not in files.evaluated and "prompt" in table:
+                yield table
+
+
+def _runs(table: "DataFrame") -> list[int]:
+    """Return how many neighbours have the same prompt."""
+    return [len([*run]) for _, run in groupby(map(message_text, table["prompt"]))]
+
+
 def _fits(table: "DataFrame", names: Sequence[str], size: int) -> bool:
     """Return whether in each group of `size` rows equal rewards have equal advantages."""
     if "advantage" not in table or not names:
         return True
-    keys = [np.arange(len(table)) // size, *(table[name].fillna(-1e9) for name in names)]
-    spread = table["advantage"].groupby(keys).agg(np.ptp)
-    return bool((spread < 1e-3).all())
+    keys = [np.arange(len(table)) // size, *(table[name] for name in names)]
+    return bool((table["advantage"].groupby(keys, dropna=False).agg(np.ptp) < 1e-3).all())
 
 
 def _group_sizes(texts: Sequence[str], size: int | None) -> list[int]:
@@ -333,15 +351,15 @@ def _group_sizes(texts: Sequence[str], size: int | None) -> list[int]:
     return [size] * (len(texts) // size)
 
 
+def _function_names(logs: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for log in logs for key in log)
+    return [found[1] for key in keys if (found := re.fullmatch("rewards/(.*)/mean", key))]
+
+
 def _weights(logs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the weight of each reward function that a log names: the total is their weighted sum,
     in every log. Weights of 1 where the logs do not tell."""
-    names = dict.fromkeys(
-        key.removeprefix("rewards/").removesuffix("/mean")
-        for log in logs
-        for key in log
-        if key.startswith("rewards/") and key.endswith("/mean")
-    )
+    names = _function_names(logs)
     rows = [
         [number(log.get(f"rewards/{name}/mean")) for name in names] + [number(log.get("reward"))]
         for log in logs
@@ -358,35 +376,43 @@ def _weights(logs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _rows_of(record: Mapping[str, Any], step: int, place: str) -> list[dict[str, Any]]:
     """Return the rollouts of a line: one, or those of a prompt."""
-    fields = {
-        name: next((record[key] for key in keys if record.get(key) is not None), None)
-        for name, keys in _NAMES.items()
-    }
+    fields = {name: _first(record, keys) for name, keys in _NAMES.items()}
     if fields["reward"] is None:
         raise ValueError("no reward")
-    prompt, gold = message_text(fields["prompt"]), fields["gold"]
-    step = int(number(record.get("step")) or step)
     several = isinstance(fields["reward"], list | Mapping)
-    common = {"step": step, "prompt": prompt, "gold": None if gold is None else message_text(gold)}
+    step = int(number(record.get("step")) or step)
+    prompt = message_text(fields["prompt"])
     # a line of several rollouts is a group; single ones are put together by task, number and text
     name = place if several else f"{record.get('task')} {fields['group']} {prompt}"
-    digest = hashlib.blake2b(f"{step} {name}".encode("utf-8", "replace"), digest_size=8)
-    common["group"] = int.from_bytes(digest.digest(), "little") >> 1
+    gold = fields["gold"]
+    common = {
+        "step": step, "group": _hashed(f"{step} {name}"), "prompt": prompt,
+        "gold": None if gold is None else message_text(gold),
+    }  # fmt: skip
     if several:
         return _rollouts_of(fields, common)
+    row = {**common, "completion": message_text(fields["completion"])}
+    row |= {name: _number(fields[name]) for name in ("reward", *_ROW_NUMBERS)}
+    return [{**row, f"{REWARD}reward": row["reward"], **_single_rewards(record)}]
+
+
+def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    return next((record[key] for key in keys if record.get(key) is not None), None)
+
+
+def _hashed(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _single_rewards(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return what else a reward function says of a rollout: its metrics, else other numbers."""
     metrics = record.get("metrics")
-    used = {key for keys in _NAMES.values() for key in keys} | {"step"}
-    functions = metrics if isinstance(metrics, Mapping) else record
-    rewards = {
-        REWARD + key: float(value)
-        for key, value in functions.items()
-        if (functions is metrics or key not in used) and isinstance(value, int | float)
-    }
-    numbers = {
-        name: _number(fields[name]) for name in ("reward", "advantage", "length", "truncated")
-    }
-    row = {**common, "completion": message_text(fields["completion"]), **numbers}
-    return [{**row, f"{REWARD}reward": row["reward"], **rewards}]
+    own = {key for keys in _NAMES.values() for key in keys} | {"step"}
+    if not isinstance(metrics, Mapping):
+        metrics = {key: value for key, value in record.items() if key not in own}
+    numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+    return {REWARD + key: float(value) for key, value in numbers.items()}
 
 
 def _rollouts_of(fields: Mapping[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
@@ -396,7 +422,7 @@ def _rollouts_of(fields: Mapping[str, Any], common: dict[str, Any]) -> list[dict
     count = len(next(iter(functions.values())))
     lists = {
         name: fields[name] if isinstance(fields[name], list) else [None] * count
-        for name in ("completion", "advantage", "length", "truncated")
+        for name in ("completion", *_ROW_NUMBERS)
     }
     if any(len(values) != count for values in (*lists.values(), *functions.values())):
         raise ValueError("lists of different lengths")
@@ -404,9 +430,7 @@ def _rollouts_of(fields: Mapping[str, Any], common: dict[str, Any]) -> list[dict
     for place in range(count):
         own = {REWARD + name: _number(values[place]) for name, values in functions.items()}
         total = math.fsum(own.values())
-        numbers = {
-            name: _number(lists[name][place]) for name in ("advantage", "length", "truncated")
-        }
+        numbers = {name: _number(lists[name][place]) for name in _ROW_NUMBERS}
         text = message_text(lists["completion"][place])
         rows.append({**common, "completion": text, "reward": total, **numbers, **own})
     return rows
