@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import hub_server
 import pytest
+import yaml
 from harness import call_on_ranks, in_a_fork, write_recipe
 from huggingface_hub import HfApi, ModelCard, close_session
 from studies import counts_of
@@ -199,6 +200,61 @@ def test_the_golden_card(tmp_path):
     (tmp_path / "training.png").touch()
     write_form(tmp_path, PromptForm("chat"))
     assert make_card(tmp_path, record, **facts) == (TESTS / "golden" / "card.md").read_text()
+
+
+HOSTILE = (
+    *("<script>alert(1)</script>", "[click](https://evil.example)", "![x](https://evil.example)"),
+    *("`code`", "```\n\n# evil", "a\n---\nlicense: evil\n---\n", "1 | 2", "{{ 7 * 7 }}"),
+    *('512); __import__("os").system("evil")', "512\nevil()", "-1", "0", "9" * 400, "\u202eevil"),
+)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_card_shows_every_value_as_text(value, tmp_path):
+    """Its parts are those of a card with plain values: front matter, headings, links and code."""
+    record = KNOWN | {
+        "methods": ["miner", value],
+        "papers": {"miner": [value, value], value: [value, "2601.04731"]},
+        "tags": [value],
+        "settings": {"max_completion_length": value, "loss_type": value, "miner_x": value},
+        "versions": {value: value, "trl_miner": value},
+        "git": value,
+        "base_model": {"name": value, "hub": True},
+        "dataset": {"name": value, "hub": True},
+    }
+    benchmark = BENCHMARK | {"title": value}
+    card = make_card(
+        tmp_path,
+        record,
+        name="me/tiny",
+        evaluation={value: {"pass@1": 0.1}},
+        benchmarks={"x": benchmark},
+    )
+    head, front, body = card.split("---\n", 2)
+    front = yaml.safe_load(front)
+    ids = {"base_model", "datasets"} if value in ("-1", "0") or value[0] == "9" else set()
+    assert head == "" and set(front) == {"library_name", "pipeline_tag", "tags", *ids}
+    assert {tag for tag in front["tags"] if tag.startswith("arxiv")} == {"arxiv:2601.04731"}
+    code = re.search(r"```python\n(.*?)\n```\n", body, re.DOTALL)[1]
+    assert "max_new_tokens=512," in code and "evil" not in code
+    rest = re.sub(r"`[^`\n]*`", "", body.replace(code, ""))
+    assert len(re.findall(r"^```", body, re.MULTILINE)) == 2
+    assert re.findall(r"^#+ .*", body, re.MULTILINE) == [
+        "# Model Card for me/tiny",
+        *("## Quick start", "## Training procedure", "### Settings", "### Evaluation"),
+        "### Framework versions",
+    ]
+    assert "<script" not in rest and "\u202e" not in body and "49" not in rest.replace("0.149", "")
+    links = re.findall(r"(?<!\\)\[[^\]]*\]\((.*?)\)", rest)
+    of_ids = [f"https://huggingface.co/{kind}{value}" for kind in ("", "datasets/") if ids]
+    assert links == [
+        *of_ids,
+        *("https://github.com/huggingface/trl", "https://huggingface.co/papers/2601.04731"),
+    ]
+    # no value has added a cell or a row
+    rows = [line for line in body.splitlines() if line.startswith("|")]
+    widths = [len(re.findall(r"(?<!\\)\|", row)) - 1 for row in rows]
+    assert widths == [2] * 5 + [2] * 3 + [7] * 3
 
 
 def test_the_quick_start_of_a_card_runs(run, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ is executed, and a worker that runs code all the same can do little."""
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,10 +16,19 @@ from harness import write_recipe
 from trl_miner import cli
 from trl_miner.grading.confinement import environment
 from trl_miner.grading.pool import Pool
-from trl_miner.grading.worker import Job, TaskJob
+from trl_miner.grading.worker import Job, TaskJob, grade
 from trl_miner.rewards import task_reward
 
+GOLDEN = Path(__file__).parent / "golden" / "run_folders"
 QUESTION = "Multiply"
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
 
 
 @pytest.fixture
@@ -81,6 +91,121 @@ def test_doctor_executes_nothing_of_a_data_set(witness, tmp_path, policy, capsys
     settings |= {"dataset_name": data, "reward_funcs": ["task_reward"]}
     assert cli.main(["doctor", write_recipe(tmp_path / "r.yaml", **settings)]) == 1
     assert "the installed reasoning-gym does not make" in capsys.readouterr().out
+
+
+def test_grading_mathematics_executes_nothing(witness):
+    """sympy evaluates what it reads as text; math-verify must not hand it any."""
+    code = f"open('{witness}', 'w')"
+    forms = (
+        *("{}", r"\text{{{}}}", r"\operatorname{{{}}}", r"\{{{}, 1\}}", "({}, 2)", "[{}, 3)"),
+        *(
+            "x = {}",
+            "f(x) = {}",
+            r"{} \%",
+            r"\frac{{{}}}{{2}}",
+            "{} < x",
+            r"x<1 \text{{ or }} x>{}",
+        ),
+        *(r"\gcd({}, 2)", r"\max({}, 2)", r"\sqrt{{{}}}", r"10_{{{}}}", "{}!", r"\pm {}"),
+        r"\begin{{pmatrix}}{} & 1 \\ 2 & 3\end{{pmatrix}}",
+    )
+    for text in (form.format(code) for form in forms):
+        for gold in (text, "1", "x < 1", "(1, 2)"):
+            grade(Job((text,), "", gold, True))
+            grade(Job((gold,), "", text, True))
+            grade(Job((), f"The final answer is ${text}$. Answer: {text}", gold, True))
+
+
+# Run folders, recipes and models
+
+
+@pytest.fixture
+def module(witness, tmp_path, monkeypatch):
+    """The name of a module in the current folder that makes the witness when it is imported."""
+    (tmp_path / "strange_module.py").write_text(f"open({str(witness)!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    yield "strange_module"
+    sys.modules.pop("strange_module", None)
+
+
+def test_a_run_folder_executes_nothing(module, witness, tmp_path, capsys):
+    """It names code in its records, holds pickles, and a template in its card's values."""
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "run")
+    record = json.loads((run / "training.json").read_text())
+    code = "{{ cycler.__init__.__globals__.os.mkdir('" + str(witness) + "') }}"
+    record["settings"] |= {
+        "advantage_estimator": f"{module}.f",
+        "max_completion_length": code,
+        "loss_type": code,
+    }
+    record["papers"] = {"miner": [code, code]}
+    record |= {"methods": ["miner", f"{module}.f"], "base_model": {"name": code, "hub": True}}
+    (run / "training.json").write_text(json.dumps(record))
+    (run / "compared.json").write_text(
+        json.dumps({"method": f"{module}.f", "recipe": {"reward_funcs": [f"{module}.f"]}})
+    )
+    evil = pickle.dumps(Evil(str(witness)))
+    for folder in (run, run / "checkpoint-4"):
+        for name in ("training_args.bin", "optimizer.pt", "rng_state.pth", "rollouts_0.pt"):
+            (folder / name).write_bytes(evil)
+    pushed = tmp_path / "pushed"
+    commands = (
+        ["report", str(run), "--output", str(tmp_path / "report")],
+        ["inspect", str(run)],
+        ["push", str(run), "--repo-id", "me/x", "--dry-run", str(pushed)],
+    )
+    for command in commands:
+        assert cli.main(command) == 0, (command, capsys.readouterr())
+    assert "cycler" in (pushed / "README.md").read_text()
+    assert not any(path.read_bytes() == evil for path in pushed.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("setting", ["task_config", "dataset_name", "model_init_kwargs"])
+def test_tags_of_yaml_execute_nothing(setting, witness, tmp_path, capsys):
+    tag = f"!!python/object/apply:os.mkdir ['{witness}']"
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"{setting}: {tag}\n")
+    assert cli.main(["doctor", str(recipe)]) == 2
+    recipe.write_text("dataset_name: reasoning_gym/chain_sum\n")
+    assert cli.main(["doctor", str(recipe), "--task_config", tag]) in (1, 2)
+    config = tmp_path / "accelerate.yaml"
+    config.write_text(f"mixed_precision: {tag}\n")
+    assert cli.main(["doctor", str(recipe), "--accelerate_config", str(config)]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_doctor_says_which_code_it_imports(tmp_path, monkeypatch, policy, capsys):
+    (tmp_path / "my_rewards.py").write_text("print('here')\ndef f(completions, **kw): return []")
+    monkeypatch.chdir(tmp_path)
+    settings = {"model_name_or_path": policy, "output_dir": tmp_path / "out"}
+    settings |= {"reward_funcs": ["math_reward", "my_rewards.f"]}
+    cli.main(["doctor", write_recipe(tmp_path / "r.yaml", **settings)])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith("names code, which doctor imports now: reward_funcs my_rewards.f.")
+    assert second == "here"
+
+
+def test_a_model_executes_nothing(module, witness, tmp_path, policy, capsys):
+    """Its configuration names code, its chat template calls it, and pickles lie beside it."""
+    model = shutil.copytree(policy, tmp_path / "model")
+    for name, key in (("config.json", "AutoModelForCausalLM"), ("config.json", "AutoConfig")):
+        config = json.loads((model / name).read_text())
+        config.setdefault("auto_map", {})[key] = f"{module}.Model"
+        (model / name).write_text(json.dumps(config))
+    shutil.copy(tmp_path / f"{module}.py", model)
+    (model / "chat_template.jinja").write_text(
+        f"{{{{ cycler.__init__.__globals__.os.mkdir('{witness}') }}}}"
+    )
+    (model / "training_args.bin").write_bytes(pickle.dumps(Evil(str(witness))))
+    command = ["eval", "--model", str(model), "--benchmarks", "arithmetic:2", "--samples", "1"]
+    command += ["--max-tokens", "4", "--backend", "transformers", "--output"]
+    assert cli.main([*command, str(tmp_path / "chat"), "--style", "chat"]) == 2
+    assert "cannot be used (access to attribute" in capsys.readouterr().err
+    assert cli.main([*command, str(tmp_path / "plain"), "--style", "plain"]) == 0
+    os.remove(model / "model.safetensors")
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(witness))))
+    with pytest.raises(pickle.UnpicklingError):
+        cli.main([*command, str(tmp_path / "pickle"), "--style", "plain"])
 
 
 # Workers
@@ -161,14 +286,6 @@ def test_workers_confine_themselves(pool):
     assert "NoNewPrivs:\t1" in status or not allows(
         "system.syscall(444, None, ctypes.c_size_t(0), 1)"
     )
-
-
-class Evil:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
 
 
 def test_what_a_worker_sends_is_no_code(witness, tmp_path, monkeypatch):

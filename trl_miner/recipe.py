@@ -453,6 +453,24 @@ def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptFo
     return PromptForm(style, args.system_prompt, args.prompt_template)
 
 
+def named_code(settings: Any) -> list[str]:
+    """Return what of a recipe's settings names code by import path or on the Hub, which is run when
+    the recipe is checked or trained: "reward_funcs my_lib.f"."""
+    named = []
+    for kind in (
+        *("reward_funcs", "tools", "environment_factory", "rollout_func"),
+        *("advantage_estimator", "all_right", "all_wrong"),
+    ):
+        value = getattr(settings, kind)
+        paths = value if isinstance(value, list) else [value]
+        named += [f"{kind} {path}" for path in map(str, paths) if "." in path]
+    if settings.trust_remote_code:
+        named.append(f"trust_remote_code of {settings.model_name_or_path}")
+    if "/" in str(settings.attn_implementation):  # a kernel on the Hub
+        named.append(f"attn_implementation {settings.attn_implementation}")
+    return named
+
+
 def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., Any]:
     """Return a reward function of a recipe by its name; `config` has the length of completions, for
     TRL's penalty."""

@@ -1,6 +1,7 @@
 """Check a recipe before you start it, and say what to change.
 
-Looks at packages, GPUs, memory, model, data and verifier. Starts nothing.
+Looks at packages, GPUs, memory, model, data and verifier. Starts nothing. If the recipe names code,
+such as a reward function of its own, doctor imports it, and says so before.
 The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be
 known of another machine is reported as not checked. Other options override the recipe's settings:
 --learning_rate 1e-6.
@@ -33,7 +34,14 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         from ..doctor import examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
+        from ..recipe import named_code, read_recipe
+        from ..text import one_line
 
+    if code := named_code(read_recipe(args.recipe, overrides)):
+        print(
+            f"{args.recipe} names code, which doctor imports now: {one_line(', '.join(code))}.",
+            flush=True,
+        )
     machine = described_machine(args.machine) if args.machine else this_machine()
     findings, context = examination.examine(args.recipe, overrides, machine)
     print(f"{args.recipe} on {machine.name}")

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
+from ..errors import first_line
+
 Kind = Literal["math", "choice", "task", "verbatim"]
 Style = Literal["plain", "chat"]
 Message = dict[str, str]
@@ -130,4 +132,12 @@ def token_ids(
     if isinstance(prompt, str):
         return list(tokenizer(prompt)["input_ids"])
     options = {"add_generation_prompt": True, "return_dict": True, **(template_kwargs or {})}
-    return list(tokenizer.apply_chat_template(prompt, **options)["input_ids"])
+    from jinja2 import TemplateError
+
+    try:
+        return list(tokenizer.apply_chat_template(prompt, **options)["input_ids"])
+    except TemplateError as error:  # it may be a stranger's; transformers runs it in a sandbox
+        raise ValueError(
+            f"The chat template of {tokenizer.name_or_path} cannot be used ({first_line(error)})."
+            " Correct it, or ask with --style plain (prompt_style: plain)."
+        ) from error

@@ -1,7 +1,8 @@
 """The model card of a run: `card.jinja`, filled with the method's settings and the scores.
 
 The trainer writes it into the run folder; a push writes it anew, from the record and the scores of
-the run.
+the run. All of these may be a stranger's: the template shows every value as text, but for those
+that are `Markup`.
 """
 
 import json
@@ -15,7 +16,7 @@ from ..redaction import redact
 from ..runs.held_out import AFTER
 from ..runs.models import ADAPTER
 from ..runs.training_record import HUB_ID, papers_of, told_settings
-from ..text import code_for_markdown, for_markdown
+from ..text import code_for_markdown, for_markdown, one_line
 
 TEMPLATE = Path(__file__).with_name("card.jinja")
 PICTURE = "training.png"
@@ -27,6 +28,9 @@ _SHOWN = re.compile(
     r"num_(generations|iterations)|temperature|learning_rate|beta|epsilon|epsilon_high|delta|"
     r"importance_sampling_level|rollouts per .*|max_completion_length"
 )
+# As the Hub has them; others would be links to elsewhere.
+_ARXIV = re.compile(r"\d{4}\.\d{4,5}(v\d+)?", re.ASCII)
+_USUAL_LENGTH = 512  # of the completion in the quick start
 # The prompt of the quick start, in the form of the training prompts.
 _CHAT = '[{"role": "user", "content": "Compute 12 + 7 - 5."}]'
 _TEXT = '"Compute 12 + 7 - 5.\\n"  # plain text, in the form of the training prompts'
@@ -51,7 +55,9 @@ def make_card(
         moment: Of these weights, in `evaluation`.
         benchmarks: Of a `scores.json`.
     """
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCardData
+    from jinja2 import Environment
+    from markupsafe import Markup
 
     settings, versions = _shown_settings(record), dict(record.get("versions") or {})
     if record.get("git") and "trl_miner" in versions:
@@ -68,7 +74,11 @@ def make_card(
         record.get("dataset"),
         (folder / ADAPTER).is_file(),
     )
-    base_id, dataset_id, papers = _hub_id(base), _hub_id(dataset), papers_of(record)
+    base_id, dataset_id = _hub_id(base), _hub_id(dataset)
+    papers = [
+        (label, arxiv if _ARXIV.fullmatch(arxiv or "") else None)
+        for label, arxiv in papers_of(record)
+    ]
     tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
         library_name="peft" if is_adapter else "transformers",
@@ -76,29 +86,40 @@ def make_card(
         base_model=base_id,
         base_model_relation="adapter" if is_adapter and base_id else None,
         datasets=[dataset_id] if dataset_id else None,
-        tags=sorted({"generated_from_trainer", "trl", *tags, *(record.get("tags") or ())}),
+        tags=sorted(
+            {"generated_from_trainer", "trl", *tags, *map(one_line, record.get("tags") or ())}
+        ),
     )
-    shown = ModelCard.from_template(
-        data,
-        template_path=str(TEMPLATE),
-        title=for_markdown(name),
-        model=json.dumps(name),
-        base=_link(base) or "a model made in code",
-        dataset=_link(dataset, "datasets/"),
-        prompt=_CHAT if form is not None and form.style == "chat" else _TEXT,
-        max_new_tokens=settings.get("max_completion_length", 512),
-        papers=[(for_markdown(label), arxiv) for label, arxiv in papers],
-        settings=[[code_for_markdown(text) for text in row] for row in settings.items()],
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(for_markdown(value)),
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    shown = template.render(
+        card_data=Markup(data.to_yaml()),
+        title=name,
+        model=Markup(json.dumps(name)),
+        base=Markup(_link(base) or "a model made in code"),
+        dataset=Markup(_link(dataset, "datasets/")),
+        prompt=Markup(_CHAT if form is not None and form.style == "chat" else _TEXT),
+        max_new_tokens=_length(settings.get("max_completion_length", "")),
+        papers=papers,
+        settings=[[Markup(code_for_markdown(text)) for text in row] for row in settings.items()],
         has_picture=(folder / PICTURE).is_file(),
-        moments=[for_markdown(moment.capitalize()) for moment in moments],
+        moments=[moment.capitalize() for moment in moments],
         scores=[
             [metric, *(_share(scores.get(metric)) for scores in moments.values())]
             for metric in metrics
         ],
         benchmarks=[_benchmark_row(result) for result in (benchmarks or {}).values()],
-        versions=[(for_markdown(name), for_markdown(text)) for name, text in versions.items()],
+        versions=[*versions.items()],
     )
-    return redact(str(shown))
+    return redact(shown)
+
+
+def _length(text: str) -> int:
+    """Return a run's limit of completions, or the usual one for what is none."""
+    return int(text) if re.fullmatch("[1-9][0-9]{0,7}", text) else _USUAL_LENGTH
 
 
 def _shown_settings(record: Mapping[str, Any]) -> dict[str, str]:
@@ -131,9 +152,9 @@ def _hub_id(named: Mapping[str, Any] | None) -> str | None:
     )
 
 
-def _benchmark_row(result: Mapping[str, Any]) -> list[str]:
+def _benchmark_row(result: Mapping[str, Any]) -> list[Any]:
     means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
-    return [*(for_markdown(result[name]) for name in ("title", "problems", "samples", "k")), *means]
+    return [*(result[name] for name in ("title", "problems", "samples", "k")), *means]
 
 
 def _share(value: float | None) -> str:
