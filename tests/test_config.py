@@ -1,7 +1,9 @@
 """The settings: the paper's defaults, values that are refused, and the sizes of batches."""
 
 import inspect
+import itertools
 import logging
+import math
 import re
 
 import pytest
@@ -13,6 +15,8 @@ from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.methods import ENTROPY, MINER
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.miner import miner_advantages
+
+NAN, INF = math.nan, math.inf
 
 
 def test_the_defaults_are_the_papers(tmp_path):
@@ -123,6 +127,31 @@ def test_the_defaults_are_the_papers(tmp_path):
 def test_a_bad_value_is_named_with_what_would_do(tmp_path, change, named):
     with pytest.raises(ValueError, match=named):
         config(tmp_path, **change)
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "rule"),
+    [
+        ("learning_rate beta epsilon max_grad_norm", (-1e-6, "-1", NAN, INF), "at least 0"),
+        ("delta num_train_epochs logging_steps top_p", (0, -1, NAN, INF), "above 0"),
+        (
+            "per_device_train_batch_size gradient_accumulation_steps num_iterations"
+            " max_completion_length",
+            (0, -1),
+            "at least 1",
+        ),
+        ("max_steps", (0, -5), "at least 1, or -1 for whole epochs"),
+        ("num_generations", (1, -4), "at least 2"),
+        ("seed", (-1, 2**32), "between 0 and 4294967295"),
+        ("adam_beta1 min_p", (-0.1, 1.5, NAN), "between 0 and 1"),
+        ("entropy_weight dose_share vespo_k_pos", (NAN,), ""),
+    ],
+)
+def test_a_number_that_trains_nothing_is_named(tmp_path, names, values, rule):
+    """Those of TRL and transformers too, which take them."""
+    for name, value in itertools.product(names.split(), values):
+        with pytest.raises(ValueError, match=f"^{name} must be (a number|.*{rule}).*: got .*"):
+            config(tmp_path, **{name: value})
 
 
 def test_an_infinite_cap_is_no_cap(tmp_path):

@@ -7,7 +7,7 @@ effect they suggest.
 
 import logging
 import math
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from .methods import F_GRPO, KL_COV, METHODS, MINER, SELECTIONS
@@ -29,6 +29,36 @@ ONE_OF = {
         "sequence_truncate",
         "sequence_mask",
     ),
+}
+# The numbers that TRL and transformers take, though nothing is trained with them, or something else
+# than they say: max_steps=-5 trains whole epochs.
+_LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "at least 0": (
+        lambda value: value >= 0,
+        "learning_rate weight_decay beta epsilon epsilon_high max_grad_norm warmup_steps"
+        " adam_epsilon dataloader_num_workers num_completions_to_print",
+    ),
+    "above 0": (
+        lambda value: value > 0,
+        "temperature repetition_penalty delta num_train_epochs logging_steps save_steps eval_steps"
+        " vllm_server_timeout vllm_importance_sampling_clip_max vllm_importance_sampling_cap"
+        " sapo_temperature_neg sapo_temperature_pos off_policy_mask_threshold",
+    ),
+    "at least 1": (
+        lambda value: value >= 1,
+        "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"
+        " generation_batch_size steps_per_generation num_iterations max_completion_length"
+        " vllm_max_model_length vllm_tensor_parallel_size ref_model_sync_steps"
+        " max_tool_calling_iterations",
+    ),
+    "at least 2": (lambda value: value >= 2, "num_generations"),
+    "between 0 and 1": (
+        lambda value: 0 <= value <= 1,
+        "adam_beta1 adam_beta2 min_p top_entropy_quantile ref_model_mixup_alpha",
+    ),
+    "above 0 and at most 1": (lambda value: 0 < value <= 1, "top_p vllm_gpu_memory_utilization"),
+    "at least 1, or -1 for whole epochs": (lambda value: value == -1 or value >= 1, "max_steps"),
+    "between 0 and 4294967295": (lambda value: 0 <= value < 2**32, "seed data_seed"),
 }
 # The losses of TRL that clip a ratio at every token; in the others there is nothing for a policy
 # loss to change.
@@ -57,8 +87,13 @@ def fields_are_in_range(args: Any) -> None:
     for name, values in ONE_OF.items():
         if (value := getattr(args, name)) not in values and not isinstance(value, bool):
             raise ValueError(f"{name} must be one of {', '.join(values)}: got {value!r}.")
-    if not args.temperature > 0:  # vLLM would sample greedily
-        raise ValueError(f"temperature must be above 0: got {args.temperature}. The default is 1.")
+    for rule, (is_within, names) in _LIMITS.items():
+        for name in names.split():
+            value = getattr(args, name, None)  # the asynchronous trainer has only some of them
+            if value is not None and not (is_within(value) and math.isfinite(value)):
+                rule += ", and finite" * (value == math.inf)
+                default = type(args).__dataclass_fields__[name].default
+                raise ValueError(f"{name} must be {rule}: got {value!r}. The default is {default}.")
     check_limits(args)
 
 

@@ -36,23 +36,23 @@ def setting(
 
 
 def check_limits(args: Any) -> None:
-    """Raise ValueError for a field of `setting` that is out of its limits."""
+    """Raise ValueError for a field of `setting` that is out of its limits, and for any that is no
+    number in the place of one."""
     for one in fields(args):
         value, (at_least, one_of, or_none) = (
             getattr(args, one.name),
             one.metadata.get("limits", (None, (), True)),
         )
-        rule = (
-            f"one of {', '.join(one_of)}"
-            if one_of
-            else ""
-            if at_least is None
-            else f"at least {at_least:g}"
-        )
+        if one_of:
+            rule = f"one of {', '.join(one_of)}"
+        elif at_least is not None:
+            rule = f"at least {at_least:g}"
+        else:
+            rule = "a number" if value != value else ""
         if not rule or (value is None and or_none):
             continue
         # NaN is refused, too
-        if value not in one_of if one_of else value is None or not value >= at_least:
+        if value not in one_of if one_of else value is None or not value >= (at_least or 0):
             rule += ", or None" if or_none else ""
             raise ValueError(
                 f"{one.name} must be {rule}: got {value!r}. The default is {one.default}."
@@ -73,13 +73,10 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
         ValueError: It is of another type, or none of the choices of a Literal.
     """
     adapter = _adapter(annotation)
-    try:
-        return adapter.validate_python(value, strict=True)
-    except ValidationError as error:
-        failure = error
-    if not isinstance(value, bool):  # a truth is never a number
+    # a truth is never a number
+    for is_strict in (True,) if isinstance(value, bool) else (True, False):
         try:
-            return adapter.validate_python(value)
+            return adapter.validate_python(value, strict=is_strict)
         except ValidationError as error:
             failure = error
     rules = [found["msg"].removeprefix("Input should be ") for found in failure.errors()]

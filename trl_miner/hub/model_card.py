@@ -102,7 +102,7 @@ def make_card(
         base=Markup(_link(base) or "a model made in code"),
         dataset=Markup(_link(dataset, "datasets/")),
         prompt=Markup(_CHAT if form is not None and form.style == "chat" else _TEXT),
-        max_new_tokens=_length(settings.get("max_completion_length", "")),
+        max_new_tokens=_length((record.get("settings") or {}).get("max_completion_length", "")),
         papers=papers,
         settings=[[Markup(code_for_markdown(text)) for text in row] for row in settings.items()],
         has_picture=(folder / PICTURE).is_file(),
@@ -119,7 +119,8 @@ def make_card(
 
 def _length(text: str) -> int:
     """Return a run's limit of completions, or the usual one for what is none."""
-    return int(text) if re.fullmatch("[1-9][0-9]{0,7}", text) else _USUAL_LENGTH
+    known = re.fullmatch(r"([1-9][0-9]{0,7})(\.0)?", text)
+    return int(known[1]) if known else _USUAL_LENGTH
 
 
 def _shown_settings(record: Mapping[str, Any]) -> dict[str, str]:
