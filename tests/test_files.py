@@ -3,7 +3,7 @@ written."""
 
 import pytest
 
-from trl_miner.runs.files import read_lines, read_object, read_optional, write_whole
+from trl_miner.runs.files import read_lines, read_object, read_optional, read_yaml, write_whole
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,35 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, chunks())
     assert path.read_text() == "old"
+
+
+def bomb(aliases):
+    """Nine times nine times ... a list, by aliases: 9^12 texts from a kilobyte."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, aliases)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (bomb(12), "over 1000000 characters with its aliases"),
+        ("a: &a [*a]", "over 1000000 characters with its aliases"),
+        ("a: &a {b: *a}", "over 1000000 characters with its aliases"),
+        ("a: " + "x" * 10**6, "it holds 1000003 characters"),
+        ("a: " + "[" * 10**5, "recursion"),
+        ("a: !!python/name:os.system", "constructor"),
+    ],
+)
+def test_yaml_that_would_never_end_is_refused_in_one_line(text, words, tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"r.yaml must be YAML: .*{words}") as told:
+        read_yaml(path)
+    assert "\n" not in str(told.value) and len(str(told.value)) < 400
+
+
+def test_yaml_may_use_aliases_and_utf_16(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text("a: &a {b: [1, 2]}\nc: {<<: *a, d: *a}", encoding="utf-16")
+    assert read_yaml(path) == {"a": {"b": [1, 2]}, "c": {"b": [1, 2], "d": {"b": [1, 2]}}}

@@ -1,5 +1,6 @@
 """Your own training set: columns, prompts, files and golds by the keys of a recipe."""
 
+import csv
 import json
 from contextlib import nullcontext
 
@@ -166,6 +167,11 @@ UNREADABLE = {
     "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
     "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
     "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
+    "deep.json": ("[" * 10**5, "deep.json cannot be read: .*recursion"),
+    "deep.jsonl": (
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+        "deep.jsonl cannot be read: .*recursion",
+    ),
     "words.txt": ("words", "must end in .jsonl, .json, .csv, .tsv, .parquet: got .*words.txt"),
 }
 
@@ -176,6 +182,14 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, name):
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ValueError, match=message):
         load(str(tmp_path / name))
+
+
+def test_a_spreadsheets_utf_16_is_read_and_pythons_limit_of_cells_stays(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("question\tanswer\nWie groß?\t3\n", encoding="utf-16")
+    limit = csv.field_size_limit()
+    assert read_file(path) == [{"question": "Wie groß?", "answer": "3"}]
+    assert csv.field_size_limit() >= limit  # Python reads with it which packages are there
 
 
 def test_without_keys_a_data_set_stays_and_questions_for_ones_own_reward_are_asked_as_they_are():

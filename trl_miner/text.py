@@ -1,6 +1,7 @@
 """Text from files and models, made safe to show: nothing hides, nothing turns the rest around, no
 markup acts."""
 
+import codecs
 import html
 import re
 import unicodedata
@@ -9,6 +10,13 @@ import unicodedata
 _MARKDOWN = re.compile(
     r"[\\`|~$]|\[(?=.*\][\[(:])|^\[(?=[ xX]\])|\*(?=\S)|(?<=\S)\*|(?<!\w)_|_(?!\w)|^#|^[-+](?=\s)"
 )
+
+
+def decode(content: bytes) -> str:
+    """Return the text of a file: UTF-8, or UTF-16 as spreadsheets write it, which begins with a
+    mark."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig")
 
 
 def one_line(text: object, limit: int | None = None) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import first_line
+from ..text import decode
 
 Row = dict[str, Any]
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
@@ -86,7 +87,8 @@ def _data_set(files: Sequence[str]) -> Any:
         ValueError,
         TypeError,
         OverflowError,
-    ) as error:  # numbers that Arrow does not have, half characters
+        RecursionError,
+    ) as error:  # numbers that Arrow does not have, half characters, lists in lists in lists
         found = f"{', '.join(files)} cannot be read: {first_line(error)}"
         raise ValueError(f"{found}. Write large numbers as text.") from error
 
@@ -126,7 +128,7 @@ def read_file(path: Path) -> list[Row]:
         rows = (
             _read_parquet(path) if suffix == ".parquet" else _read_text(suffix, path.read_bytes())
         )
-    except ValueError as error:  # also of UTF-8, JSON and Arrow
+    except (ValueError, RecursionError) as error:  # also of UTF-8, JSON and Arrow
         raise ValueError(f"{path} cannot be read: {error}.") from error
     if not rows:
         raise ValueError(f"{path} has no rows.")
@@ -152,7 +154,7 @@ def _read_parquet(path: Path) -> list[Row]:
 
 
 def _read_text(suffix: str, content: bytes) -> list[Any]:
-    text = content.decode("utf-8-sig")
+    text = decode(content)
     if suffix in (".csv", ".tsv"):
         header = re.sub('"[^"]*"', "", text.partition("\n")[0])
         # spreadsheets also write `;` and tabs
@@ -160,7 +162,7 @@ def _read_text(suffix: str, content: bytes) -> list[Any]:
         # strict: a quote that is not closed would else take in all rows below; "": line ends inside
         # quotes stay
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
-        csv.field_size_limit(len(text) + 1)
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # of all of Python
         try:
             cells = list(reader)
         except csv.Error as error:

@@ -23,13 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ..grading import tasks
 from ..importing import did_you_mean
 from ..progress import Progress
+from ..runs.files import parse_yaml
 from .prompts import PromptForm, build_prompt
 from .reading import Row
 
@@ -72,7 +72,10 @@ def read_parts(
             f" {name} with task_config {config} and tasks {tasks}."
         )
     if isinstance(config, str):  # from a command line
-        config = yaml.safe_load(config)
+        try:
+            config = parse_yaml(config)
+        except ValueError as error:
+            raise ValueError(f"task_config must be YAML: {error}. Correct it.") from error
     try:
         return _PARTS.validate_python(
             [{"name": family, "config": config or {}}] if family else tasks
@@ -96,7 +99,7 @@ def benchmark_parts(name: str) -> list[Part]:
             f"{name!r} must be {NAME}/FAMILY, or with settings such as"
             f" {NAME}/chain_sum:max_terms=3."
         )
-    return [Part(family, {key.strip(): yaml.safe_load(value) for key, _, value in pairs})]
+    return [Part(family, {key.strip(): parse_yaml(value) for key, _, value in pairs})]
 
 
 def benchmark_name(part: Part) -> str:

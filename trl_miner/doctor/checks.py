@@ -164,7 +164,8 @@ def check_model(context: Context) -> Finding:
 
 def check_output(context: Context) -> Finding:
     """Check that the output folder can be written, and holds no other run."""
-    settings, folder = context.settings, context.settings.output_dir
+    # without one, transformers names it
+    settings, folder = context.settings, str(context.parsed[0][1].output_dir)
     if not context.machine.is_here:
         return not_checked(f"{folder} on a described machine.")
     parent = next(

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable
@@ -11,10 +12,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..redaction import redact
+from ..text import decode
 from .checksums import sync
 from .records import OBJECT
 
 ADVICE = "Restore it, or delete it."
+_LONGEST_YAML = 10**6
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -94,9 +97,33 @@ def read_lines(
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read the settings in a YAML file; errors name the file and the line."""
+    try:
+        content = parse_yaml(decode(path.read_bytes()))
+    except ValueError as error:
+        raise ValueError(f"{path} must be YAML: {error}. Correct it.") from error
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key:"
+            " value."
+        )
+    return content
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML text holds.
+
+    Raises:
+        ValueError: It is no YAML, a key is there twice, or it is longer than settings are, also by
+            aliases that repeat what they stand for. The message is one line.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def construct_document(self, node: Any) -> Any:
+            if _length_of(node, {}) > _LONGEST_YAML:
+                raise ValueError(f"it holds over {_LONGEST_YAML} characters with its aliases")
+            return super().construct_document(node)
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names: set[str] = set()
             for key in (
@@ -112,18 +139,25 @@ def read_yaml(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        content = yaml.load(path.read_bytes().decode("utf-8-sig"), Loader)  # noqa: S506
+        if len(text) > _LONGEST_YAML:
+            raise ValueError(f"it holds {len(text)} characters, more than {_LONGEST_YAML}")
+        return yaml.load(text, Loader)  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f": line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        problem = _one_line(getattr(error, "problem", None) or error)
-        raise ValueError(f"{path} must be YAML: {problem}{place}. Correct it.") from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key:"
-            " value."
-        )
-    return content
+        raise ValueError(f"{_one_line(getattr(error, 'problem', None) or error)}{place}") from error
+
+
+def _length_of(node: Any, known: dict[int, float]) -> float:
+    """Return the characters of a node of YAML, each alias written out; of one that holds itself
+    they have no end."""
+    if isinstance(node.value, str):
+        return 1 + len(node.value)
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = [part for item in node.value for part in (item if type(item) is tuple else [item])]
+        known[id(node)] = 1 + sum(_length_of(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _one_line(error: object) -> str:
