@@ -43,13 +43,13 @@ from trl_miner import (
 )
 from trl_miner.asynchronous import rollout_worker
 from trl_miner.asynchronous.on_cpu import LocalWorker
-from trl_miner.asynchronous.rollout_worker import TextWorker, checked
+from trl_miner.asynchronous.rollout_worker import TextWorker
 from trl_miner.asynchronous.windows import ROLLOUT, Taken, TokenAdvantages
 from trl_miner.data import arithmetic
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
 from trl_miner.recipe import make_parser, read_recipe
-from trl_miner.reward_functions import RewardError
+from trl_miner.reward_functions import RewardError, checked
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
 from trl_miner.trl_asynchronous import DataCollatorForRollout, RolloutSample
@@ -684,7 +684,7 @@ async def broken_later(completions, **kwargs):
 )
 def test_a_reward_that_is_none_is_told_with_its_function(function, says):
     with pytest.raises(RewardError, match=says) as told:
-        returned = checked(function)(completions=["a", "b"])
+        returned = checked(function.__name__, function)(completions=["a", "b"])
         asyncio.run(returned)  # of an async one
     assert "\n" not in str(told.value)
 
