@@ -222,7 +222,7 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
         (GPU, "0", "plan", "FAILED", "trl-miner doctor --machine 8x80GB"),
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
         (
-            {"reward_funcs": ["think_format_reward", "zlib.crc32"]},
+            {"reward_funcs": ["think_format_reward", "harness.mixed_reward"]},
             None,
             "rewards",
             "warning",

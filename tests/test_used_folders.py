@@ -56,13 +56,30 @@ def test_a_used_folder_is_an_error_that_names_three_ways_out(policy, run):
 
 
 @pytest.mark.parametrize(
-    "left", ["training.json", "credit/credit_00002.parquet", "checkpoint-2/trainer_state.json"]
+    "left",
+    ["prompt_ledger.jsonl", "credit/credit_00002.parquet", "checkpoint-2/trainer_state.json"],
 )
 def test_what_is_left_of_a_run_makes_a_folder_used(policy, used, tmp_path, left):
     (tmp_path / left).parent.mkdir(exist_ok=True)
     shutil.copy(used / left, tmp_path / left)
     with pytest.raises(ValueError, match="overwrite_output_dir"):
         trainer(policy, tmp_path).train()
+
+
+def test_a_try_that_failed_in_its_first_step_leaves_its_folder_free(policy, tmp_path, capsys):
+    def broken(completions, trainer_state, **kwargs):
+        return [1 / trainer_state.global_step] * len(completions)
+
+    tried = trainer(policy, tmp_path, log_token_credit=0)
+    tried.reward_funcs = [broken]
+    with pytest.raises(ZeroDivisionError):
+        tried.train()
+    assert (tmp_path / "training.json").is_file()
+    (tmp_path / "mine.txt").write_text("mine")
+    again = trainer(policy, tmp_path, temperature=0.5)
+    again.train()
+    assert again.state.global_step == 2 and (tmp_path / "mine.txt").is_file()
+    assert "is cleared of records" in capsys.readouterr().out
 
 
 def test_overwriting_clears_what_runs_write_and_nothing_else(policy, run):

@@ -276,8 +276,8 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     overwrite_output_dir: bool = setting(
         False,
         "Delete what earlier runs have written into output_dir, and nothing else, before a run"
-        " starts there; else a used folder is an error. A run that goes on from a checkpoint of the"
-        " folder deletes nothing.",
+        " starts there; else a folder in which a run has finished a step is an error. A run that"
+        " goes on from a checkpoint of the folder deletes nothing.",
     )
     log_token_credit: int = setting(
         0,

@@ -12,6 +12,7 @@ from .checkpoints import STATE, find_fault, list_checkpoints, step_of
 from .held_out import FILE as HELD_OUT
 from .models import ADAPTER, INDEX
 from .prompt_ledger import FILE as LEDGER
+from .prompt_ledger import read_ledger
 from .settings import differences, refused
 from .training_record import RECORD, read_run_record
 
@@ -28,7 +29,7 @@ def must_clear(
     config: Any, settings: Mapping[str, str], *, wanted: Any, checkpoint: Path | None, model: str
 ) -> bool:
     """Return whether a run that is about to begin must clear its folder first of what an earlier
-    one has written.
+    one has written: with `overwrite_output_dir`, or if that run has finished no step.
 
     Args:
         config: With `output_dir` and `overwrite_output_dir`.
@@ -60,6 +61,8 @@ def must_clear(
                 f" {model} in {folder}. Give another output_dir."
             )
         return True
+    if not _has_finished_step(folder):
+        return True
     why = ""
     # the same run may have died before its first checkpoint
     if checkpoint is None and wanted == "latest":
@@ -78,6 +81,19 @@ def must_clear(
         " or add --overwrite_output_dir, which deletes what runs have written there, and nothing"
         " else."
     )
+
+
+def _has_finished_step(folder: Path) -> bool:
+    """Return whether a run in a folder has come further than its first step: what a failed try
+    leaves does not keep the next one out."""
+    written = {path.name for path in _written(folder)}
+    if written - {RECORD, HELD_OUT, LEDGER}:
+        return True
+    ledger = read_ledger(folder)
+    if ledger is None:
+        return False
+    is_unknown = bool(ledger.notes) and not ledger.batches
+    return is_unknown or any(batch.step > 1 for batch in ledger.batches)
 
 
 def clear(folder: Path) -> None:
