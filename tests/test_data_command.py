@@ -120,7 +120,8 @@ def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     from trl_miner.recipe import make_parser
     from trl_miner.train import run as train
 
-    row = {"prompt": "Which?", "solution": "B", "options": ["Ear", "Knee"]}
+    words = "Which? A. Ear B. Knee\nThe answer is"
+    row = {"prompt": words, "solution": "B", "options": ["Ear", "Knee"]}
     (tmp_path / "medical.jsonl").write_text(4 * (json.dumps(row) + "\n"))
     settings = dict(
         model_name_or_path=base_model_folder, dataset_name=tmp_path / "medical.jsonl", max_steps=1

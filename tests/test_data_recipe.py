@@ -44,7 +44,7 @@ CHOICES = [{"question": "Which?", "choices": ["red", "blue"], "answer": "B"}]
 )
 def test_columns_and_verifier_are_guessed_where_the_user_does_not_say_them(rows, given, expected):
     Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = make_recipe("data.jsonl", {"model_name_or_path": "some/model", **given})
+    recipe, _ = make_recipe("data.jsonl", {"model_name_or_path": "some/model", **given})
     keys = (
         "dataset_prompt_column",
         "dataset_solution_column",
@@ -71,7 +71,7 @@ def test_columns_and_verifier_are_guessed_where_the_user_does_not_say_them(rows,
         ),
         ("question,answer\n", [], "data.csv has no rows"),
         (
-            "question,answer\nWhy?,Because it is so.\\nYes\n",
+            "question,answer\nWhy?,Because it is so.\\nYes\nHow?,So.\n",
             ["--answer_pattern", "x"],
             "answer_pattern",
         ),
@@ -81,7 +81,7 @@ def test_columns_and_verifier_are_guessed_where_the_user_does_not_say_them(rows,
 def test_what_cannot_be_guessed_is_told_with_the_option_that_says_it(text, words, said):
     Path("data.csv").write_text(text)
     with pytest.raises(ValueError, match=said):
-        with_made_recipe(["data.csv", "--model", "m", *words])
+        with_made_recipe(["data.csv", "--model", "trl_miner/arithmetic", *words])
 
 
 def test_a_file_that_is_not_there_and_a_missing_model_are_told():
@@ -96,12 +96,12 @@ def test_a_file_that_is_not_there_and_a_missing_model_are_told():
 def test_a_recipe_for_a_gpu_scores_as_many_rollouts_at_once_as_it_trains_on(monkeypatch):
     """The cache of 256 would take more memory than a GPU of 24 GB has."""
     monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
-    recipe = make_recipe("sums.csv", {"model_name_or_path": "some/model"})
+    recipe, _ = make_recipe("sums.csv", {"model_name_or_path": "some/model"})
     assert (
         recipe["score_batch_size"] == recipe["per_device_train_batch_size"]
         and "use_cpu" not in recipe
     )
-    with_made_recipe(["sums.csv", "--model", "some/model"])
+    with_made_recipe(["sums.csv", "--model", "trl_miner/arithmetic"])
     assert "without a GPU" not in Path("runs/sums.yaml").read_text()
 
 
@@ -122,7 +122,7 @@ def test_a_recipe_may_stand_first():
 
 
 def test_the_recipe_is_kept_and_never_overwritten(capsys):
-    words = ["sums.csv", "--model", "m", "--seed", "2"]
+    words = ["sums.csv", "--model", "trl_miner/arithmetic", "--seed", "2"]
     assert (
         with_made_recipe(words)
         == ["--config", "runs/sums.yaml", "--seed", "2"]
@@ -227,5 +227,5 @@ def test_launch_and_doctor_take_a_data_set_as_train_does(policy, command, capsys
     assert cli.main([command, *words, *["--dry-run"] * (command == "launch")]) == 0
     assert yaml.safe_load(Path("runs/sums.yaml").read_text())["dataset_name"] == "sums.csv"
     assert (
-        "--config runs/sums.yaml" if command == "launch" else "golds are accepted"
+        "--config runs/sums.yaml" if command == "launch" else "and what they are read as"
     ) in capsys.readouterr().out

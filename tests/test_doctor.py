@@ -78,7 +78,7 @@ def test_the_command_says_what_it_found_what_to_do_and_what_memory_is_for(recipe
     printed = capsys.readouterr().out
     assert (
         "on this machine" in printed
-        and "first golds are accepted" in printed
+        and "and what they are read as" in printed
         and "together" in printed
     )
     assert "0 failed, 0 not checked" in printed
@@ -283,16 +283,12 @@ def test_columns_and_golds_of_the_data_are_checked(recipe, tmp_path):
         and "'math_reward' needs the column(s) solution" in text
         and "prompt, answer" in text
     )
-    text = of(
-        [{"prompt": "12 + 3", "solution": solution} for solution in ("16", "\\frac{")], "verifier"
-    )
-    assert (
-        "warning" in text and "accept every gold as an answer: it rejects 1 of the first 2" in text
-    )
+    text = of([{"prompt": "Box 12 + 3", "solution": gold} for gold in ("16", "\\frac{")], "preview")
+    assert "warning" in text and "1 of 2 references can be matched by the same text" in text
     # of two tasks, each for its own verifier
-    rows = [{"prompt": "1 + 1", "solution": "2", "options": []}]
-    rows += [{"prompt": "Which?", "solution": "B", "options": ["iron", "zinc"]}] * 2
-    assert "warning" not in of(rows, "verifier", reward_funcs=["math_reward", "choice_reward"])
+    rows = [{"prompt": "Box 1 + 1", "solution": "2", "options": []}]
+    rows += [{"prompt": "Which? iron, zinc", "solution": "B", "options": ["iron", "zinc"]}] * 2
+    assert "warning" not in of(rows, "preview", reward_funcs=["math_reward", "choice_reward"])
 
 
 def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monkeypatch):

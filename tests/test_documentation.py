@@ -148,6 +148,7 @@ def parsed(monkeypatch):
         train,
     ):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
+    monkeypatch.setattr(data, "show", lambda args, rest: calls.append((args, rest)) or 0)
 
     def parse(command):
         assert cli.main(shlex.split(command)[1:]) == 0, command

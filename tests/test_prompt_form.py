@@ -160,8 +160,8 @@ NO_THOUGHT = {"enable_thinking": False}
 @pytest.mark.parametrize(
     ("style", "system", "words", "kwargs", "options"),
     [
-        ("chat", "Be brief.", None, NO_THOUGHT, []),
-        ("plain", "Ünïcode\n\nand lines", "{question}", THINKS, ["--use_peft", "true"]),
+        ("chat", "Be brief. Box it.", None, NO_THOUGHT, []),
+        ("plain", "Ünïcode\n\nand a box", "{question}", THINKS, ["--use_peft", "true"]),
     ],
 )
 def test_a_model_is_asked_for_the_tokens_that_its_recipe_trained(

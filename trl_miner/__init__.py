@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .async_config import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
     from .asynchronous.trainer import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
     from .config import MinerGRPOConfig as MinerGRPOConfig
+    from .data_preview import preview as preview
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
     from .heartbeat import beat as beat
     from .methods.miner import MinerAdvantages as MinerAdvantages
@@ -27,6 +28,7 @@ _MODULE_OF = {
     "MinerAdvantages": "methods.miner",
     "beat": "heartbeat",
     "miner_advantages": "methods.miner",
+    "preview": "data_preview",
 }
 __all__ = [*_MODULE_OF, "__version__"]
 

@@ -81,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             doctor.run,
             probe.run,
             compare.run,
+            data.show,
         ):
             raise ValueError(f"Unknown option {' '.join(rest)}. See trl-miner {command} --help.")
         quiet = getattr(args, "quiet", False) or "--quiet" in rest  # `train` passes it on

@@ -2,19 +2,28 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
+from .data.guessing import FIRST_ROWS, guess_settings, layout_of_settings
+from .data.prompt_form import read_form
 from .data.reading import SUFFIXES, load_data_set
 from .data.reasoning_gym import is_task
+from .data.settings import DATA_SETTINGS
 from .data.worlds import WORLDS
+from .data_preview import Preview, preview_recipe
+from .doctor.context import parse
+from .progress import Progress
+from .recipe import MinerScriptArguments, load_reward_funcs, parse_words
 from .recipe_files import shipped
 from .runs.files import read_yaml, write_whole
+from .setting import convert
+from .training_data import check_rows, load_data
 
-ROWS = 20  # that are read before the recipe is written
 # A run of minutes rather than of days; the recipe has a line for each.
 QUICK = {
     "num_generations": 8,
@@ -27,19 +36,8 @@ ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 # at the default, 256, the cache alone may take 56 GB with Qwen3-0.6B
 ON_A_GPU = {"score_batch_size": 32}
 GUESSED_WITH = (  # settings that are given, and go into the recipe
-    *(
-        "output_dir",
-        "dataset_config",
-        "dataset_revision",
-        "dataset_train_split",
-        "dataset_test_split",
-    ),
-    *(
-        "dataset_prompt_column",
-        "dataset_solution_column",
-        "dataset_options_column",
-        "answer_pattern",
-    ),
+    *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split"),
+    *("dataset_test_split", "reward_funcs", "prompt_template", "system_prompt", *DATA_SETTINGS),
 )
 HEADER = """\
 # Made from {name}: what it holds was guessed from its columns and first rows.
@@ -54,42 +52,81 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
     """Return the words of a training whose first one may be a recipe or a data set, with `--config
     RECIPE` instead.
 
-    For a data set, a recipe is written first, as `OUTPUT_DIR.yaml`.
+    For a data set a recipe is written, as `OUTPUT_DIR.yaml`, once model and data have been looked
+    at, and nothing speaks against them.
 
     Raises:
-        ValueError: The data set cannot be read, its columns cannot be guessed, or another recipe
-            stands there.
+        ValueError: The data set cannot be read, its columns cannot be guessed, its preview refuses
+            it, or another recipe stands there.
     """
     if not words or words[0].startswith("-"):
         return list(words)
     name, *rest = words
     if not is_data(name):
         return ["--config", name, *rest]
-    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--model", "--model_name_or_path", dest="model_name_or_path")
-    parser.add_argument("--reward_funcs", nargs="+")
-    for setting in GUESSED_WITH:
-        parser.add_argument(f"--{setting}")
-    given, others = parser.parse_known_args(rest)
-    recipe = make_recipe(
-        name, {key: value for key, value in vars(given).items() if value is not None}
-    )
-    path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
-    if path.exists() and read_yaml(path) != recipe:
-        raise ValueError(
-            f"{path} is there and says something else. Train it with `trl-miner train {path}`,"
-            " delete it, or give another --output_dir."
-        )
+    with Progress(f"looking at {name}", unit="", leave=False):
+        recipe, reasons, others = read_data_words(name, rest)
+        path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
+        if path.exists() and read_yaml(path) != recipe:
+            raise ValueError(
+                f"{path} is there and says something else. Train it with `trl-miner train {path}`,"
+                " delete it, or give another --output_dir."
+            )
+        shown = look_at(recipe, others)
+    if shown.refusals:
+        print(f"{explained(recipe, reasons)}\n{shown}", file=sys.stderr, flush=True)
+        shown.check()
     path.parent.mkdir(parents=True, exist_ok=True)
     header = HEADER.format(name=name) + (OF_A_CPU if "use_cpu" in recipe else "")
-    text = header + yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000)
+    text = header + _as_yaml(recipe)
     write_whole(path, text)
     print(
-        f"Recipe: {path}\n{text}Change it, and train again with `trl-miner train {path}`.",
+        f"{explained(recipe, reasons)}\nRecipe: {path}\n{text}Change it, and train again with `trl-miner"
+        f" train {path}`.",
         file=sys.stderr,
         flush=True,
     )
     return ["--config", str(path), *others]
+
+
+def read_data_words(
+    name: str, words: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """Return the recipe for a data set and the options behind it, why its settings are as they are,
+    and the options that are not in it."""
+    words = ["--model_name_or_path" if word == "--model" else word for word in words]
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    for setting in ("model_name_or_path", *GUESSED_WITH):
+        is_list = setting in ("reward_funcs", "options_columns", "context_columns")
+        parser.add_argument(f"--{setting}", nargs="+" if is_list else None)
+    given, others = parser.parse_known_args(words)
+    texts = {key: value for key, value in vars(given).items() if value is not None}
+    hints = get_type_hints(MinerScriptArguments)
+    settings = {key: convert(key, text, hints.get(key, Any)) for key, text in texts.items()}
+    return *make_recipe(name, settings), others
+
+
+def look_at(recipe: dict[str, Any], words: Sequence[str]) -> Preview:
+    """Return the preview of a recipe that is not yet written, with options behind it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "recipe.yaml")
+        path.write_text(_as_yaml(recipe), encoding="utf-8")
+        settings, *_ = parse_words(["--config", str(path), *words])
+    (args, config, model_args, mixture), _ = parse(settings, 1)
+    data = load_data(args, mixture, model_args, trusts=bool(settings.trust_remote_code))
+    check_rows(args, data)
+    return preview_recipe(args, config, model_args, load_reward_funcs(args, config), data)
+
+
+def explained(recipe: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
+    """Return which settings of a recipe were guessed, and why, one on each line."""
+    return "\n".join(
+        ["Guessed:", *(f"  {name}: {recipe[name]!r} ({why})" for name, why in reasons.items())]
+    )
+
+
+def _as_yaml(recipe: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 def is_data(name: str) -> bool:
@@ -108,16 +145,15 @@ def is_data(name: str) -> bool:
     )
 
 
-def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a recipe for a data set; those that are given stay."""
+def make_recipe(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings of a recipe for a data set, and why they are so; those that are given
+    stay."""
     import torch
-
-    from .data.own import guess_settings
 
     given = dict(given)
     recipe = {"output_dir": given.pop("output_dir", None) or f"runs/{Path(name.rstrip('/')).stem}"}
-    recipe["model_name_or_path"] = given.pop("model_name_or_path", None)
-    if not recipe["model_name_or_path"]:
+    model = recipe["model_name_or_path"] = given.pop("model_name_or_path", None)
+    if not model:
         raise ValueError(
             f"{name} is no recipe here, and as a data set it needs --model MODEL: a Hub id, a"
             " folder, or trl_miner/arithmetic for a tiny one. `trl-miner recipes` lists the"
@@ -126,7 +162,7 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     recipe["dataset_name"] = name
     run = SCORED | QUICK | (ON_A_GPU if torch.accelerator.is_available() else ON_A_CPU)
     if name in WORLDS or is_task(name):
-        return recipe | run | given
+        return recipe | run | given, {}
     data = load_data_set(name, given.get("dataset_config"), given.get("dataset_revision"))
     split = given.get("dataset_train_split", "train")
     if split not in data:
@@ -137,5 +173,37 @@ def make_recipe(name: str, given: dict[str, Any]) -> dict[str, Any]:
     train = data[split]
     if given.get("dataset_test_split", "test") not in data:
         run["held_out"] = min(run["held_out"], max(1, len(train) // 10))  # a tenth of few problems
-    settings = guess_settings(name, train.select(range(min(ROWS, len(train)))), given)
-    return recipe | settings | {key: value for key, value in run.items() if key not in settings}
+    first = train.select(range(min(FIRST_ROWS, len(train)))).to_list()
+    settings, reasons = guess_settings(name, first, given)
+    _guess_form(model, first, settings, reasons)
+    settings |= {key: value for key, value in run.items() if key not in settings}
+    return recipe | settings, reasons
+
+
+def _guess_form(
+    model: str, rows: Sequence[Any], settings: dict[str, Any], reasons: dict[str, str]
+) -> None:
+    """Choose the words around the questions as the model knows them, or what stands for them."""
+    if {"prompt_template", "system_prompt"} & {*settings}:
+        return
+    layout = layout_of_settings(settings)
+    asked = [layout.question(row) for row in rows]
+    form = read_form(model)
+    is_text = all(isinstance(question, str) for question in asked)
+    if is_text and form is not None and form.is_known and form.is_own:
+        # a world's questions end with a line
+        words = {"prompt_template": f"{form.template}\n" if model in WORLDS else form.template,
+                 "system_prompt": form.system}  # fmt: skip
+        for setting, value in words.items():
+            if value is not None:
+                settings[setting], reasons[setting] = (
+                    value,
+                    "the form that the model was trained on",
+                )
+    elif (
+        not any("box" in str(question) for question in asked)
+        and (not layout.builds_prompts or not is_text)
+        and "math_reward" in settings["reward_funcs"]
+    ):
+        settings["math_accept_unboxed"] = True
+        reasons["math_accept_unboxed"] = "no prompt asks for a box"

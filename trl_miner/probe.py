@@ -20,6 +20,7 @@ from torch import Tensor
 
 from . import grading
 from .data.prompts import token_ids
+from .data_preview import preview_recipe
 from .evaluation.generate import sample_seed
 from .evaluation.probe import FEWEST_PROMPTS, GRPO_ALONE, Policy, Push, Samples, Way, probe
 from .evaluation.seeded_sampling import sample_all
@@ -34,7 +35,7 @@ from .runs.files import write_json, write_whole
 from .runs.prompt_ledger import prompt_key
 from .tables import Table
 from .train import build
-from .training_data import check_golds, load_data
+from .training_data import check_rows, load_data
 
 OWN = "(the recipe's)"
 MIXED = "the mixed training prompts"
@@ -324,7 +325,8 @@ def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any]:
     grading.configure(args.judge_workers, args.judge_seconds)
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture, model_args, trusts=bool(config.trust_remote_code))
-    check_golds(args, data)
+    check_rows(args, data)
+    preview_recipe(args, config, model_args, reward_funcs, data).check()
     return build(args, config, model_args, reward_funcs, data)
 
 

@@ -16,12 +16,16 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
 from .config import MinerGRPOConfig
+from .data.base_model import find_model
 from .data.benchmarks import BENCHMARKS, is_known, read_entry
-from .data.own import Layout
+from .data.guessing import layout_of_settings
+from .data.layout import Layout
 from .data.prompt_form import style_of
 from .data.prompts import STYLES, PromptForm, Style
 from .data.reasoning_gym import TRAIN_SIZE, is_task, read_parts
+from .data.settings import DATA_SETTINGS
 from .data.worlds import WORLDS
+from .errors import first_line
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
@@ -47,20 +51,15 @@ class MinerScriptArguments(ScriptArguments):
     dataset_revision: str | None = setting(
         None, "Branch, tag or commit of the data set on the Hub."
     )
-    dataset_prompt_column: str = setting(
-        "prompt",
-        "Column with the prompts. Another than prompt holds questions, from which prompts are"
-        " built.",
-    )
-    dataset_solution_column: str = setting("solution", "Column with the golds.")
-    dataset_options_column: str = setting(
-        "options", "Column with the options of multiple-choice questions."
-    )
-    answer_pattern: str | None = setting(
-        None,
-        "A regular expression that finds the gold in the column with the golds, such as '#### (.+)'"
-        " for GSM8K. The last match counts, or its first group.",
-    )
+    dataset_prompt_column: str = setting("prompt", DATA_SETTINGS["dataset_prompt_column"])
+    dataset_solution_column: str = setting("solution", DATA_SETTINGS["dataset_solution_column"])
+    dataset_options_column: str = setting("options", DATA_SETTINGS["dataset_options_column"])
+    options_columns: list[str] | None = setting(None, DATA_SETTINGS["options_columns"])
+    context_columns: list[str] | None = setting(None, DATA_SETTINGS["context_columns"])
+    first_option: int | None = setting(None, DATA_SETTINGS["first_option"], at_least=0)
+    answer_pattern: str | None = setting(None, DATA_SETTINGS["answer_pattern"])
+    answer_after: str | None = setting(None, DATA_SETTINGS["answer_after"])
+    decimal_comma: bool | None = setting(None, DATA_SETTINGS["decimal_comma"])
     system_prompt: str | None = setting(
         None, "System prompt. The column with the prompts then holds questions."
     )
@@ -427,14 +426,16 @@ def reward_names(args: Any) -> list[str]:
     return ["task_reward" if is_task(args.dataset_name) else "math_reward"]
 
 
+def data_settings(args: Any) -> dict[str, Any]:
+    """Return those of `DATA_SETTINGS` that a recipe sets."""
+    defaults = {each.name: each.default for each in fields(MinerScriptArguments)}
+    found = {name: getattr(args, name, None) for name in DATA_SETTINGS}
+    return {name: value for name, value in found.items() if value not in (None, defaults[name])}
+
+
 def layout_of(args: Any, form: PromptForm) -> Layout:
     """Return what a recipe says of its data set's columns and prompts."""
-    columns = (
-        args.dataset_prompt_column,
-        args.dataset_solution_column,
-        args.dataset_options_column,
-    )
-    return Layout(*columns, args.answer_pattern, form)
+    return layout_of_settings(vars(args), form=form)
 
 
 def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptForm:
@@ -446,10 +447,7 @@ def prompt_form(args: Any, model_args: Any, *, trusts: bool = False) -> PromptFo
     style: Style = "chat" if args.prompt_style == "chat" else "plain"
     # no model: an error that is told later
     if args.prompt_style == "auto" and model and model not in WORLDS:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model, revision=revision, trust_remote_code=trusts
-        )
-        style = style_of(model, tokenizer, revision)
+        style = style_of(model, load_tokenizer(model, revision, trusts=trusts), revision)
     return PromptForm(style, args.system_prompt, args.prompt_template)
 
 
@@ -471,6 +469,23 @@ def named_code(settings: Any) -> list[str]:
     return named
 
 
+def load_tokenizer(model: str, revision: str | None = None, *, trusts: bool = False) -> Any:
+    """Return the tokenizer of a model. With `trusts`, code of its repository may run.
+
+    Raises:
+        ValueError: There is no such model here, or it has no tokenizer.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(
+            find_model(model), revision=revision, trust_remote_code=trusts
+        )
+    except Exception as error:  # a damaged file may raise anything
+        raise ValueError(
+            f"model_name_or_path must be a model with a tokenizer: that of {model} could not be"
+            f" loaded ({first_line(error)}). Check the name, and the files of its folder."
+        ) from error
+
+
 def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., Any]:
     """Return a reward function of a recipe by its name; `config` has the length of completions, for
     TRL's penalty."""
@@ -480,10 +495,14 @@ def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., 
         )
     if name in TRL_REWARDS:
         return getattr(trl.rewards, name)
-    if name == "math_reward" and args.math_accept_unboxed:
+    if name == "math_reward" and (args.math_accept_unboxed or args.decimal_comma):
+        options = {
+            "accept_unboxed": args.math_accept_unboxed,
+            "decimal_comma": bool(args.decimal_comma),
+        }
         # wrapped, so that it keeps the name under which TRL logs rewards
         return functools.wraps(rewards.math_reward)(
-            functools.partial(rewards.math_reward, accept_unboxed=True)
+            functools.partial(rewards.math_reward, **options)
         )
     if name in OWN_REWARDS:
         return getattr(rewards, name)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .grading import Verdict, grade
+from .grading.decimals import with_points
 
 # The other processes of a training run wait for the slowest one; NCCL gives up after 30 minutes.
 BATCH_SECONDS = 300.0
@@ -35,6 +36,7 @@ def math_reward(
     solution: list[Any],
     *,
     accept_unboxed: bool = False,
+    decimal_comma: bool = False,
     batch_seconds: float | None = BATCH_SECONDS,
     **kwargs: Any,
 ) -> list[float | None]:
@@ -46,12 +48,16 @@ def math_reward(
             counts). None and empty ones score 0.0.
         solution: B golds as text: `"17"`, `"\\frac{1}{2}"` or `"\\boxed{17}"`.
         accept_unboxed: Look for a final answer in completions without a box too.
+        decimal_comma: Read a comma between digits as a decimal point, in golds and answers.
         batch_seconds: Wall time for the whole batch, in seconds, with waiting for other threads
             that grade; what is not graded by then scores None.
         **kwargs: The other columns of the batch, which TRL passes; unused, as in the functions
             below.
     """
     texts = [text_of(completion) for completion in completions]
+    if decimal_comma:
+        texts = [with_points(text) for text in texts]
+        solution = [with_points(gold) if isinstance(gold, str) else gold for gold in solution]
     verdicts = grade("math", texts, solution, unboxed=accept_unboxed, budget=batch_seconds)
     return _rewards("math_reward", verdicts, texts, kwargs)
 
@@ -65,6 +71,7 @@ def choice_reward(
     None where it is none of the `options`.
     """
     texts = [text_of(completion) for completion in completions]
+    options = [own or () for own in options]  # None: a problem of another kind
     return _rewards(
         "choice_reward", grade("choice", texts, solution, options=options), texts, kwargs
     )

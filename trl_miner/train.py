@@ -33,6 +33,7 @@ from . import grading
 from .config import MinerGRPOConfig
 from .data import base_model
 from .data.worlds import WORLDS
+from .data_preview import preview_recipe, show
 from .errors import INTERRUPTED, cause, first_line, is_explained, place_of, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
@@ -48,7 +49,7 @@ from .tools import check_prompts, load_environments, load_tools
 from .trainer import MinerGRPOTrainer
 from .training_callbacks import show_training
 from .training_data import (
-    check_golds,
+    check_rows,
     held_out_problems,
     is_made,
     load_data,
@@ -99,7 +100,9 @@ def run(
         trusts = bool(getattr(config, "trust_remote_code", False))
         _check_model(model_args, trusts=trusts)
         data = load_data(args, mixture, model_args, trusts=trusts)
-        check_golds(args, data)
+        check_rows(args, data)
+        if model_args.model_name_or_path:  # else an error that is told later
+            show(preview_recipe(args, config, model_args, reward_funcs, data))
         trainer, scores = build(args, config, model_args, reward_funcs, data)
         with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
             return _run(trainer, scores, args, model_args)

@@ -2,7 +2,7 @@
 prompts."""
 
 import warnings
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,17 +11,23 @@ from accelerate import PartialState
 from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 
-from . import rewards
 from .config import MinerGRPOConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
-from .data.own import GRADERS, arrange, check_answers, check_first_golds, check_questions
+from .data.layout import Layout, arrange, check_answers, check_questions
 from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
-from .recipe import MinerScriptArguments, layout_of, load_reward_func, prompt_form, reward_names
-from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS, required_columns
+from .recipe import (
+    MinerScriptArguments,
+    data_settings,
+    layout_of,
+    load_reward_func,
+    prompt_form,
+    reward_names,
+)
+from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS
 from .runs.prompt_ledger import prompt_key
 
 if TYPE_CHECKING:
@@ -43,10 +49,10 @@ def load_data(
     The model decides on the style of prompts that are built here.
     """
     form = prompt_form(args, model_args, trusts=trusts)
-    data = hold_out(_read(args, mixture, form), args)
+    layout, names = layout_of(args, form), reward_names(args)
+    data = hold_out(_read(args, mixture, form), args, layout)
     if is_made(args):
         return data
-    layout, names = layout_of(args, form), reward_names(args)
     used = (args.dataset_train_split, args.dataset_test_split)
     return {
         split: arrange(rows, layout, names) if split in used else rows
@@ -93,9 +99,12 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
     }
 
 
-def hold_out(data: Any, args: MinerScriptArguments) -> Any:
+def hold_out(data: Any, args: MinerScriptArguments, layout: Layout) -> Any:
     """Return a data set with a test split: where it has none, the rows that `held_out` asks for,
     the same every time. A share becomes their number.
+
+    No problem is on both sides: of one that stands in the data several times, one row is held out,
+    and the others leave.
 
     Raises:
         ValueError: The data set has none and is streamed, or nothing would be left to train on.
@@ -111,14 +120,42 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
             " Set it to false, or leave held_out out."
         )
     size = number_of(args.held_out_size, len(rows))
-    if size >= len(rows):
+    places: dict[Any, list[int]] = {}
+    for place, key in enumerate(problem_keys(rows, layout)):
+        places.setdefault(key or place, []).append(place)
+    if size >= len(places):
         raise ValueError(
             f"held_out must leave problems to train on: got {args.held_out}, and there are"
-            f" {len(rows)}."
+            f" {len(places)}."
         )
-    parts = rows.train_test_split(test_size=size, seed=0)
     args.held_out = size  # all of what is split off is scored, not a share of it again
-    return {**data, args.dataset_train_split: parts["train"], TEST: parts["test"]}
+    train, test = _split([*places.values()], size)
+    return {**data, args.dataset_train_split: rows.select(train), TEST: rows.select(test)}
+
+
+def _split(places: Sequence[Sequence[int]], size: int) -> tuple[list[int], list[int]]:
+    """Return the places to train on and those to hold out, of problems by the places of their
+    rows."""
+    copies = {own[0]: own[1:] for own in places}
+    parts = Dataset.from_dict({"place": [*copies]}).train_test_split(size, seed=0)
+    train, test = ([*part["place"]] for part in (parts["train"], parts["test"]))
+    return [*train, *(copy for first in train for copy in copies[first])], test
+
+
+def problem_keys(rows: Any, layout: Layout) -> list[str]:
+    """Return for each row a text that two rows share where they are one problem: question, context
+    and options; empty where there is no question."""
+    shown = {name.partition(".")[0] for name in layout.shown_columns}
+    columns = [name for name in rows.column_names if name in shown]
+    keys = [] if columns else [""] * len(rows)
+    for row in rows.select_columns(columns):
+        try:
+            question = layout.question(row)
+            key = " ".join(str([question, *layout.options_of(row)]).split()) if question else ""
+        except (KeyError, ValueError):  # told where the row is read
+            key = ""
+        keys.append(key)
+    return keys
 
 
 def number_of(held_out: float, rows: int) -> int:
@@ -144,9 +181,8 @@ def rows_of(data: Any, args: MinerScriptArguments, setting: str = "dataset_train
     return data[name]
 
 
-def check_golds(args: MinerScriptArguments, data: Any) -> None:
-    """Raise if a row has no answer, or if a verifier rejects most of the first golds; warn if it
-    rejects a few."""
+def check_rows(args: MinerScriptArguments, data: Any) -> None:
+    """Raise if a row has no prompt, or no answer where a reward function needs one."""
     names, rows = reward_names(args), rows_of(data, args)
     if args.dataset_name in WORLDS:
         return
@@ -159,12 +195,6 @@ def check_golds(args: MinerScriptArguments, data: Any) -> None:
         for part in parts:
             if "solution" in next(iter(part)):
                 check_answers(args.dataset_solution_column, part)
-    for name in [name for name in names if name in GRADERS]:
-        if not {*required_columns(getattr(rewards, name))} <= next(iter(rows)).keys():
-            return  # the trainer says what is missing
-        rejected = check_first_golds(name, rows, names)
-        if rejected and PartialState().is_main_process:
-            warnings.warn(rejected, stacklevel=2)
 
 
 def training_form(
@@ -214,7 +244,7 @@ def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
 
 def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
     entry = read_entry(args.held_out_benchmark)
-    benchmark = find_benchmark(entry.name, entry.path)
+    benchmark = find_benchmark(entry.name, entry.path, data_settings(args))
     loaded = load(benchmark, entry.path or None)[0][: entry.number]
     form = trainer.prompt_form or PromptForm(
         style_of(trainer.model.config.name_or_path, trainer.processing_class),
@@ -246,7 +276,8 @@ def _warn_of_trained(problems: Dataset, rows: Any) -> None:
     if both := [text for key, text in held_out.items() if key in trained]:
         warnings.warn(
             f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their"
-            f" scores are not of new problems. The first: {min(both)[:200]!r}. Drop them from one"
-            " of the two.",
+            # the question stands behind the words that all prompts have
+            f" scores are not of new problems. The first ends with {min(both)[-120:]!r}. Drop them"
+            " from one of the two.",
             stacklevel=2,
         )

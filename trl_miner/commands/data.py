@@ -1,4 +1,4 @@
-"""Build the paper's training sets: Parquet, and a card with counts and hashes."""
+"""Show what a training on a data set would learn from; build the paper's training sets."""
 
 import argparse
 from pathlib import Path
@@ -16,9 +16,19 @@ command again resumes that: its answers are kept in OUTPUT-filter.
 """
 
 
+SHOW = """\
+Show what `trl-miner train DATA --model MODEL` would train, and train nothing.
+
+Columns and why, prompts with their tokens, references as they are read, and rewards. Other options
+are those of the training. The exit code is 1 where the training would refuse the data.
+"""
+
+
 def add(commands: Any) -> None:
     parser = commands.add_parser("data", help=__doc__ and __doc__.rstrip("."), description=__doc__)
     sets = parser.add_subparsers(dest="dataset", required=True, metavar="SET")
+    shown = add_command(sets, "show", SHOW, show)
+    shown.add_argument("data", metavar="DATA", help="a file, a folder, or a data set on the Hub")
     for name, text in (("deepscaler", DEEPSCALER), ("medical", MEDICAL)):
         one = add_command(sets, name, text, run)
         _add_options(one, f"data/{name}")
@@ -52,6 +62,21 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
         help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
     )  # fmt: skip
     option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
+
+
+def show(args: argparse.Namespace, rest: list[str]) -> int:
+    """Print the preview of a data set. `rest` are options of the training."""
+    with Progress(f"looking at {args.data}", unit="", leave=False):
+        from ..data_recipe import explained, look_at, read_data_words
+
+        recipe, reasons, others = read_data_words(args.data, rest)
+        shown = look_at(recipe, others)
+    print(f"{explained(recipe, reasons)}\n{shown}")
+    for text in shown.warnings:
+        print(f"Warning: {text}")
+    for text in shown.refusals:
+        print(f"Refused: {text}")
+    return int(bool(shown.refusals))
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

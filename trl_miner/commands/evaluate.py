@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..data.settings import DATA_SETTINGS
 from ..progress import Progress
 from ..runs.training_record import read_run_record
 from . import add_command, positive, score
@@ -25,6 +26,16 @@ def add(commands: Any) -> None:
         "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
         "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
     )  # fmt: skip
+    group = parser.add_argument_group("what a file of your own holds (default: guessed)")
+    for name, about in DATA_SETTINGS.items():
+        options: dict[str, Any] = {"help": about.replace("%", "%%")}
+        if name.endswith("_columns"):
+            options |= {"nargs": "+", "metavar": "COLUMN"}
+        elif name == "decimal_comma":
+            options |= {"action": "store_true", "default": None}
+        else:
+            options |= {"type": int if name == "first_option" else str, "metavar": "X"}
+        group.add_argument(f"--{name}", **options)
     option = parser.add_argument_group("sampling").add_argument
     option(
         "--samples",
@@ -148,7 +159,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             file=sys.stderr,
         )
     sampling = Sampling(args.temperature, args.top_p, args.max_tokens, args.seed)
-    problem_sets = load_problem_sets(args.benchmarks, args.samples)
+    given = {name: getattr(args, name) for name in DATA_SETTINGS}
+    given = {name: value for name, value in given.items() if value is not None}
+    problem_sets = load_problem_sets(args.benchmarks, args.samples, given)
     output = Path(args.output or Path("evals") / args.model.strip("/.").replace("/", "--"))
     evaluate(output, options_of(args), problem_sets, sampling)
     return score.score_and_print([output], args)

@@ -8,17 +8,19 @@ needs work, the cell is a function of the row from `columns.py`.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..progress import is_quiet
 from . import columns as c
 from . import reasoning_gym
-from .own import guess_columns, is_marked
+from .guessing import FIRST_ROWS, columns_in, guess_settings, layout_of_settings
 from .problems import Benchmark, Problem, check_golds, read_problems, read_rows
-from .reading import Row, find_files, read_file
+from .prompts import Message
+from .reading import Row, describe_file, find_files, read_file
 from .worlds import WORLDS
 
 # fmt: off
@@ -45,10 +47,10 @@ _TABLE = (
     # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs. This
     # mirror pads the five options with empty ones.
     Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
-              question="question", options=("options", c.options), solution=("answer", c.letter), level="meta_info"),
+              question="question", options=("options", c.options), solution="answer", level="meta_info"),
     Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
               id="id", question="question", options=lambda row: [c.text(row[f"op{letter}"]) for letter in "abcd"],
-              solution=("cop", c.letter), level="subject_name"),
+              solution="cop", first_option=0, level="subject_name"),
     Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4, configs=("pqa_labeled",),
               keep=lambda row: c.text(row["pubid"]) in c.pubmedqa_test_ids(), id="pubid", question="question",
               context=lambda row: "\n".join(map(c.text, row["context"]["contexts"])),
@@ -56,10 +58,10 @@ _TABLE = (
               solution=lambda row: "ABC"[["yes", "no", "maybe"].index(c.text(row["final_decision"]).casefold())]),
     Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4, configs=("Text",),
               id="id", question=lambda row: c.text(row["question"]).split("Answer Choices:")[0].strip(),
-              options=("options", c.options), solution=("label", c.letter), level="question_type"),
+              options=("options", c.options), solution="label", level="question_type"),
     Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
               keep=lambda row: row["category"] in ("health", "biology"), id="question_id", question="question",
-              options=("options", c.options), solution=("answer_index", c.letter), level="category"),
+              options=("options", c.options), solution="answer_index", first_option=0, level="category"),
     # The embedded worlds of `trl_miner.data.worlds`: nothing to download. Their prompts are the
     # questions.
     *(Benchmark(name, title, "", "test", problems, "math", samples,
@@ -112,13 +114,15 @@ def is_known(entry: Entry) -> bool:
     return bool(entry.path) or entry.name in BENCHMARKS
 
 
-def find_benchmark(name: str, path: str = "") -> Benchmark:
+def find_benchmark(
+    name: str, path: str = "", given: Mapping[str, Any] = MappingProxyType({})
+) -> Benchmark:
     """Return the benchmark of this name: a row of the table, a family of reasoning-gym, or a user's
-    own at `path`."""
+    own at `path`, of which `given` says what its columns are called."""
     if name in BENCHMARKS:
         return BENCHMARKS[name]
     if not reasoning_gym.is_task(name):
-        return user_benchmark(name, path)
+        return user_benchmark(name, path, given)
     (part,) = reasoning_gym.benchmark_parts(name)
     title = reasoning_gym.benchmark_name(part).partition("/")[2]
     cells: dict[str, Any] = {cell: cell for cell in ("question", "solution", "id", "level", "task")}
@@ -159,32 +163,52 @@ def load(
     return problems, record
 
 
-def user_benchmark(name: str, path: str | Path) -> Benchmark:
-    """Describe a user's own benchmark: a file with a question and an answer per row. Its columns
-    are guessed as in training (see `guess`).
+def user_benchmark(
+    name: str, path: str | Path, given: Mapping[str, Any] = MappingProxyType({})
+) -> Benchmark:
+    """Describe a user's own benchmark: a file with a question and an answer per row.
 
-    With a column of options (a list of texts, or a text for each letter), the answer is a letter,
-    the text of an option, or its index, counted from 0, and the grader is "choice". Otherwise it is
-    LaTeX or a number, for "math".
+    Its columns are guessed as in training (see `guess_settings`), but for `given`, settings of a
+    recipe. With options the grader is "choice", and the answer a letter, the text of an option, or
+    its number. Otherwise it is LaTeX or a number, for "math".
     """
     if name in BENCHMARKS or not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
         raise ValueError(
             "A benchmark of your own needs a new name of letters, digits, -, _ and .: got"
             f" {name!r}."
         )
-    rows = [row for file in find_files(Path(path)) for row in read_file(file)]
-    found = guess_columns(str(path), list(rows[0]), {}, "Rename it to {what}")
-    question, answer = found["dataset_prompt_column"], found["dataset_solution_column"]
-    options = found.get("dataset_options_column")
-    marked = [c.behind_mark] if is_marked(row.get(answer) for row in rows) else []
+    files = find_files(Path(path))
+    rows = [row for file in files for row in read_file(file)]
+    names = {each for row in rows[:FIRST_ROWS] for each in c.fields(row)}
+    known = {key: value for key, value in given.items() if names.issuperset(columns_in(key, value))}
+    settings, reasons = guess_settings(str(path), rows[:FIRST_ROWS], known)
+    layout = layout_of_settings(settings)
+    has_messages = isinstance(layout.question(rows[0]), list)
+    has_options = "choice_reward" in settings["reward_funcs"]
     # a wrong guess would be a wrong score
     if not is_quiet() and os.environ.get("RANK", "0") == "0":
-        print(
-            f"{name}: questions are in the column {question}, answers in {answer}.", file=sys.stderr
-        )
+        said = "; ".join(f"{key} {value!r}" for key, value in settings.items() if key in reasons)
+        said += "; of messages the user's is the question" * has_messages
+        print(f"{name} ({describe_file(files[0])}): {said}.", file=sys.stderr)
     return Benchmark(
-        name, name, "", "", None, "choice" if options else "math", samples=8, id="id", level="level", path=str(path),
-        question=question,
-        solution=(answer, *marked),
-        options=(options, c.options) if options else None,
+        name, name, "", "", None, "choice" if has_options else "math", samples=8, id="id", level="level",
+        path=str(path),
+        question=lambda row: _asked(layout.question(row)),
+        prompt="verbatim" if has_messages else None,
+        solution=layout.gold,
+        options=layout.options_of if has_options else None,
+        first_option=layout.first_option,
     )  # fmt: skip
+
+
+def _asked(question: str | list[Message]) -> str:
+    """Return the question of a prompt: its text, or that of its only message of the user."""
+    if isinstance(question, str):
+        return question
+    texts = [message["content"] for message in question if message["role"] == "user"]
+    if len(texts) != 1:
+        raise ValueError(
+            f"a question must be text, or one message of the user: got {len(texts)}. Give the"
+            " question alone."
+        )
+    return texts[0]

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
@@ -14,10 +14,12 @@ from typing import Any, Literal
 from ..errors import first_line
 from ..grading import grade
 from ..grading.choices import option_index
+from ..grading.math_answers import gold_content
 from ..progress import Progress
-from .columns import Cell, choice, read, text
+from .columns import Cell, choice, number_options, read, text
 from .prompts import Kind
 from .reading import Row, find_files, read_file
+from .references import read_reference
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Benchmark:
     task: Cell | None = None
     configs: tuple[str, ...] = ()  # of the data set; (): the default one
     keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
+    first_option: int | None = None  # its number in golds that are numbers, if no row tells
     prompt: Kind | None = None  # None: the kind named like the grader
     path: str | None = None  # local file of a user's own benchmark
 
@@ -120,11 +123,13 @@ def read_problems(
     """
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
+    rows = [*rows]
+    first = _first_option(benchmark, rows)
     for index, row in enumerate(rows):
         try:
             if benchmark.keep is not None and not benchmark.keep(row):
                 continue
-            problem = _read_problem(benchmark, index, row)
+            problem = _read_problem(benchmark, index, row, first)
         except KeyError as error:
             raise ValueError(
                 f"{benchmark.title} needs the column {error.args[0]}: row {index} has"
@@ -156,21 +161,34 @@ def fingerprint(problems: Iterable[Problem]) -> str:
     return digest.hexdigest()
 
 
-def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
+def _first_option(benchmark: Benchmark, rows: Sequence[Row]) -> int | None:
+    """Return the number of the first option in golds that number options; see `number_options`."""
+    pairs = [pair for row in rows if (pair := _choice(benchmark, row))]
+    golds, options = [gold for gold, _ in pairs], [own for _, own in pairs]
+    return number_options(golds, options, benchmark.first_option)
+
+
+def _choice(benchmark: Benchmark, row: Row) -> tuple[Any, tuple[str, ...]] | None:
+    """Return gold and options of a row; None: it has none."""
+    if benchmark.options is None:
+        return None
+    try:
+        return read(benchmark.solution, row), tuple(read(benchmark.options, row))
+    except (KeyError, TypeError, ValueError):  # told, or dropped, where the row is read
+        return None
+
+
+def _read_problem(benchmark: Benchmark, index: int, row: Row, first: int | None) -> Problem:
     def text_of(cell: Cell | None) -> str:
         return "" if cell is None else text(read(cell, row))
 
     question = read(benchmark.question, row)
-    if isinstance(question, list) and any(isinstance(part, Mapping) for part in question):
-        raise ValueError(
-            "a question must be text: got messages. Give the question alone, in a column question."
-        )
     options = () if benchmark.options is None else tuple(read(benchmark.options, row))
     gold = read(benchmark.solution, row)
     problem = Problem(
         id=text(row.get(benchmark.id or "")) or f"{benchmark.name}-{index}",
         question=question if benchmark.kind == "verbatim" else text(question),
-        solution=choice(gold, options),
+        solution=choice(gold, options, first),
         options=options,
         level=text(row.get(benchmark.level or "")) or None,
         context=text_of(benchmark.context),
@@ -189,17 +207,20 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row) -> Problem:
 def accepts_gold(
     grader: str, problems: Sequence[Problem], title: str = "checking golds"
 ) -> list[bool]:
-    """Return for each problem whether the grader accepts its gold as an answer.
+    """Return for each problem whether the grader can accept an answer to it.
 
+    For "math" the gold must be read as a value or a short name, since its own words say nothing.
     For "choice" either the letter alone or the letter with the text must be accepted: where the
     text of an option is the letter of another, as with blood groups, the letter alone is ambiguous.
     """
+    if grader == "math":
+        return [not read_reference(problem.solution).fault for problem in problems]
     if not problems:
         return []
     golds = [problem.task if grader == "task" else problem.solution for problem in problems]
     options = [problem.options for problem in problems] if grader == "choice" else None
     accepted = [False] * len(problems)
-    tries = [*zip(*(_own_answers(grader, problem) for problem in problems), strict=True)]
+    tries = [*zip(*(own_answers(grader, problem) for problem in problems), strict=True)]
     with Progress(title, len(tries) * len(problems), unit="answers", leave=False) as progress:
         for texts in tries:
             verdicts = grade(grader, texts, golds, options=options, advance=progress.update)
@@ -210,14 +231,14 @@ def accepts_gold(
     return accepted
 
 
-def _own_answers(grader: str, problem: Problem) -> tuple[str, ...]:
-    """Return the answers with which `accepts_gold` tries the gold of a problem."""
+def own_answers(grader: str, problem: Problem) -> tuple[str, ...]:
+    """Return texts that give the gold of a problem as their answer."""
     if grader != "choice":
         return (
             (
                 f"<answer>{problem.solution}</answer>"
                 if grader == "task"
-                else f"\\boxed{{{problem.solution}}}"
+                else f"\\boxed{{{gold_content(problem.solution)}}}"
             ),
         )
     index = option_index(problem.solution, problem.options)
@@ -236,8 +257,8 @@ def check_golds(title: str, grader: str, problems: Sequence[Problem]) -> None:
         f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5]
     )
     message = (
-        f"The grader {grader!r} must accept every gold of {title} as its own answer: it does not"
-        f" accept {len(rejected)} of {len(problems)}, {shown}."
+        f"The grader {grader!r} must be able to accept an answer to every gold of {title}: it"
+        f" cannot for {len(rejected)} of {len(problems)}, {shown}."
     )
     if 2 * len(rejected) > len(problems):
         raise ValueError(f"{message} Correct them.")

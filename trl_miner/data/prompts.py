@@ -92,10 +92,9 @@ def build_prompt(
                 f'A "choice" prompt needs 2 to 26 options, one letter each: got {len(options)}.'
                 " Pass the option texts."
             )
-        lettered = (
-            f"{letter}. {option}" for letter, option in zip(ascii_uppercase, options, strict=False)
-        )
-        text = f"{text}\n\n" + "\n".join(lettered)
+        if not lists_options(question, options):
+            lettered = map("{}. {}".format, ascii_uppercase, options)
+            text = f"{text}\n\n" + "\n".join(lettered)
     system = form.system
     if form.template is not None:
         text = form.template.replace("{question}", text)
@@ -109,6 +108,18 @@ def build_prompt(
     if form.template is None and kind != "verbatim":
         text = f"User: {text}\n\nAssistant:"
     return text if system is None else f"{system}\n\n{text}"
+
+
+def lists_options(question: str, options: Sequence[str]) -> bool:
+    """Return whether a question holds its own options, each behind its letter."""
+    text, place = " ".join(question.split()), 0
+    for letter, option in zip(ascii_uppercase, options, strict=False):
+        words = re.escape(" ".join(option.split()))
+        match = re.compile(rf"(?<!\w)[(\[]?{letter}\s*[.):\]]\s*{words}").search(text, place)
+        if match is None:
+            return False
+        place = match.end()
+    return bool(options)
 
 
 def guess_style(model_name: str, tokenizer: Any) -> Style:

@@ -1,22 +1,27 @@
-"""Read data sets: local text files as they are written, others by `datasets`.
+"""Read data sets: local files as they are written, others by `datasets`.
 
 `datasets` would make dates of text, and floats of large numbers: a gold must stay as it is.
 """
 
-import csv
 import io
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
 from ..text import decode
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Row = dict[str, Any]
+SHEETS = (".xlsx", ".xls", ".ods")
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+SUFFIXES = (*TEXT_SUFFIXES, *SHEETS, ".parquet")
+# Of what spreadsheets and editors write; of all that there are, a short text fits too many.
+ENCODINGS = ["cp1252", "gb18030", "big5", "shift_jis", "euc_kr", "cp1251"]
 
 
 def load_data_set(
@@ -69,7 +74,7 @@ def _text_files(folder: Path, config: str | None) -> dict[str, list[str]]:
     suffixes = {Path(file).suffix.lower() for files in found.values() for file in files}
     return (
         {str(split): list(files) for split, files in found.items()}
-        if suffixes <= {*TEXT_SUFFIXES}
+        if suffixes <= {*TEXT_SUFFIXES, *SHEETS}
         else {}
     )
 
@@ -91,6 +96,19 @@ def _data_set(files: Sequence[str]) -> Any:
     ) as error:  # numbers that Arrow does not have, half characters, lists in lists in lists
         found = f"{', '.join(files)} cannot be read: {first_line(error)}"
         raise ValueError(f"{found}. Write large numbers as text.") from error
+
+
+def describe_file(path: str | Path) -> str:
+    """Return how a file is read, in words: its encoding, and what separates its cells."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in TEXT_SUFFIXES:
+        return suffix.removeprefix(".")
+    text, encoding = _decoded(path.read_bytes())
+    if suffix not in (".csv", ".tsv"):
+        return f"{suffix.removeprefix('.')} in {encoding}"
+    mark = _separator(text, suffix)
+    return f"cells separated by {'tabs' if mark == chr(9) else mark}, in {encoding}"
 
 
 def find_files(path: Path, split: str = "") -> list[Path]:
@@ -125,11 +143,10 @@ def read_file(path: Path) -> list[Row]:
             " these."
         )
     try:
-        rows = (
-            _read_parquet(path) if suffix == ".parquet" else _read_text(suffix, path.read_bytes())
-        )
-    except (ValueError, RecursionError) as error:  # also of UTF-8, JSON and Arrow
-        raise ValueError(f"{path} cannot be read: {error}.") from error
+        rows = _rows_of(path, suffix)
+    # also of JSON and Arrow, and of JSON that is nested without end
+    except (ValueError, RecursionError, ImportError) as error:
+        raise ValueError(f"{path} cannot be read: {first_line(error)}.") from error
     if not rows:
         raise ValueError(f"{path} has no rows.")
     for index, row in enumerate(rows):
@@ -138,42 +155,92 @@ def read_file(path: Path) -> list[Row]:
                 f"Row {index} of {path} must be an object: got {type(row).__name__}. Correct the"
                 " file."
             )
-        if None in row:
-            raise ValueError(
-                f"Row {index} of {path} has more cells than there are names: quote cells with"
-                " separators."
-            )
     return rows
 
 
-def _read_parquet(path: Path) -> list[Row]:
+def _rows_of(path: Path, suffix: str) -> list[Any]:
+    import pandas
     import pyarrow.parquet
 
-    rows: list[Row] = pyarrow.parquet.read_table(path).to_pylist()
-    return rows
+    if suffix == ".parquet":
+        return list(pyarrow.parquet.read_table(path).to_pylist())
+    if suffix in SHEETS:
+        options: dict[str, Any] = {"engine": "calamine", "keep_default_na": False}
+        frame = pandas.read_excel(path, header=None, dtype=object, **options)
+        return _rows_below_header(frame)
+    text, _ = _decoded(path.read_bytes())
+    if suffix in (".json", ".jsonl"):
+        return _read_json(text, is_lines=suffix == ".jsonl")
+    # The header is read as a row: pandas would rename a second column of one name, and take a row
+    # with more cells than names for one with a label.
+    try:
+        frame = pandas.read_csv(
+            io.StringIO(text, newline=""),
+            sep=_separator(text, suffix),
+            header=None,
+            dtype=str,
+            keep_default_na=False,
+        )
+    except pandas.errors.EmptyDataError:
+        return []
+    except pandas.errors.ParserError as error:
+        why = first_line(error).removeprefix("Error tokenizing data. C error: ")
+        raise ValueError(
+            f"{why} (a cell with a separator or a quote in it needs quotes)"
+        ) from error
+    return _rows_below_header(frame)
 
 
-def _read_text(suffix: str, content: bytes) -> list[Any]:
-    text = decode(content)
-    if suffix in (".csv", ".tsv"):
-        header = re.sub('"[^"]*"', "", text.partition("\n")[0])
-        # spreadsheets also write `;` and tabs
-        mark = "\t" if suffix == ".tsv" else max(",;\t", key=header.count)
-        # strict: a quote that is not closed would else take in all rows below; "": line ends inside
-        # quotes stay
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
-        csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # of all of Python
+def _rows_below_header(frame: "DataFrame") -> list[Row]:
+    """Return the rows of a table by the names in its first row; columns without a name go."""
+    header, *cells = frame.itertuples(index=False, name=None)
+    names = ["" if name != name or name is None else str(name).strip() for name in header]
+    named = [name for name in names if name]
+    if len({*named}) < len(named):
+        raise ValueError(f"several columns have one name in {', '.join(named)}")
+    rows = [
+        {name: _cell(value) for name, value in zip(names, row, strict=True) if name}
+        for row in cells
+    ]
+    return [row for row in rows if any(value not in (None, "") for value in row.values())]
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell as JSON has it: None for one that is missing, a date as text."""
+    if value is None or value != value:
+        return None
+    return value if isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _decoded(content: bytes) -> tuple[str, str]:
+    """Return the text of a file, and the name of its encoding: UTF-8, or else the most likely."""
+    try:
+        return decode(content), "UTF-16" if b"\0" in content[:4] else "UTF-8"
+    except UnicodeDecodeError:
+        from charset_normalizer import from_bytes
+
+        best = from_bytes(content, cp_isolation=ENCODINGS).best()
+    if best is None:
+        raise ValueError("its encoding is not known: save it as UTF-8")
+    return str(best), best.encoding
+
+
+def _separator(text: str, suffix: str) -> str:
+    """Return what separates the cells of a CSV: what stands most often in its header."""
+    header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    return "\t" if suffix == ".tsv" else max(",;\t|", key=header.count)
+
+
+def _read_json(text: str, *, is_lines: bool) -> list[Any]:
+    if not is_lines:
         try:
-            cells = list(reader)
-        except csv.Error as error:
-            hint = "a cell that begins with a quote ends with one, and has two for each within"
-            raise ValueError(f"below line {reader.line_num}: {error} ({hint})") from error
-        names = [name for name in reader.fieldnames or () if name]
-        if len({*names}) < len(names):
-            raise ValueError(f"several columns have one name in {', '.join(names)}")
-        return cells
-    if suffix == ".json" and text.lstrip()[:1] == "[":
-        return list(json.loads(text))
+            found = json.loads(text)
+        except ValueError:  # lines, under another name
+            return _read_json(text, is_lines=True)
+        if isinstance(found, dict):  # {"version": 1, "data": [...]}
+            lists = [value for value in found.values() if isinstance(value, list)]
+            found = lists[0] if len(lists) == 1 else [found]
+        return list(found)
     rows = []
     # splitlines would also cut at U+2028 inside a string
     for number, line in enumerate(text.split("\n"), 1):

@@ -106,8 +106,11 @@ def table(findings: Sequence[Finding]) -> list[str]:
     status."""
     width = max(len(finding.about) for finding in findings)
     count = Counter(finding.status for finding in findings)
+    below = "\n" + " " * (width + 15)
     rows = [
-        f"{finding.status:<11}  {finding.about:<{width}}  {redact(finding.text)}"
+        f"{finding.status:<11}  {finding.about:<{width}}  {redact(finding.text)}".replace(
+            "\n", below
+        )
         for finding in findings
     ]
     return [

@@ -6,7 +6,6 @@ what is wrong.
 """
 
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def check_trainer(context: Context) -> Iterator[Finding]:
         yield ok("the settings fit together: it can be built.")
         yield (warning if trainer.verifier.is_guess else ok)(trainer.verifier.reason, "rewards")
         if data:
-            yield from _check_golds(args, data)
+            yield from _look(context, data)
 
 
 def _made_up_data(args: Any, config: Any, functions: list[Any]) -> dict[str, Any]:
@@ -131,17 +130,20 @@ def _write_stand_in(context: Context, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _check_golds(args: Any, data: Any) -> Iterator[Finding]:
-    """Check that the reward functions with a known form of answer accept the first golds as
-    answers."""
-    from ..training_data import check_golds
+def _look(context: Context, data: Any) -> Iterator[Finding]:
+    """Show what the run would train, and check it as the training does."""
+    from ..data_preview import preview_recipe
+    from ..training_data import check_rows
 
-    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as rejected:
-        try:
-            check_golds(args, data)
-        except ValueError as error:
-            yield failed(str(error), "verifier")
-            return
-    yield from (warning(str(one.message), "verifier") for one in rejected)
-    if not rejected:
-        yield ok("the first golds are accepted as answers.", "verifier")
+    (args, config, model_args, _), _ = parse(context.settings, context.processes)
+    try:
+        with listening():
+            check_rows(args, data)
+            functions = load_reward_funcs(args, config)
+            shown = preview_recipe(args, config, model_args, functions, data)
+    except ValueError as error:
+        yield failed(str(error), "data")
+        return
+    yield ok("\n".join(shown.lines), "preview")
+    yield from (failed(text, "preview") for text in shown.refusals)
+    yield from (warning(text, "preview") for text in shown.warnings)

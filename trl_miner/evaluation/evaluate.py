@@ -6,10 +6,11 @@ import hashlib
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..data.benchmarks import KNOWN, find_benchmark, is_known, load, read_entry
@@ -38,8 +39,13 @@ def options_of(args: Namespace) -> ModelOptions:
     )
 
 
-def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> list[ProblemSet]:
-    """Load and check the problems; the arguments are the options of `trl-miner eval`."""
+def load_problem_sets(
+    benchmarks: Sequence[str],
+    samples: int | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> list[ProblemSet]:
+    """Load and check the problems; the arguments are the options of `trl-miner eval`, `given` those
+    of `DATA_SETTINGS`."""
     if not benchmarks:
         raise ValueError(f"--benchmarks must name at least one: {', '.join(KNOWN)}, or NAME=PATH.")
     problem_sets = []
@@ -49,7 +55,7 @@ def load_problem_sets(benchmarks: Sequence[str], samples: int | None = None) -> 
                 f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}."
                 f" Known: {', '.join(KNOWN)}."
             )
-        benchmark = find_benchmark(entry.name, entry.path)
+        benchmark = find_benchmark(entry.name, entry.path, given)
         problems, record = load(benchmark, entry.path or None)
         problem_sets.append(
             ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record)

@@ -62,25 +62,26 @@ def _chosen_at(text: str, position: int, options: Sequence[str]) -> int | None:
     return index if second in (None, index) else None
 
 
-def option_index(gold: Any, options: Sequence[str]) -> int | None:
-    """Return the index of a gold; None if it is none of the options.
+def option_index(gold: Any, options: Sequence[str], first: int = 0) -> int | None:
+    """Return the index of a gold, from 0; None if it is none of the options.
 
-    A number is the index itself, counted from 0. A text is a letter, or else the text of one
-    option, or else an index.
+    A number is the option's own, counted from `first`. A text is a letter, or else the text of one
+    option, or else such a number.
     """
     if isinstance(gold, (int, float)) and not isinstance(gold, bool):
-        return int(gold) if gold in range(len(options)) else None
-    letter = str(gold).strip().upper()
+        return int(gold) - first if gold - first in range(len(options)) else None
+    letter = _normalized(str(gold)).strip("()[]").upper()
     if len(letter) == 1 and letter in ascii_uppercase[: len(options)]:
         return ascii_uppercase.index(letter)
-    same = [
-        index
-        for index, option in enumerate(options)
-        if _normalized(option) == _normalized(str(gold))
-    ]
+    same = [index for index, option in enumerate(options) if is_option(gold, option)]
     if not same and letter.isdecimal():
-        return option_index(int(letter), options)
+        return option_index(int(letter), options, first)
     return same[0] if len(same) == 1 else None
+
+
+def is_option(gold: Any, option: str) -> bool:
+    """Return whether a gold is the text of an option, in other case or markup."""
+    return _normalized(option) == _normalized(str(gold))
 
 
 def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
