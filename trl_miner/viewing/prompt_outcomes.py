@@ -151,24 +151,47 @@ def collect(
         threshold: The reward from which on a rollout is right.
         notes: Sentences to pass on; a list that grows while the frames are read counts whole.
     """
-    import pandas as pd
-
-    texts: dict[int, str] = {}
-    parts, samples = [], pd.DataFrame()
+    collector = OutcomeCollector(chosen, threshold)
     for frame in frames:
+        collector.add(frame)
+    return collector.outcomes(notes)
+
+
+class OutcomeCollector:
+    """Puts frames of rollouts together, as numbers; `chosen` and `threshold` are those of
+    `collect`."""
+
+    def __init__(self, chosen: Sequence[str] = (), threshold: float = THRESHOLD) -> None:
+        import pandas as pd
+
+        self._chosen, self._threshold = chosen, threshold
+        self.parts: list[DataFrame] = []  # a frame of `Outcomes.rollouts` for each
+        self._texts: dict[int, str] = {}
+        self._samples = pd.DataFrame()
+
+    def add(self, frame: "DataFrame") -> None:
+        """Add a frame of `RolloutFiles.frames`."""
         part = _numbers(frame)
-        parts.append(part)
-        _add_texts(texts, frame["prompt"], part["prompt"])
-        samples = _with_some(samples, frame[frame["gold"].notna()])
-    rollouts = pd.concat(parts, ignore_index=True)
-    deciding, is_guess = _checked(chosen, rollouts), False
-    if not chosen:
-        deciding, is_guess = decides(rollouts, threshold)
-    rollouts["correct"] = _correct(rollouts, deciding, threshold)
-    if len(samples):
-        samples = samples[_correct(samples, deciding, threshold) == 0].head(_SAMPLES)
-    groups = group_rollouts(rollouts)
-    return Outcomes(rollouts, groups, texts, samples, deciding, is_guess, threshold, tuple(notes))
+        self.parts.append(part)
+        _add_texts(self._texts, frame["prompt"], part["prompt"])
+        self._samples = _with_some(self._samples, frame[frame["gold"].notna()])
+
+    def outcomes(self, notes: Sequence[str] = ()) -> Outcomes:
+        """Return what the frames hold together."""
+        import pandas as pd
+
+        rollouts, chosen = pd.concat(self.parts, ignore_index=True), self._chosen
+        deciding, is_guess = _checked(chosen, rollouts), False
+        if not chosen:
+            deciding, is_guess = decides(rollouts, self._threshold)
+        rollouts["correct"] = _correct(rollouts, deciding, self._threshold)
+        samples = self._samples
+        if len(samples):
+            samples = samples[_correct(samples, deciding, self._threshold) == 0].head(_SAMPLES)
+        return Outcomes(
+            rollouts, group_rollouts(rollouts), self._texts, samples, deciding, is_guess,
+            self._threshold, tuple(notes),
+        )  # fmt: skip
 
 
 def of_ledger(ledger: Ledger) -> Outcomes:

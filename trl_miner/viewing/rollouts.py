@@ -106,10 +106,10 @@ class RolloutFiles:
     def _read(self, path: Path) -> Iterator["DataFrame"]:
         if path.suffix == ".jsonl":
             yield from self._lines(path)
-        elif (table := self._batch(_read_table(path))) is not None:
+        elif (table := self.batch(_read_table(path))) is not None:
             yield table
 
-    def _batch(self, table: "DataFrame") -> "DataFrame | None":
+    def batch(self, table: "DataFrame") -> "DataFrame | None":
         """Return TRL's table of one generation batch; None: it is an evaluation, or was there
         before, as a batch that serves several optimizer steps is logged at each of them."""
         texts = [message_text(value) for value in table["prompt"]]
