@@ -1,8 +1,14 @@
 """Reading and writing the files of run folders: what is broken is named, and nothing is ever half
 written."""
 
+import resource
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from trl_miner.data.reading import load_data_set, read_file
+from trl_miner.runs import files
 from trl_miner.runs.files import read_lines, read_object, read_optional, read_yaml, write_whole
 
 
@@ -74,3 +80,18 @@ def test_yaml_may_use_aliases_and_utf_16(tmp_path):
     path = tmp_path / "r.yaml"
     path.write_text("a: &a {b: [1, 2]}\nc: {<<: *a, d: *a}", encoding="utf-16")
     assert read_yaml(path) == {"a": {"b": [1, 2]}, "c": {"b": [1, 2], "d": {"b": [1, 2]}}}
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
+    """7,200 times one text of a megabyte: 7.2 GB, from a file of a kilobyte."""
+    monkeypatch.setattr(files, "_MOST_MEMORY", 2**28)
+    path = tmp_path / "bomb.parquet"
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 7200, pa.int32()), ["x" * 10**6])
+    pq.write_table(pa.table({"question": texts, "answer": ["1"] * 7200}), path, compression="zstd")
+    assert path.stat().st_size < 2000
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(ValueError, match=r"bomb.parquet must fit into 0.25 GiB of memory: its"):
+        read_file(path)
+    with pytest.raises(ValueError, match="bomb.parquet could not be loaded"):
+        load_data_set(str(path))
+    assert resource.getrlimit(resource.RLIMIT_DATA) == limits

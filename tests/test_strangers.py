@@ -4,6 +4,7 @@ is executed, and a worker that runs code all the same can do little."""
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -206,6 +207,42 @@ def test_a_model_executes_nothing(module, witness, tmp_path, policy, capsys):
     (model / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(witness))))
     with pytest.raises(pickle.UnpicklingError):
         cli.main([*command, str(tmp_path / "pickle"), "--style", "plain"])
+
+
+# Numbers
+
+
+HUGE = {
+    "run/held_out.json": (
+        ("num_samples", 10**15),
+        "held_out.json: .* less than or equal to 1000000",
+    ),
+    "run/trainer_state.json": (("step_time", 1e308), None),
+    "eval/arithmetic/benchmark.json": (("samples", 10**15), "benchmark.json: samples: .*1000000"),
+    "eval/scores.json": (("k", 10**15), "scores.json: .*1000000"),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_number_in_a_record_ends_in_one_line(name, tmp_path, capsys):
+    (key, value), words = HUGE[name]
+    folder = shutil.copytree(GOLDEN / Path(name).parts[0], tmp_path / "x")
+    path = folder / Path(*Path(name).parts[1:])
+
+    def changed(content):
+        if isinstance(content, dict):
+            inner = {k: value if k == key else changed(v) for k, v in content.items()}
+            rewards = {k: value for k in content if "reward" in k and words is None}
+            return inner | rewards
+        return [changed(item) for item in content] if isinstance(content, list) else content
+
+    path.write_text(json.dumps(changed(json.loads(path.read_text()))))
+    command = "score" if "benchmark" in name else "report"
+    output = [] if command == "score" else ["--output", str(tmp_path / "report")]
+    code = cli.main([command, str(folder), *output])
+    shown = capsys.readouterr().err
+    assert code == (2 if words else 0) and "Traceback" not in shown
+    assert words is None or re.search(words, shown)
 
 
 # Workers

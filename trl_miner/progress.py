@@ -34,7 +34,10 @@ def is_quiet() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as text: "48 s", "7 min 48 s", "1 h 5 min"."""
+    """Return seconds as text: "48 s", "7 min 48 s", "1 h 5 min"; "unknown" if no clock shows
+    them."""
+    if not seconds < 1e12:
+        return "unknown"
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import first_line
+from ..runs.files import bounded_memory
 from ..text import decode
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def load_data_set(
     try:
         # which has types of its own, and may be large
         if path.suffix.lower() == ".parquet" and path.is_file():
-            return load_dataset("parquet", data_files=name, streaming=streaming)
+            with bounded_memory(path):
+                return load_dataset("parquet", data_files=name, streaming=streaming)
         files = {"train": [name]} if path.is_file() else _text_files(path, config)
         if not files:
             return load_dataset(name, config, revision=revision, streaming=streaming)
@@ -143,7 +145,8 @@ def read_file(path: Path) -> list[Row]:
             " these."
         )
     try:
-        rows = _rows_of(path, suffix)
+        with bounded_memory(path):
+            rows = _rows_of(path, suffix)
     # also of JSON and Arrow, and of JSON that is nested without end
     except (ValueError, RecursionError, ImportError) as error:
         raise ValueError(f"{path} cannot be read: {first_line(error)}.") from error

@@ -1,14 +1,17 @@
 """Reading and writing the files of run folders: whole files, JSON and YAML."""
 
+import contextlib
 import gzip
 import json
 import math
 import os
+import resource
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import TypeAdapter, ValidationError
 
 from ..redaction import redact
@@ -18,6 +21,7 @@ from .records import OBJECT
 
 ADVICE = "Restore it, or delete it."
 _LONGEST_YAML = 10**6
+_MOST_MEMORY = 4 * 2**30
 
 
 def write_whole(path: Path, content: str | Iterable[bytes]) -> None:
@@ -93,6 +97,31 @@ def read_lines(
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} must be packed by gzip: {error}. {advice}") from error
     return records
+
+
+@contextlib.contextmanager
+def bounded_memory(path: Path) -> Iterator[None]:
+    """Let the reading of a file take 4 GiB at most, where the system has such limits: a few MB of
+    Parquet may hold as much as fills a machine.
+
+    Raises:
+        ValueError: It takes more.
+    """
+    kind = resource.RLIMIT_DATA
+    before = resource.getrlimit(kind)
+    allowed = psutil.Process().memory_info().vms + _MOST_MEMORY
+    if before[0] != resource.RLIM_INFINITY:
+        allowed = min(allowed, before[0])
+    resource.setrlimit(kind, (allowed, before[1]))
+    try:
+        yield
+    except MemoryError:
+        raise ValueError(
+            f"{path} must fit into {_MOST_MEMORY / 2**30:g} GiB of memory: its"
+            f" {path.stat().st_size} bytes unpack to more. Divide it."
+        ) from None
+    finally:
+        resource.setrlimit(kind, before)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, TypeAdapter
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from .files import ADVICE, read_optional, write_json
-from .records import Count, Number, Positive, record
+from .records import Count, Number, Samples, record
 
 FILE = "held_out.json"
 BEFORE, AFTER = "before", "after"
@@ -36,7 +36,7 @@ class Moment:
     """One scoring of the held-out problems."""
 
     step: Count  # optimizer steps done
-    num_samples: Positive  # n, of each problem
+    num_samples: Samples  # n, of each problem
     # c of each problem, in the problems' order
     num_correct: Annotated[tuple[Count, ...], BeforeValidator(_counts)]
     # samples of each problem that had a verdict; None: all n

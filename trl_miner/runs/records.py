@@ -4,7 +4,6 @@ A record is an ordinary dictionary. Fields that it does not name are left alone.
 number is a number: nothing is converted.
 """
 
-import math
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
@@ -12,7 +11,11 @@ from typing_extensions import TypedDict
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]  # as in Parquet and numpy
 Positive = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# of each problem; metrics take time and memory for each
+Samples = Annotated[int, Field(strict=True, ge=1, le=10**6)]
+# larger than any measurement; sums of squares stay finite
+_LARGEST = 1e100
+Number = Annotated[float, Field(strict=True, ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 AboveZero = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 # the mean of shares may be a little above 1
 Share = Annotated[float, Field(strict=True, ge=0, le=1 + 1e-9)]
@@ -20,14 +23,11 @@ Texts = dict[str, str]
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number as a float; None for anything else that JSON may hold, booleans
+    """Return a number up to 1e100 as a float; None for anything else that JSON may hold, booleans
     included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # JSON's whole numbers have no largest one
-        return None
+    return float(value) if abs(value) <= _LARGEST else None
 
 
 def record(required: dict[str, Any], optional: dict[str, Any] | None = None) -> Any:
@@ -85,7 +85,7 @@ Benchmark = record(
     {
         "title": str,
         "grader": Literal["math", "choice", "task"],
-        "samples": Positive,
+        "samples": Samples,
         "fingerprint": str,
         "source": Any,
     }
@@ -95,7 +95,7 @@ Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, 
 Scores = record(
     {
         "title": str,
-        **dict.fromkeys(("problems", "samples", "k"), Positive),
+        **dict.fromkeys(("problems", "samples", "k"), Samples),
         "intervals": dict[str, record({"mean": Share})],  # type: ignore[misc]
     }
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..prompt_kinds import PromptKind
-from .files import write_whole
+from .files import bounded_memory, write_whole
 from .training_record import papers_of, read_run_record
 
 FOLDER = "credit"  # in the run folder
@@ -102,8 +102,9 @@ def _read_record(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
-        return table.select(schema().names).cast(schema())
+        with bounded_memory(path):
+            table = pq.read_table(path, page_checksum_verification=True)
+            return table.select(schema().names).cast(schema())
     except (KeyError, ValueError, OSError, pa.ArrowException) as error:
         problem = " ".join(str(error).split()).rstrip(".")
         raise ValueError(

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..progress import track
+from ..runs.files import bounded_memory
 from ..runs.history import has_state, read_state
 from ..runs.records import number
 
@@ -302,7 +303,8 @@ def _read_table(path: Path) -> "DataFrame":
     if path.suffix == ".json":
         content = json.loads(path.read_text(encoding="utf-8"))
         return pd.DataFrame(content["data"], columns=content["columns"])
-    return pd.read_parquet(path)
+    with bounded_memory(path):
+        return pd.read_parquet(path)
 
 
 def _find_group_size(files: RolloutFiles) -> int | None:
