@@ -26,6 +26,7 @@ from trl_miner.commands import (
     score,
     sft,
     train,
+    verify,
 )
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.recipe import make_parser
@@ -146,6 +147,7 @@ def parsed(monkeypatch):
         score,
         sft,
         train,
+        verify,
     ):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
     monkeypatch.setattr(data, "show", lambda args, rest: calls.append((args, rest)) or 0)

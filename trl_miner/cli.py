@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         score,
         sft,
         train,
+        verify,
     )
     from .network import go_offline_without_network
     from .progress import quietly
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare,
         inspect,
         report,
+        verify,
         recipes,
         data,
         push,
