@@ -25,9 +25,10 @@ from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.config import RunConfig
 from trl_miner.data import arithmetic
 from trl_miner.launching.server import free_port
+from trl_miner.training import RunTrainer
 
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a
 # short training.
@@ -110,7 +111,7 @@ def never_all_right(prompts, completions, **kwargs):
     ]
 
 
-def config(output_dir, cls=MinerGRPOConfig, **overrides):
+def config(output_dir, cls=RunConfig, **overrides):
     """Return settings for five steps of 12 rollouts, 3 prompts of 4, on the CPU."""
     settings = dict(
         output_dir=str(output_dir),
@@ -128,7 +129,7 @@ def config(output_dir, cls=MinerGRPOConfig, **overrides):
         bf16=False,
         gradient_checkpointing=False,
     )
-    if issubclass(cls, MinerGRPOConfig):
+    if issubclass(cls, RunConfig):
         settings["overwrite_output_dir"] = True  # a test may train several times into its folder
     return cls(**{**settings, **overrides})
 
@@ -176,7 +177,7 @@ OWN_METRICS = (
 )
 
 
-class Recording(MinerGRPOTrainer):
+class Recording(RunTrainer):
     """Record the batches that TRL's loss gets, and the number of rows of each forward without
     gradients."""
 
@@ -235,7 +236,7 @@ def trained(
     cls=Recording,
     reward=mixed_reward,
     extra=None,
-    config_cls=MinerGRPOConfig,
+    config_cls=RunConfig,
     num_problems=48,
     **overrides,
 ):

@@ -10,7 +10,8 @@ import pytest
 from harness import config, mixed_reward, problems, start_on_ranks, write_recipe
 from trl import GRPOTrainer
 
-from trl_miner import MinerGRPOTrainer, cli, train
+from trl_miner import cli, train
+from trl_miner.training import RunTrainer
 
 
 def interrupting(prompts, completions, trainer_state=None, **kwargs):
@@ -125,5 +126,5 @@ def test_a_disk_that_takes_no_checkpoint_is_told_with_its_space_and_the_last_one
         RuntimeError,
         match=r"checkpoint-2 could .*MiB free: Py.* The run can go on from checkpoint-1",
     ):
-        MinerGRPOTrainer(policy, mixed_reward, args, problems()).train()
+        RunTrainer(policy, mixed_reward, args, problems()).train()
     assert not (tmp_path / "checkpoint-2").exists()  # what it held is free again

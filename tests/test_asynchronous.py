@@ -52,6 +52,7 @@ from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.reward_functions import RewardError, checked
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
+from trl_miner.training.asynchronous import AsyncRunTrainer
 from trl_miner.trl_asynchronous import DataCollatorForRollout, RolloutSample
 
 GROUP = 4
@@ -606,7 +607,7 @@ def world_trainer(folder, funcs=math_reward, **overrides):
     args = settings(
         f"{folder}/run", **SINGLE, **{**given, "log_token_credit": 1, "max_steps": 4, **overrides}
     )
-    return MinerAsyncGRPOTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
+    return AsyncRunTrainer(folder, funcs, args, arithmetic.load_dataset("train", size=64))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from peft import LoraConfig
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.trainer.gradient_share import IS_FIRST, GradientShare
+from trl_miner.training import RunTrainer
 
 EVERY_STEP = dict(log_gradient_share=1)
 # In the first batch the cap leaves little; here all of it passes, and what is compared is of one
@@ -98,8 +99,8 @@ def test_both_parts_together_are_the_gradient_of_the_step(policy, tmp_path, sett
 class OnlyAllRight(Watching):
     """The rows of all other prompts have an advantage of 0."""
 
-    def _estimate_advantages(self, output, scores, rewards_NF):
-        found = super()._estimate_advantages(output, scores, rewards_NF)
+    def _estimate_advantages(self, *args):
+        found = super()._estimate_advantages(*args)
         return {**found, "advantages": found["advantages"] * found[IS_FIRST].unsqueeze(1)}
 
 
@@ -178,7 +179,7 @@ def test_it_goes_on_from_a_checkpoint_inside_a_generation_that_was_made_without_
     halves = dict(per_device_train_batch_size=6, steps_per_generation=2, max_steps=4)
     trained(policy, tmp_path, save_strategy="steps", save_steps=1, **{**halves, "max_steps": 1})
     args = config(tmp_path, **halves, **EVERY_STEP)
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer = RunTrainer(policy, mixed_reward, args, problems())
     trainer.train(resume_from_checkpoint="latest")
     assert [bool(values) for values in logged(trainer)][-3:] == [True, True, True]
 

@@ -8,8 +8,9 @@ from datasets import Dataset
 from harness import assert_same_run, config, mixed_reward, problems
 from transformers import AutoTokenizer, GenerationConfig
 
-from trl_miner import EvaluationCallback, MinerGRPOTrainer
+from trl_miner import EvaluationCallback
 from trl_miner.runs.held_out import read_held_out
+from trl_miner.training import RunTrainer
 
 SUMS = [f"{number} plus {number}" for number in range(1, 9)]
 CHATS = [[{"role": "user", "content": text}] for text in SUMS]
@@ -33,7 +34,7 @@ def trainer_for(
     tokenizer.chat_template = template
     rows = Dataset.from_dict({"prompt": prompts * 3})
     args = config(folder, max_steps=1, **settings)
-    return MinerGRPOTrainer(
+    return RunTrainer(
         policy, reward, args, rows, processing_class=tokenizer, rollout_func=rollout_func
     )
 
@@ -112,7 +113,7 @@ def test_a_models_own_generation_settings_act_neither_in_rollouts_nor_in_scores(
     """Without a token twice in ten, rollouts would be others. The model keeps the setting."""
 
     def train(model, folder):
-        trainer = MinerGRPOTrainer(model, mixed_reward, config(folder, max_steps=2), problems())
+        trainer = RunTrainer(model, mixed_reward, config(folder, max_steps=2), problems())
         scores = EvaluationCallback(trainer, problems(4), num_samples=4)
         scores.record("before")
         trainer.train()

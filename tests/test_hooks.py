@@ -16,6 +16,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.training import RunTrainer
 
 FOUR_PARTS = dict(per_device_train_batch_size=3, gradient_accumulation_steps=4, max_steps=2)
 FORWARD = "_get_per_token_logps_and_entropies"
@@ -161,14 +162,14 @@ def test_rewards_that_are_changed_decide_what_is_right(policy, tmp_path):
         "mixin",
         "_calculate_rewards",
         flip,
-        MinerGRPOTrainer,
+        RunTrainer,
         policy,
         mixed_reward,
         args[0],
         problems(),
     )
     found.train()
-    expected = MinerGRPOTrainer(policy, flipped, args[1], problems())
+    expected = RunTrainer(policy, flipped, args[1], problems())
     expected.train()
     ledgers = [read_ledger(one.args.output_dir).batches for one in (found, expected)]
     assert ledgers[0] == ledgers[1] and ledgers[0]
@@ -189,18 +190,35 @@ def test_a_dataloader_of_ones_own_is_refused_where_the_trainer_draws_prompts(pol
         Mine(policy, mixed_reward, args, problems()).train()
 
 
-def test_rollouts_that_are_changed_are_changed_once_with_dynamic_sampling(policy, tmp_path):
-    class Mine(MinerGRPOTrainer):
-        def _generate(self, prompts):
-            ids, completion_ids, *others = super()._generate(prompts)
-            return ids, [row + row[-1:] for row in completion_ids], *others  # a token more
+def a_token_more(method, prompts):
+    ids, completion_ids, *others = method(prompts)
+    return ids, [row + row[-1:] for row in completion_ids], *others
 
+
+@pytest.mark.parametrize(
+    ("name", "effect", "settings", "words"),
+    [
+        ("_generate", a_token_more, dict(dynamic_sampling=True), "in rounds.*_generate"),
+        ("_calculate_rewards", flip, dict(adaptive_sampling_rounds=2), "_calculate_rewards"),
+        (FORWARD, square_by_row, dict(policy_loss="kl_cov"), "policy_loss=kl_cov needs the loss"),
+    ],
+)
+def test_what_would_be_changed_twice_or_passed_over_is_refused(
+    policy, tmp_path, name, effect, settings, words
+):
+    args = config(tmp_path, advantage_estimator="grpo", **settings)
+    for how in ("subclass", "mixin", "instance"):
+        mine = build(how, name, effect, MinerGRPOTrainer, policy, mixed_reward, args, problems())
+        with pytest.raises(ValueError, match=words):
+            mine.train()
+
+
+def test_rollouts_that_are_changed_are_trained(policy, tmp_path):
     lengths = {}
-    for cls in (Mine, MinerGRPOTrainer):
-        settings = dict(
-            max_steps=1, dynamic_sampling=True, advantage_estimator="grpo", learning_rate=0.0
-        )
-        trainer = cls(policy, mixed_reward, config(tmp_path / cls.__name__, **settings), problems())
-        trainer.train()
-        lengths[cls] = [int(b["completion_mask"].sum()) for b in trainer._buffered_inputs]
-    assert lengths[Mine] == [n + 12 for n in lengths[MinerGRPOTrainer]]  # 12 rollouts
+    for how in ("subclass", None):
+        args = config(tmp_path / str(how), max_steps=1, learning_rate=0.0)
+        given = MinerGRPOTrainer, policy, mixed_reward, args, problems()
+        made = build(how, "_generate", a_token_more, *given) if how else given[0](*given[1:])
+        made.train()
+        lengths[how] = [int(batch["completion_mask"].sum()) for batch in made._buffered_inputs]
+    assert lengths["subclass"] == [count + 12 for count in lengths[None]]  # 12 rollouts

@@ -10,9 +10,9 @@ import sys
 import pytest
 from harness import At, config, mixed_reward, problems
 
-from trl_miner import MinerGRPOTrainer
 from trl_miner.runs import locks
 from trl_miner.runs.locks import TRAINING_LOCK, FolderLock, lock_folder
+from trl_miner.training import RunTrainer
 
 ME = f"process {os.getpid()} on {socket.gethostname()}"
 HOLDER = """
@@ -89,7 +89,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_by_one(tmp_path, caplog):
 
 def trainer(policy, folder, *callbacks, **settings):
     args = config(folder, **{**dict(max_steps=2, save_strategy="steps", save_steps=1), **settings})
-    return MinerGRPOTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
+    return RunTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
 
 
 def test_two_trainings_in_one_folder_are_refused(policy, tmp_path):

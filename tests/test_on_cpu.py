@@ -5,8 +5,9 @@ import pytest
 import torch
 from harness import config, mixed_reward, problems
 
-from trl_miner import MinerGRPOTrainer, on_cpu
+from trl_miner import on_cpu
 from trl_miner.on_cpu import SMALL, fitting_threads, product_seconds
+from trl_miner.training import RunTrainer
 
 
 class Model(torch.nn.Module):
@@ -37,6 +38,6 @@ def test_bf16_is_warned_of_where_the_cpu_is_slow_in_it(
     monkeypatch.setattr(
         on_cpu, "product_seconds", {torch.bfloat16: seconds, torch.float32: 1.0}.get
     )
-    MinerGRPOTrainer(policy, mixed_reward, config(tmp_path, bf16=bf16), problems())
+    RunTrainer(policy, mixed_reward, config(tmp_path, bf16=bf16), problems())
     warning = "bf16 takes 1.8 times as long as float32 on this CPU. Set bf16: false."
     assert (warning in caplog.text) == (bf16 and seconds > 1)

@@ -143,6 +143,21 @@ def test_imports_run_down_the_map():
     assert not up
 
 
+# What the core knows of ours, beside its own folder.
+CORE = {"config", "distributed", "generation_settings", "methods", "on_cpu", "prompt_keys"}
+CORE |= {"reward_functions", "rules"}
+
+
+def test_the_core_knows_nothing_of_runs():
+    """No run folder, data, verifier, launcher, heartbeat or card: a run is attached from above."""
+    known = {
+        target.split(".")[0]
+        for name in in_folders("trainer")
+        for target in imports_of(name, types=True)
+    }
+    assert known == CORE | {"trainer"}
+
+
 def test_no_modules_import_each_other():
     """Not even in a longer circle, inside functions, or for annotations."""
     graph = {

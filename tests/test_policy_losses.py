@@ -237,3 +237,20 @@ def test_a_batch_without_tokens_is_left_alone(name):
     found = METHODS[name](logps, old, advantages, torch.zeros_like(mask))
     assert torch.equal(found.advantages_BT, advantages)
     assert name != "bapo" or (found.clip_low, found.clip_high) == (0.5, 1.5)
+
+
+def test_bapo_searches_from_the_published_start_bounds():
+    """One positive token at rho 2 and a negative one at rho .5: within (.8, 1.2) 1.2 * 1 against
+    .8 * 1 is enough for target 1; within (.5, 1.5) of the paper 1.5 against .5."""
+    logps, mask = torch.tensor([[2.0], [0.5]]).log(), torch.ones(2, 1)
+    given = logps, torch.zeros(2, 1), torch.tensor([[1.0], [-1.0]]), mask
+    found = bapo(*given, low_start=0.8, high_start=1.2)
+    assert (found.clip_low, found.clip_high) == (0.8, 1.2)
+    assert found.metrics["bapo/positive_share"] == pytest.approx(1.2 / 2.0)
+    assert bapo(*given).metrics["bapo/positive_share"] == pytest.approx(1.5 / 2.0)
+    # 1.2 / .8 is 1.5, below 1.6: the lower bound rises to its last, .9, which takes more off, and
+    # then the upper one to 1.3, 1.4 and 1.5: 1.5 / .9 is enough
+    raised = bapo(*given, low_start=0.8, low_max=0.9, high_start=1.2, target=1.6)
+    assert (raised.clip_low, raised.clip_high) == pytest.approx((0.9, 1.5))
+    with pytest.raises(ValueError, match="low_start must be at most low_max: got 0.99 and 0.95"):
+        bapo(*given, low_start=0.99)

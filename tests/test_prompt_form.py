@@ -12,13 +12,14 @@ from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from trl_miner import MinerGRPOTrainer, cli
+from trl_miner import cli
 from trl_miner.data.prompt_form import FILE, form_of_rows, read_form, write_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.evaluation.backends import TransformersBackend
 from trl_miner.hub.folder import assemble
 from trl_miner.runs.models import find_model
 from trl_miner.train import main
+from trl_miner.training import RunTrainer
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if"
@@ -63,13 +64,13 @@ def base(tmp_path_factory):
 @pytest.fixture
 def trained_on(monkeypatch):
     """The prompts, in tokens, that trainings generate for."""
-    seen, generate = [], MinerGRPOTrainer._generate_single_turn
+    seen, generate = [], RunTrainer._generate_single_turn
 
     def spy(self, prompt_ids, *args, **kwargs):
         seen.extend(map(tuple, prompt_ids))
         return generate(self, prompt_ids, *args, **kwargs)
 
-    monkeypatch.setattr(MinerGRPOTrainer, "_generate_single_turn", spy)
+    monkeypatch.setattr(RunTrainer, "_generate_single_turn", spy)
     return seen
 
 
@@ -139,7 +140,7 @@ def train_in_python(folder, model, rows, cls=Dataset, **settings):
     )
     args = config(folder / "own", **{**shape, **settings})
     data = rows if cls is Dataset else rows.to_iterable_dataset()
-    trainer = MinerGRPOTrainer(model, any_reward, args, train_dataset=data)
+    trainer = RunTrainer(model, any_reward, args, train_dataset=data)
     trainer.train()
     trainer.save_model()
     return folder / "own"
@@ -289,7 +290,7 @@ def test_an_adapters_own_chat_template_is_that_of_its_training(
         ]
     )
     args = config(tmp_path / "own", max_steps=1, num_generations=2, per_device_train_batch_size=24)
-    trainer = MinerGRPOTrainer(
+    trainer = RunTrainer(
         base,
         any_reward,
         args,
@@ -329,9 +330,7 @@ def test_a_finished_run_on_a_stream_that_is_started_again_keeps_its_form(base, t
     )
     for _ in range(2):
         args = config(folder, save_strategy="steps", save_steps=1, **shape)
-        trainer = MinerGRPOTrainer(
-            base, any_reward, args, Dataset.from_list(rows).to_iterable_dataset()
-        )
+        trainer = RunTrainer(base, any_reward, args, Dataset.from_list(rows).to_iterable_dataset())
         trainer.train(resume_from_checkpoint="latest")
         trainer.save_model()
         assert (read_form(folder).style, read_form(folder).system) == ("chat", "Be brief.")

@@ -7,7 +7,7 @@ from harness import build_policy, call_on_ranks, config, mixed_reward, problems,
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from trl_miner import PromptKinds
-from trl_miner.trainer import prompt_kinds
+from trl_miner.training import prompt_kinds
 
 SHARES = ("groups/ph", "groups/he", "groups/nh", "groups/unscorable", "rollouts/grpo")
 

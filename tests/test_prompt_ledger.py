@@ -12,29 +12,25 @@ from datasets import Dataset
 from harness import config, crc, mixed_reward, problems, trained
 from PIL import Image
 
-from trl_miner import MinerGRPOTrainer
+from trl_miner.prompt_keys import key_text, prompt_key, prompt_text
 from trl_miner.runs.checkpoints import finish
 from trl_miner.runs.prompt_ledger import (
     FILE,
     Batch,
     Ledger,
     digest_of,
-    key_text,
     parse_ledger,
-    prompt_key,
-    prompt_text,
     read_ledger,
     visits_of,
 )
+from trl_miner.training import RunTrainer
 
 
 def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
     """Five batches of three prompts: each has one that is all right, one all wrong, and one of some
     kind."""
     evaluated = dict(eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=4)
-    trained(
-        policy, tmp_path, cls=MinerGRPOTrainer, extra=dict(eval_dataset=problems(1)), **evaluated
-    )
+    trained(policy, tmp_path, cls=RunTrainer, extra=dict(eval_dataset=problems(1)), **evaluated)
     ledger = read_ledger(tmp_path)
     rows = problems()
     assert not ledger.notes
@@ -55,7 +51,7 @@ def test_every_visit_of_every_prompt_is_recorded(policy, tmp_path):
 
 def test_with_dynamic_sampling_dropped_prompts_count_too(policy, tmp_path):
     settings = dict(dynamic_sampling=True, advantage_estimator="grpo", max_steps=2)
-    trainer = trained(policy, tmp_path, cls=MinerGRPOTrainer, **settings)
+    trainer = trained(policy, tmp_path, cls=RunTrainer, **settings)
     batches, logs = (
         read_ledger(tmp_path).batches,
         [log for log in trainer.state.log_history if "reward" in log],
@@ -80,7 +76,7 @@ def unscored(prompts, **kwargs):
 
 def test_rollouts_without_a_reward_are_not_scored(policy, tmp_path):
     settings = dict(correct_reward_func="unscored", reward_weights=[1.0, 0.0], max_steps=1)
-    trained(policy, tmp_path, cls=MinerGRPOTrainer, reward=[unscored, mixed_reward], **settings)
+    trained(policy, tmp_path, cls=RunTrainer, reward=[unscored, mixed_reward], **settings)
     (batch,) = read_ledger(tmp_path).batches
     # TRL's total reward of a rollout without one is 0
     assert {*zip(batch.correct, batch.scored, batch.spread, strict=True)} == {
@@ -101,9 +97,7 @@ def test_resumed_even_inside_a_generation_cycle_the_ledger_is_the_uninterrupted_
     settings |= dict(per_device_train_batch_size=6)
 
     def train(folder, resume=None, **changed):
-        trainer = MinerGRPOTrainer(
-            policy, mixed_reward, config(folder, **settings | changed), problems()
-        )
+        trainer = RunTrainer(policy, mixed_reward, config(folder, **settings | changed), problems())
         trainer.train(resume_from_checkpoint=resume)
         return (folder / FILE).read_bytes()
 
@@ -136,7 +130,7 @@ def test_rollouts_that_are_generated_again_take_the_place_of_their_batch(policy,
     )
     for max_steps in (3, 6):
         args = config(tmp_path, **settings, max_steps=max_steps)
-        MinerGRPOTrainer(policy, mixed_reward, args, problems()).train("latest")
+        RunTrainer(policy, mixed_reward, args, problems()).train("latest")
         if max_steps == 3:
             (tmp_path / "checkpoint-3" / "rollouts_0.pt").unlink()
             finish(tmp_path / "checkpoint-3")

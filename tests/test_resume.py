@@ -21,14 +21,12 @@ from harness import (
     problems,
     stop_training,
 )
-from transformers import TrainerState
 
 from trl_miner.evaluation.in_training import EvaluationCallback
 from trl_miner.runs import checkpoints, checksums
 from trl_miner.runs.checkpoints import find_damage, find_fault
 from trl_miner.runs.prompt_ledger import read_ledger
-from trl_miner.trainer import run as trainer_run
-from trl_miner.trainer.run import RunState
+from trl_miner.training import checkpointing
 
 
 def run(policy, folder, callbacks=(), resume=None):
@@ -123,20 +121,6 @@ def test_latest_goes_on_from_the_way_that_a_resume_from_an_earlier_checkpoint_to
         path for path in tmp_path.glob("left-1-checkpoint-*") if not checkpoints.find_fault(path)
     ]
     assert sorted(path.name[-1] for path in left) == ["4", "6"]
-
-
-def test_a_second_training_of_a_trainer_counts_from_the_start():
-    """The prompt stream went on, and so did the dose and the totals of rollouts."""
-    run = RunState()
-    run.generated, run.prompts = (
-        12,
-        {
-            "batches": 3,
-            "stream": {"passes": 1, "position": 2, "waiting": []},
-        },
-    )
-    run.on_train_begin(None, TrainerState(stateful_callbacks=[run]), None)
-    assert vars(run) == vars(RunState())
 
 
 # A run that has done all its steps.
@@ -345,7 +329,7 @@ def save_on_a_rank(policy, folder):
         Path(folder, f"read_{os.environ['RANK']}").write_text(json.dumps(pieces))
         return digests_of(checkpoint, pieces)
 
-    checksums.PIECE, digests_of, trainer_run.digests_of = 5000, checksums.digests_of, read
+    checksums.PIECE, digests_of, checkpointing.digests_of = 5000, checksums.digests_of, read
     settings = dict(max_steps=1, per_device_train_batch_size=6, num_generations=6)
     args = config(folder, **settings, save_strategy="steps", save_steps=1)
     Recording(policy, mixed_reward, args, problems()).train()

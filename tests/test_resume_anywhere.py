@@ -23,8 +23,8 @@ from peft import LoraConfig
 from torch.multiprocessing import ProcessExitedException
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from trl_miner import MinerGRPOTrainer
 from trl_miner.runs.prompt_ledger import read_ledger
+from trl_miner.training import RunTrainer
 
 
 def train(policy, folder, num_problems=7, resume=None, callbacks=(), **settings):
@@ -195,7 +195,7 @@ def train_drawn(policy, folder, settings, kill=None, resume=None):
     args = config(folder, save_strategy="steps", save_total_limit=2, **settings)
     callbacks = [Kill(*kill)] if kill else []
     tokenizer = AutoTokenizer.from_pretrained(policy)
-    trainer = MinerGRPOTrainer(
+    trainer = RunTrainer(
         model,
         mixed_reward,
         args,

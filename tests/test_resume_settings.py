@@ -23,12 +23,13 @@ from transformers import AutoModelForCausalLM
 from trl import ModelConfig
 
 import trl_miner
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner import MinerGRPOConfig
 from trl_miner.async_config import MinerAsyncGRPOConfig
 from trl_miner.recipe import MinerScriptArguments
 from trl_miner.runs.history import read_run
 from trl_miner.runs.settings import differences, refused, settings_of
 from trl_miner.train import main
+from trl_miner.training import RunTrainer
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2)
 
@@ -39,7 +40,7 @@ def trainer(
     args = config(folder, **{**SAVED, **settings})
     data = problems(rows) if change is None else problems(rows).map(change)
     callbacks = list(callbacks)
-    return MinerGRPOTrainer(policy, reward, args, data, peft_config=peft, callbacks=callbacks)
+    return RunTrainer(policy, reward, args, data, peft_config=peft, callbacks=callbacks)
 
 
 @pytest.fixture(scope="module")
@@ -329,20 +330,20 @@ def test_another_number_of_processes_is_no_change_where_the_batches_stay(policy,
         per_device_train_batch_size=6, optimizer_batch_size=12, num_generations=2, **SAVED
     )
     call_on_ranks(2, on_a_rank, policy, str(tmp_path), settings)
-    again = MinerGRPOTrainer(
+    again = RunTrainer(
         policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 4}), problems()
     )
     again.train(resume_from_checkpoint="latest")
     assert again.state.global_step == 4
     del settings["optimizer_batch_size"]
     with pytest.raises(ValueError, match="rollouts per optimizer step .*: 12.0 -> 6.0"):
-        MinerGRPOTrainer(
+        RunTrainer(
             policy, mixed_reward, config(tmp_path, **settings | {"max_steps": 6}), problems()
         ).train("latest")
 
 
 def on_a_rank(policy, folder, settings, resume=None):
-    MinerGRPOTrainer(policy, mixed_reward, config(folder, **settings), problems()).train(resume)
+    RunTrainer(policy, mixed_reward, config(folder, **settings), problems()).train(resume)
 
 
 def test_the_command_line_tells_other_settings_of_its_own_too(policy, tmp_path, capsys):

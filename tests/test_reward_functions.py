@@ -167,6 +167,35 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
     )
 
 
+def test_batches_without_an_all_right_prompt_do_not_count_towards_that(caplog):
+    """Every third batch has two prompts with right rollouts alone, of unequal total reward: 15
+    batches have ten."""
+    watch = a_watch()
+    for batch in range(3 * BATCHES):
+        right = torch.ones(4) if batch % 3 == 2 else torch.tensor([1.0, 0.0, 0.0, 1.0])
+        watch.observe(right.unsqueeze(1))
+        totals = right + torch.tensor([0.0, 0.1, 0.2, 0.3])
+        kinds = group_kinds(totals, 2, verifier_rewards_N=right)
+        watch.end_batch(right, kinds)
+        is_last = batch == 3 * BATCHES - 1
+        assert ("gate_on_correctness: true" in caplog.text) == is_last
+    assert "After 15 generation batches MINER has had nothing to learn from: 10 pr" in caplog.text
+
+
+def test_a_guess_that_finds_nothing_right_names_what_looks_like_a_verifier(caplog):
+    """A length reward below 1 beside a function of 0 and 1, of which neither is known."""
+    args = SimpleNamespace(correct_threshold=1.0, composition=find_composition("miner"))
+    names = ["my_check", "length_reward"]
+    watch = CorrectnessWatch(args, find_verifier(names), 2, names)
+    rewards = torch.tensor([[1.0, 0.3], [0.0, 0.2], [1.0, 0.1], [float("nan"), 0.4]])
+    for _ in range(BATCHES):
+        watch.observe(rewards)
+        lowest = find_verifier(names).rewards(rewards)
+        watch.end_batch(lowest, group_kinds(rewards.nansum(dim=1), 2, verifier_rewards_N=lowest))
+    assert "not one answer was right: my_check and length_reward gave 0 to 0.3" in caplog.text
+    assert "set correct_reward_func: my_check (my_check gave 0 and 1 alone" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("rewards", "threshold", "named"),
     [

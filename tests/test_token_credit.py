@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from trl_miner.methods.groups import GroupKinds
 from trl_miner.runs.token_credit import TokenTexts
-from trl_miner.trainer.token_credit import _due_step, choose_rollouts
+from trl_miner.trainer.generation_batch import steps_of_batch
+from trl_miner.training.token_records import choose_rollouts, due_step
 
 EVERY_STEP = dict(log_token_credit=1)
 
@@ -120,7 +121,7 @@ def test_tokens_without_a_log_prob_or_out_of_the_loss(policy, tmp_path, unchecke
 
 
 def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path, monkeypatch):
-    monkeypatch.setattr("trl_miner.trainer.token_credit.MOST_ROLLOUTS", 9)  # two prompts of four
+    monkeypatch.setattr("trl_miner.training.token_records.MOST_ROLLOUTS", 9)  # two prompts of four
     trained(policy, tmp_path, max_steps=1, **EVERY_STEP)
     (rows,) = records(tmp_path).values()
     assert len(rows) == 8  # of 12
@@ -132,7 +133,7 @@ def test_at_most_so_many_rollouts_of_whole_prompts(policy, tmp_path, monkeypatch
 
 
 def test_kinds_take_turns(monkeypatch):
-    monkeypatch.setattr("trl_miner.trainer.token_credit.MOST_ROLLOUTS", 8)
+    monkeypatch.setattr("trl_miner.training.token_records.MOST_ROLLOUTS", 8)
     # PH PH PH NH HE PH, two rollouts each
     kinds = torch.tensor([0, 0, 0, 2, 1, 0]).repeat_interleave(2)
     kinds = GroupKinds(*(kinds == kind for kind in range(4)))
@@ -178,19 +179,9 @@ def test_the_texts_of_the_tokens_are_the_text(text):
     ],
 )
 def test_steps_and_generation_batches_need_not_begin_together(accumulation, cycle, every, expected):
-    args = SimpleNamespace(
-        log_token_credit=every, steps_per_generation=cycle, gradient_accumulation_steps=accumulation
-    )
     found = []
     for micro_step in range(0, 12 * accumulation, cycle):
         done, under_way = divmod(micro_step, accumulation)
-        state, step = (
-            SimpleNamespace(global_step=done, max_steps=12),
-            SimpleNamespace(micro_step=under_way),
-        )
-        found.append(
-            _due_step(
-                SimpleNamespace(args=args, num_iterations=1, state=state, optimizer_step=step)
-            )
-        )
+        steps = steps_of_batch(done, under_way, cycle, accumulation=accumulation, max_steps=12)
+        found.append(due_step(steps, every))
     assert [step for step in found if step] == expected

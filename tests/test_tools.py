@@ -23,12 +23,13 @@ from datasets import Dataset
 from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 from trl import GRPOTrainer
 
-from trl_miner import MinerGRPOTrainer, cli, tools, train
+from trl_miner import cli, tools, train
 from trl_miner.data import reasoning_gym
 from trl_miner.distributed import current_world
 from trl_miner.doctor import examination
 from trl_miner.doctor.context import FAILED, this_machine
 from trl_miner.recipe import make_parser
+from trl_miner.training import RunTrainer
 
 CALCULATOR = Path(__file__).parent.parent / "recipes" / "calculator"
 
@@ -67,7 +68,7 @@ TOOLS = ["agents.add", "agents.hang", "agents.leave", "agents.puzzle"]
 def test_a_training_calls_tools_survives_those_that_fail_and_pays_none_of_their_results(
     recipe, monkeypatch
 ):
-    monkeypatch.setattr(train, "MinerGRPOTrainer", Recording)
+    monkeypatch.setattr(train, "RunTrainer", Recording)
     changes = dict(
         tools=TOOLS,
         tool_seconds=0.1,
@@ -157,7 +158,7 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
     rows = Dataset.from_dict({"environment": ["asking"] * 6}) if has_rows else None
     factory = {"asking": Asking} if has_rows else Asking
     args = config(tmp_path / "run", max_steps=1, max_completion_length=5)
-    trainer = MinerGRPOTrainer(model, None, args, rows, environment_factory=factory)
+    trainer = RunTrainer(model, None, args, rows, environment_factory=factory)
     trainer.train()
     trainer.create_model_card()
     assert (trainer.state.log_history[0]["reward"], trainer.state.log_history[0]["groups/ph"]) == (
@@ -167,9 +168,9 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
     for setting in (dict(advantage_estimator="boundary_gate"), dict(prompt_selection="thompson")):
         with pytest.raises(ValueError, match="knows a prompt by its text: got environment_factory"):
             by_past = config(tmp_path / "run", **{"advantage_estimator": "grpo", **setting})
-            MinerGRPOTrainer(model, None, by_past, rows, environment_factory=factory)
+            RunTrainer(model, None, by_past, rows, environment_factory=factory)
     with pytest.raises(ValueError, match="column prompt"):
-        MinerGRPOTrainer(model, agents.reward, args, Dataset.from_dict({"question": ["a"] * 6}))
+        RunTrainer(model, agents.reward, args, Dataset.from_dict({"question": ["a"] * 6}))
 
 
 WRONG = {
@@ -352,7 +353,7 @@ class Shares(GRPOTrainer):
 def on_unlike_ranks():
     PartialState(cpu=True)
 
-    class Sharing(MinerGRPOTrainer, Shares):
+    class Sharing(RunTrainer, Shares):
         def __init__(self):
             self.use_vllm, self._sampler, self._is_looping = True, None, False
             self.accelerator = SimpleNamespace(device=torch.device("cpu"))

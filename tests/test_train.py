@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from harness import call_on_ranks, metrics_of
+from safetensors.torch import load_file
 
 from trl_miner import rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
@@ -394,3 +395,26 @@ def test_held_out_problems_that_are_trained_on_are_named(policy, tmp_path):
         tiny_run(
             policy, tmp_path, "--dataset_test_split", "train", "--held_out", "3", "--max_steps", "1"
         )
+
+
+def test_a_lora_runs_folder_goes_on_as_a_model(tmp_path):
+    """Its adapter is trained further, with a penalty towards what it was, and nothing else is."""
+    words = [
+        "--config",
+        *readme_run()[1:],
+        *REDUCED,
+        "--max_steps",
+        "1",
+        "--held_out",
+        "0",
+        "--quiet",
+    ]
+    words += ["--use_peft", "true", "--lora_r", "2", "--lora_target_modules", "q_proj", "v_proj"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    main([*words, "--output_dir", str(first)])
+    words += ["--model_name_or_path", str(first), "--beta", "0.1", "--learning_rate", "0.01"]
+    main([*words, "--output_dir", str(second)])
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, second))
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert not (second / "model.safetensors").exists()

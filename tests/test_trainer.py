@@ -271,11 +271,6 @@ def test_the_images_of_the_selected_rows_come_along():
     assert selected["num_items_in_batch"] == 8 and batch["num_images"] == [1, 2, 0, 1]
 
 
-def test_a_configuration_of_trl_is_refused(policy, tmp_path):
-    with pytest.raises(ValueError, match="must be a MinerGRPOConfig: got GRPOConfig"):
-        trained(policy, tmp_path, config_cls=GRPOConfig)
-
-
 def judged(completions, answer_key, **kwargs):
     return [1.0] * len(completions)
 

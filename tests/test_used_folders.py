@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness import At, config, mixed_reward, problems
 
-from trl_miner import MinerGRPOTrainer
+from trl_miner.training import RunTrainer
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2, log_token_credit=2)
 OWN = ("notes.md", "data/rows.jsonl", "credit/mine.txt", "checkpoint-new2/a", "README.md")
@@ -20,7 +20,7 @@ def die(control):
 
 def trainer(policy, folder, *callbacks, **settings):
     args = config(folder, **{**SAVED, "overwrite_output_dir": False, **settings})
-    return MinerGRPOTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
+    return RunTrainer(policy, mixed_reward, args, problems(), callbacks=list(callbacks))
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +144,19 @@ def test_a_checkpoint_of_another_folder_needs_a_folder_of_its_own(policy, used, 
     trainer(policy, tmp_path / "new").train(resume_from_checkpoint=str(used / "checkpoint-2"))
     with pytest.raises(ValueError, match="overwrite_output_dir"):
         trainer(policy, run).train(resume_from_checkpoint=str(used / "checkpoint-2"))
+
+
+def test_a_checkpoint_that_was_found_is_resumed_from_where_it_is_asked_for(policy, run):
+    """To look is not to ask: without an argument `train` starts anew, in a folder that it clears."""
+    anew = trainer(policy, run, overwrite_output_dir=True)
+    found = anew.find_checkpoint("latest")
+    assert found == str(run / "checkpoint-2")
+    result = anew.train()
+    assert anew.resumed_from is None and result.metrics["train_runtime"] > 0
+    on = trainer(policy, run, max_steps=3)
+    on.train(on.find_checkpoint("latest"))
+    assert on.resumed_from == run / "checkpoint-2" and on.state.global_step == 3
+    with pytest.raises(ValueError, match="must be new to a run"):
+        refused = trainer(policy, run)
+        refused.find_checkpoint("latest")
+        refused.train()

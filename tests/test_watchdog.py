@@ -13,11 +13,12 @@ from harness import answering, config, in_a_fork, mixed_reward, problems, start_
 from torch.distributed import TCPStore
 
 import trl_miner
-from trl_miner import MinerGRPOTrainer, heartbeat
+from trl_miner import heartbeat
 from trl_miner.launching import watchdog
 from trl_miner.launching.server import ask
 from trl_miner.launching.watchdog import EXIT_CODE, TrainingWatchdog
 from trl_miner.runs import checkpoints
+from trl_miner.training import RunTrainer
 
 LIMIT = 1.5  # seconds
 
@@ -170,7 +171,7 @@ def test_a_training_is_watched_in_its_steps_and_no_longer_once_it_has_failed(pol
         watching.extend(thread for thread in threading.enumerate() if "watchdog" in thread.name)
         raise ValueError("no rewards today")
 
-    trainer = MinerGRPOTrainer(policy, broken, config(tmp_path), problems())
+    trainer = RunTrainer(policy, broken, config(tmp_path), problems())
     with pytest.raises(ValueError, match="no rewards today"), TrainingWatchdog(trainer, 60.0):
         trainer.train()
     assert len(watching) == 1 and not watching[0].is_alive()
@@ -247,6 +248,6 @@ def run_until_the_fault(policy, folder, victim, how):
         return mixed_reward(prompts, completions)
 
     args = config(folder, per_device_train_batch_size=6, save_strategy="steps", save_steps=2)
-    trainer = MinerGRPOTrainer(policy, falls_in_step_3, args, problems())
+    trainer = RunTrainer(policy, falls_in_step_3, args, problems())
     with TrainingWatchdog(trainer, 4.0):
         trainer.train()

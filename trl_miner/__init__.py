@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
     from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
-    from .trainer.prompt_kinds import PromptKinds as PromptKinds
+    from .training.prompt_kinds import PromptKinds as PromptKinds
 
 _MODULE_OF = {
     "MinerAsyncGRPOConfig": "async_config",
@@ -27,7 +27,7 @@ _MODULE_OF = {
     "MinerGRPOConfig": "config",
     "MinerGRPOTrainer": "trainer",
     "MinerAdvantages": "methods.miner",
-    "PromptKinds": "trainer.prompt_kinds",
+    "PromptKinds": "training.prompt_kinds",
     "beat": "heartbeat",
     "miner_advantages": "methods.miner",
     "preview": "data_preview",

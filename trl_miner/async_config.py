@@ -4,7 +4,7 @@ refuses."""
 import os
 from dataclasses import dataclass, field
 
-from .config import MinerGRPOConfig, SharedSettings
+from .config import RunConfig, SharedSettings
 from .rules import check_derived
 from .trl_asynchronous import TREE_ATTENTION as TREE_ATTENTION  # TRL before 1.16 is refused here
 from .trl_asynchronous import AsyncGRPOConfig
@@ -24,9 +24,7 @@ _SHARED = (
 )
 # The other settings of the synchronous trainer.
 REFUSED = (
-    MinerGRPOConfig.__dataclass_fields__.keys()
-    - AsyncGRPOConfig.__dataclass_fields__.keys()
-    - {*_SHARED}
+    RunConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys() - {*_SHARED}
 )
 
 
@@ -34,11 +32,11 @@ def _as_synchronous(cls: type) -> type:
     """Add the fields of `_SHARED` to a class, and where it has no field, the value that its
     training amounts to."""
     for name in _SHARED:
-        model = MinerGRPOConfig.__dataclass_fields__[name]
+        model = RunConfig.__dataclass_fields__[name]
         setattr(cls, name, field(default=model.default, metadata=model.metadata))
         cls.__annotations__[name] = model.type
     for name in REFUSED:
-        setattr(cls, name, MinerGRPOConfig.__dataclass_fields__[name].default)
+        setattr(cls, name, RunConfig.__dataclass_fields__[name].default)
     cls.loss_type, cls.vllm_mode = "dapo", "server"  # type: ignore[attr-defined]
     return cls
 

@@ -273,19 +273,6 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         " many tokens as TRL's micro-batches hold; on a CPU, as many micro-batches as TRL makes.",
         at_least=2,
     )
-    overwrite_output_dir: bool = setting(
-        False,
-        "Delete what earlier runs have written into output_dir, and nothing else, before a run"
-        " starts there; else a folder in which a run has finished a step is an error. A run that"
-        " goes on from a checkpoint of the folder deletes nothing.",
-    )
-    log_token_credit: int = setting(
-        0,
-        "Optimizer steps from one record of tokens to the next; 0: none. A record,"
-        " credit/credit_STEP.parquet in output_dir, has what trl-miner inspect shows of at most 64"
-        " rollouts. Where no forward of the step has computed their old log-probs, it costs one.",
-        at_least=0,
-    )
     log_gradient_share: int = setting(
         0,
         "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how"
@@ -325,3 +312,36 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
         self._set_accumulation()
         super().__post_init__()
         check_derived(self)
+
+    @classmethod
+    def of(cls, args: GRPOConfig) -> "MinerGRPOConfig":
+        """Return TRL's settings with the defaults of ours. What TRL has derived stays as it is."""
+        config = cls.__new__(cls)
+        for name, field in cls.__dataclass_fields__.items():
+            setattr(config, name, getattr(args, name, field.default))
+        config.__dict__.update(vars(args))
+        config._check_own_fields()
+        check_derived(config)
+        return config
+
+
+@dataclass(repr=False)
+class RunConfig(MinerGRPOConfig):
+    """
+    Configuration of a run with a folder, as `trl-miner train` has it, or a `RunTrainer` in Python:
+    everything [`MinerGRPOConfig`] has, and what a run does with its folder.
+    """
+
+    overwrite_output_dir: bool = setting(
+        False,
+        "Delete what earlier runs have written into output_dir, and nothing else, before a run"
+        " starts there; else a folder in which a run has finished a step is an error. A run that"
+        " goes on from a checkpoint of the folder deletes nothing.",
+    )
+    log_token_credit: int = setting(
+        0,
+        "Optimizer steps from one record of tokens to the next; 0: none. A record,"
+        " credit/credit_STEP.parquet in output_dir, has what trl-miner inspect shows of at most 64"
+        " rollouts. Where no forward of the step has computed their old log-probs, it costs one.",
+        at_least=0,
+    )

@@ -28,11 +28,11 @@ from .methods.compose import find_composition
 from .methods.grpo import GRPO
 from .methods.method import AdvantageEstimator
 from .progress import is_quiet, track
+from .prompt_keys import prompt_key
 from .recipe import load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .reward_functions import reward_list
 from .runs.files import write_json, write_whole
-from .runs.prompt_ledger import prompt_key
 from .tables import Table
 from .train import build
 from .training_data import check_rows, load_data

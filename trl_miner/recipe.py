@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from . import rewards
-from .config import MinerGRPOConfig
+from .config import RunConfig
 from .data.base_model import find_model
 from .data.benchmarks import BENCHMARKS, is_known, read_entry
 from .data.guessing import layout_of_settings
@@ -222,7 +222,7 @@ class MinerScriptArguments(ScriptArguments):
 _SCRIPT = "trl_miner.train"
 PARSED_TYPES: tuple[type, ...] = (
     MinerScriptArguments,
-    MinerGRPOConfig,
+    RunConfig,
     ModelConfig,
     DatasetMixtureConfig,
 )
@@ -264,7 +264,7 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
         except ImportError as error:
             raise ValueError(f"asynchronous: true: {error}") from error
         kinds, refused = (
-            tuple(RecipeConfig if kind is MinerGRPOConfig else kind for kind in kinds),
+            tuple(RecipeConfig if kind is RunConfig else kind for kind in kinds),
             REFUSED,
         )
     parser = _Parser(kinds, prog="trl-miner train", allow_abbrev=False)
@@ -324,7 +324,7 @@ def parse_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], _P
     the words that belong to none of them, and the parser.
 
     Unlike the training's own parsing this looks at no device and joins no process group, so that a
-    recipe for eight GPUs can be read anywhere. Values that `MinerGRPOConfig` would derive are still
+    recipe for eight GPUs can be read anywhere. Values that `RunConfig` would derive are still
     None.
     """
     words = with_recipe_file(words)

@@ -267,3 +267,17 @@ def required_columns(function: Any) -> list[str]:
     return sorted(
         {p.name for p in parameters if p.kind in by_name and p.default is p.empty} - REWARD_KWARGS
     )
+
+
+def text_of(completion: Any) -> str:
+    """Return the text of the answer in a completion of any of TRL's shapes; empty if there is
+    none."""
+    if completion is None or isinstance(completion, str):
+        return completion or ""
+    messages = [
+        message for message in completion if message.get("role", "assistant") == "assistant"
+    ]
+    content = messages[-1].get("content") if messages else None
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or "" for part in content if part.get("type", "text") == "text")

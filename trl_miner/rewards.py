@@ -16,6 +16,7 @@ from typing import Any
 
 from .grading import Verdict, grade
 from .grading.decimals import with_points
+from .reward_functions import text_of
 
 # The other processes of a training run wait for the slowest one; NCCL gives up after 30 minutes.
 BATCH_SECONDS = 300.0
@@ -113,17 +114,3 @@ def _rewards(
             f" {reasons}. The first ends with {texts[missing[0]][-100:]!r}."
         )
     return [verdict.reward for verdict in verdicts]
-
-
-def text_of(completion: Any) -> str:
-    """Return the text of the answer in a completion of any of TRL's shapes; empty if there is
-    none."""
-    if completion is None or isinstance(completion, str):
-        return completion or ""
-    messages = [
-        message for message in completion if message.get("role", "assistant") == "assistant"
-    ]
-    content = messages[-1].get("content") if messages else None
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.get("text") or "" for part in content if part.get("type", "text") == "text")

@@ -30,7 +30,7 @@ from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
-from .config import MinerGRPOConfig
+from .config import RunConfig
 from .data import base_model
 from .data.worlds import WORLDS
 from .data_preview import preview_recipe, show
@@ -45,8 +45,9 @@ from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
 from .runs.locks import check_run, hold_run
+from .runs.models import base_of_adapter
 from .tools import check_prompts, load_environments, load_tools
-from .trainer import MinerGRPOTrainer
+from .training import RunTrainer
 from .training_callbacks import show_training
 from .training_data import (
     check_rows,
@@ -88,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(
     args: MinerScriptArguments,
-    config: MinerGRPOConfig,
+    config: RunConfig,
     model_args: ModelConfig,
     mixture: DatasetMixtureConfig,
-) -> MinerGRPOTrainer:
+) -> RunTrainer:
     """Train one recipe: score, train, score, save, draw. Return the trainer."""
     PartialState()
     grading.configure(args.judge_workers, args.judge_seconds)
@@ -116,7 +117,9 @@ def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
         return
     try:
         AutoConfig.from_pretrained(
-            model, revision=model_args.model_revision, trust_remote_code=trusts
+            base_of_adapter(model) or model,
+            revision=model_args.model_revision,
+            trust_remote_code=trusts,
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
@@ -128,11 +131,11 @@ def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
 
 def build(
     args: MinerScriptArguments,
-    config: MinerGRPOConfig,
+    config: RunConfig,
     model_args: ModelConfig,
     reward_funcs: list[Callable[..., Any]],
     data: Any,
-) -> tuple[MinerGRPOTrainer, EvaluationCallback]:
+) -> tuple[RunTrainer, EvaluationCallback]:
     """Return a recipe's trainer, ready to train, and what scores its held-out problems.
 
     `trl-miner doctor` calls it too, with a small model in place of the recipe's: what it refuses
@@ -155,11 +158,11 @@ def build(
 
 
 def _run(
-    trainer: MinerGRPOTrainer,
+    trainer: RunTrainer,
     scores: EvaluationCallback,
     args: MinerScriptArguments,
     model_args: ModelConfig,
-) -> MinerGRPOTrainer:
+) -> RunTrainer:
     config, output = trainer.args, Path(trainer.args.output_dir)
     trainer.about = {"dataset": args.dataset_name, "others": (args, model_args)}
     _train(
@@ -180,7 +183,7 @@ def _run(
 
 
 def _train(
-    trainer: MinerGRPOTrainer,
+    trainer: RunTrainer,
     scores: EvaluationCallback,
     checkpoint: str | None,
     patience: float | None,
@@ -196,7 +199,7 @@ def _train(
         scores.record("after")
 
 
-def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -> None:
+def _publish(trainer: RunTrainer, output: Path, hub_dataset: str | None) -> None:
     """Save the model, draw the training, write the card, and push if the recipe says so."""
     check_run(output)  # the scoring may have taken long
     # transformers would push pickles and logs
@@ -214,7 +217,7 @@ def _publish(trainer: MinerGRPOTrainer, output: Path, hub_dataset: str | None) -
 
 def _build_trainer(
     args: MinerScriptArguments,
-    config: MinerGRPOConfig,
+    config: RunConfig,
     model_args: ModelConfig,
     reward_funcs: list[Callable[..., Any]],
     data: Any,
@@ -233,6 +236,8 @@ def _build_trainer(
         "dtype": model_args.dtype,
         **(config.model_init_kwargs or {}),
     }
+    if base_of_adapter(model):
+        model, adapter = _load_adapter(model, config, quantization), None
     given: dict[str, Any] = {
         "model": model,
         "reward_funcs": reward_funcs or None,
@@ -242,20 +247,36 @@ def _build_trainer(
         **_load_tools(args, data),
     }
     if args.asynchronous:
-        from .asynchronous.trainer import MinerAsyncGRPOTrainer
+        from .training.asynchronous import AsyncRunTrainer
 
-        return MinerAsyncGRPOTrainer.of_recipe(args, model_args, **given)
-    return MinerGRPOTrainer(
+        return AsyncRunTrainer.of_recipe(args, model_args, **given)
+    return RunTrainer(
         eval_dataset=(
             rows_of(data, args, "dataset_test_split") if config.eval_strategy != "no" else None
         ),
-        quantization_config=quantization,
+        quantization_config=quantization if isinstance(model, str) else None,
         **(
             {"rollout_func": import_object("rollout_func", args.rollout_func)}
             if args.rollout_func
             else {}
         ),
         **given,
+    )
+
+
+def _load_adapter(folder: str, config: RunConfig, quantization: Any) -> Any:
+    """Return the adapter of a folder, such as that of an earlier run, on its base model: it is
+    trained further."""
+    from peft import AutoPeftModelForCausalLM
+
+    options, config.model_init_kwargs = dict(config.model_init_kwargs or {}), None
+    del options["revision"]  # of the recipe's model, which is this folder
+    return AutoPeftModelForCausalLM.from_pretrained(
+        folder,
+        is_trainable=True,
+        quantization_config=quantization,
+        trust_remote_code=bool(config.trust_remote_code),
+        **options,
     )
 
 

@@ -11,7 +11,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 
-from .config import MinerGRPOConfig
+from .config import RunConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
 from .data.layout import Layout, arrange, check_answers, check_questions
@@ -19,6 +19,7 @@ from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
 from .data.worlds import WORLDS
+from .prompt_keys import prompt_key
 from .recipe import (
     MinerScriptArguments,
     data_settings,
@@ -28,10 +29,9 @@ from .recipe import (
     reward_names,
 )
 from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS
-from .runs.prompt_ledger import prompt_key
 
 if TYPE_CHECKING:
-    from .trainer import MinerGRPOTrainer
+    from .training import RunTrainer
 
 TEST = "test"  # the split that `held_out` makes where a data set has none
 
@@ -197,9 +197,7 @@ def check_rows(args: MinerScriptArguments, data: Any) -> None:
                 check_answers(args.dataset_solution_column, part)
 
 
-def training_form(
-    args: MinerScriptArguments, config: MinerGRPOConfig, rows: Any
-) -> PromptForm | None:
+def training_form(args: MinerScriptArguments, config: RunConfig, rows: Any) -> PromptForm | None:
     """Return the form of the prompts of a training: that in which they are built here, or else that
     of some rows."""
     found = form_of_rows(rows, config.chat_template_kwargs)
@@ -216,7 +214,7 @@ def training_form(
 
 
 def held_out_problems(
-    args: MinerScriptArguments, data: Any, trainer: "MinerGRPOTrainer"
+    args: MinerScriptArguments, data: Any, trainer: "RunTrainer"
 ) -> tuple[Any, Any]:
     """Return the problems to score, and the reward function that verifies them; None: none, or the
     trainer's.
@@ -242,7 +240,7 @@ def _held_out_rows(args: MinerScriptArguments, data: Any) -> Dataset:
     return Dataset.from_list([*islice(rows, int(size))])
 
 
-def _benchmark(args: MinerScriptArguments, trainer: "MinerGRPOTrainer") -> tuple[Any, Any]:
+def _benchmark(args: MinerScriptArguments, trainer: "RunTrainer") -> tuple[Any, Any]:
     entry = read_entry(args.held_out_benchmark)
     benchmark = find_benchmark(entry.name, entry.path, data_settings(args))
     loaded = load(benchmark, entry.path or None)[0][: entry.number]

@@ -13,8 +13,8 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from harness import AS_TRL, OWN_METRICS, config, crc, logps_of, metrics_of, mixed_reward, problems
 
-from trl_miner import MinerGRPOTrainer
-from trl_miner.trainer import round_sampling, token_credit
+from trl_miner.trainer import round_sampling
+from trl_miner.training import RunTrainer, token_records
 
 GLOBAL_BATCH = 12
 # In this order the first batch has a mixed prompt, which the off-policy cases train on alone.
@@ -54,7 +54,7 @@ def compared_steps(trainer, marker="reward"):
     ]
 
 
-class Counting(MinerGRPOTrainer):
+class Counting(RunTrainer):
     """Counts the all-right rows of this process, and the forwards it takes to score them."""
 
     def __init__(self, *args, **kwargs):
@@ -164,7 +164,7 @@ CASES = {
 
 def train_all(policy, output):
     """Write what each case came to, by name, to `result.json`."""
-    token_credit.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
+    token_records.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
     round_sampling.MAX_ROUNDS = 2
     results = {
         name: train(policy, Path(output, name), **settings) for name, settings in CASES.items()

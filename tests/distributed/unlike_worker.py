@@ -14,8 +14,8 @@ import torch.distributed as dist
 from harness import config, logps_of, mixed_reward, problems
 
 import trl_miner.distributed
-from trl_miner import MinerGRPOTrainer
 from trl_miner.methods.compose import estimators_of
+from trl_miner.training import RunTrainer
 
 SEVERAL = [False, False, True]
 BUDGETS = [None, 45, 100, 2000]
@@ -55,7 +55,7 @@ def draw_settings(draw):
     return settings
 
 
-class Unlike(MinerGRPOTrainer):
+class Unlike(RunTrainer):
     """Each process draws for itself how long its rollouts are, what they earn, and whether it has
     the sampler's log-probs."""
 

@@ -24,16 +24,15 @@ from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..data.prompts import token_ids
 from ..grading.pool import CPU_SECONDS
-from ..heartbeat import TRAINING_STEP, phase
 from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..reward_functions import RewardError, check_rewards
 from ..tools import TOOL_SECONDS
+from ..trainer.base import TrainerBase, default_output_dir
 from ..trainer.generation_batch import correct_rollouts
-from ..trainer.run import RunState
-from ..trainer.run_trainer import RunTrainer, own_config
-from ..trainer.token_credit import choose_rollouts, write_record
+from ..trainer.observers import ScoredBatch
+from ..trainer.outcomes import PromptOutcomes
 from ..trl_asynchronous import (
     TREE_ATTENTION,
     AsyncGRPOTrainer,
@@ -49,7 +48,7 @@ SUSPICIOUS_KL = 0.02
 UNSCORED_WINDOWS = 5  # without a single reward, which end the training
 
 
-class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
+class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
     """
     Drop-in for TRL's `AsyncGRPOTrainer` that also learns from prompts whose rollouts
     are all right (https://huggingface.co/papers/2601.04731), and trains the methods that this is
@@ -69,7 +68,12 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
     def __init__(
         self, model: str, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any
     ) -> None:
-        args = own_config(MinerAsyncGRPOConfig, model, args, self._name)
+        args = args or MinerAsyncGRPOConfig(default_output_dir(model, self._name))
+        if not isinstance(args, MinerAsyncGRPOConfig):
+            raise ValueError(
+                f"args must be a MinerAsyncGRPOConfig: got {type(args).__name__}, which does not say"
+                " which method to train. Use MinerAsyncGRPOConfig with the same settings."
+            )
         given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
             self, find_model(model), reward_funcs, args, *rest, **kwargs
         )
@@ -95,7 +99,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
         self.max_completion_length, self.has_stepped = args.max_completion_length, False
         self._num_unscored = 0  # windows in a row without a reward
         self._collator: TokenAdvantages | None = None  # on the main process, once it trains
-        self._add_run()
+        self._add_base()
 
     @classmethod
     def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
@@ -205,8 +209,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
                 "The advantages of tokens must reach the loss: TRL or accelerate has not called"
                 " what puts them there. Use the versions that trl_miner's setup.cfg names."
             )
-        self._checkpoints.resumed_from = None  # it has been taken up
-        with phase(TRAINING_STEP, self.state.global_step):
+        with self.phase("training step"):
             loss: Tensor = super().training_step(*args, **kwargs)
         if not self.has_stepped:
             self._compare_with_policy(self._metrics["train"].get("kl", []))
@@ -232,7 +235,7 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             rollouts: Of the window, whole groups.
             num_before: Rollouts of this training's windows before.
         """
-        start, args, state = time.perf_counter(), self.args, RunState.of(self)
+        start, args, totals = time.perf_counter(), self.args, self.totals
         total_N = torch.tensor([one.reward for one in rollouts], dtype=torch.float32)
         rewards_NF = self._rewards(rollouts, total_N)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
@@ -256,22 +259,32 @@ class MinerAsyncGRPOTrainer(RunTrainer, AsyncGRPOTrainer):
             texts=lambda: [
                 tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts
             ],
-            seed=args.seed * 2**40 + state.generated,
+            seed=args.seed * 2**40 + totals.generated,
         )
         result = estimate(args.composition, batch, args.knobs)
-        state.generated += len(rollouts)
-        state.tokens += int(mask_NT.sum())
+        totals.generated += len(rollouts)
+        totals.tokens += int(mask_NT.sum())
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
         advantages = [result.advantages_BT[i, : len(one.logps)] for i, one in enumerate(rollouts)]
         if num_before == 0:
             self._first_step = self.state.global_step
         # of the window: the loader is one ahead
         step = self._first_step + num_before // len(rollouts) + 1
-        if args.log_token_credit and step % args.log_token_credit == 0:
-            places = choose_rollouts(batch).nonzero().squeeze(1).tolist()
-            rows = [{"row": i, **rollouts[i].record(advantages[i])} for i in places]
-            ungated = replace(batch, rewards_N=total_N, advantages_N=grpo_N)
-            write_record(self, rows, step, ungated, verifier_rewards_N)
+        self.tell(
+            ScoredBatch(
+                step=step,
+                steps=range(step, step + 1),
+                rows=(),
+                outcomes=PromptOutcomes(args.num_generations),
+                rollouts=replace(batch, rewards_N=total_N, advantages_N=grpo_N),
+                verifier_rewards_N=verifier_rewards_N,
+                estimate=result,
+                token_rows=lambda is_chosen_N: [
+                    {"row": i, **rollouts[i].record(advantages[i])}
+                    for i in is_chosen_N.nonzero().squeeze(1).tolist()
+                ],
+            )
+        )
         return advantages
 
     def _check_scored(self, total_N: Tensor) -> None:

@@ -23,6 +23,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 NAME = "trl_miner/arithmetic"
+MODEL = str(Path(__file__).parent / "base_models" / "arithmetic")  # its base model
 LEVELS = (1, 2, 3, 4, 5)
 SIZES = {"train": 2000, "test": 200}
 # "": the short way, "+ 8 = 20"

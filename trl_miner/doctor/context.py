@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ..config import MinerGRPOConfig
+from ..config import RunConfig
 from ..launching.plan import Plan
 from ..recipe import PARSED_TYPES, as_parsed
 from . import memory
@@ -220,7 +220,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
 
     Nothing looks at a GPU. Raises what the training raises.
     """
-    trained: Any = MinerGRPOConfig
+    trained: Any = RunConfig
     if settings.asynchronous:
         from ..async_config import RecipeConfig as trained
 
@@ -228,7 +228,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
         num_processes = world_size = property(lambda self: processes)
 
     given = vars(settings) | {"use_cpu": True, "tf32": None}
-    kinds = [PlannedConfig if kind is MinerGRPOConfig else kind for kind in PARSED_TYPES]
+    kinds = [PlannedConfig if kind is RunConfig else kind for kind in PARSED_TYPES]
     with listening() as notes:
         parsed = tuple(as_parsed(kind, given) for kind in kinds)
     return parsed, notes

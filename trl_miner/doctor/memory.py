@@ -13,6 +13,7 @@ from typing import Any
 
 from ..data.base_model import find_model
 from ..errors import first_line
+from ..runs.models import base_of_adapter
 
 GIB = 2**30
 ADAM = 8  # bytes per parameter: two moments in float32
@@ -102,6 +103,7 @@ def find_config(settings: argparse.Namespace) -> Any:
     from transformers import AutoConfig
 
     name = find_model(str(settings.model_name_or_path))
+    name = base_of_adapter(name) or name
     try:
         code = bool(settings.trust_remote_code)
         return AutoConfig.from_pretrained(

@@ -202,7 +202,7 @@ class EvaluationCallback(TrainerCallback):
                 for index in batch
                 for n in range(num_samples)
             ]
-            with trainer.generating("scoring"):
+            with trainer.phase("scoring"):
                 completions, ids, found = trainer.sample_held_out(
                     rows, num_samples, seeds[0], partial(self._sample, seeds)
                 )

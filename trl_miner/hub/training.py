@@ -1,7 +1,7 @@
 """Push a run when its training ends. Errors never stop it: they are printed, with the command to
 push by hand.
 
-`MinerGRPOTrainer` calls these functions instead of transformers' own, which would also push
+`RunTrainer` calls these functions instead of transformers' own, which would also push
 `training_args.bin` (a pickle), completions and logs, and at every checkpoint.
 """
 

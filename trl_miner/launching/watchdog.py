@@ -62,11 +62,20 @@ class TrainingWatchdog(TrainerCallback):
         self._url = _server_url(trainer)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._hook: Any = None
         self._has_warned = False
         trainer.add_callback(self)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start watching. Not earlier: loading a model or a checkpoint may take its time."""
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any
+    ) -> None:
+        """Start watching. Not earlier: loading a model or a checkpoint may take its time.
+
+        Each forward of the model is a sign of life.
+        """
+        if model is not None:
+            embeddings = model.get_input_embeddings()
+            self._hook = embeddings.register_forward_pre_hook(lambda *_: heartbeat.beat())
         accelerator = self._trainer.accelerator
         self._rank, self._size = accelerator.process_index, accelerator.num_processes
         # by rank: time of its last look, its beats, its place in the run
@@ -97,6 +106,8 @@ class TrainingWatchdog(TrainerCallback):
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()
+        if self._hook is not None:
+            self._hook.remove()
         if self._thread is not None:
             self._thread.join(timeout=5 * self._patience)
 

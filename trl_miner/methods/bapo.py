@@ -14,8 +14,7 @@ from ..distributed import World, accumulation_dtype
 from .method import NonNegative, PolicyLoss
 from .rollouts import Surrogate
 
-_LOW_START, _LOW_STEP = 0.5, 0.05  # of the bounds that the search tries, as in the paper
-_HIGH_START, _HIGH_STEP = 1.5, 0.1
+_LOW_STEP, _HIGH_STEP = 0.05, 0.1  # of the bounds that the search tries, as in the paper
 
 
 def bapo(
@@ -25,8 +24,10 @@ def bapo(
     mask_BT: Tensor,
     *,
     target: NonNegative = 1.0,
-    low_max: Annotated[float, Field(ge=_LOW_START)] = 0.95,
-    high_max: Annotated[float, Field(ge=_HIGH_START)] = 3.0,
+    low_start: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    low_max: NonNegative = 0.95,
+    high_start: Annotated[float, Field(ge=1)] = 1.5,
+    high_max: NonNegative = 3.0,
     world: World | None = None,
 ) -> Surrogate:
     """Raise the clipping bounds until positive tokens contribute their share.
@@ -40,17 +41,28 @@ def bapo(
         logps_BT, old_logps_BT, advantages_BT, mask_BT: As in `clip_cov`.
         target: Positive over negative contribution, at least 0. The paper of MINER asks for a
             positive share of 50 %, which is a ratio of 1.
-        low_max: Last lower bound of the ratio pi / pi_old, at least 0.5.
-        high_max: Last upper bound, at least 1.5.
+        low_start, low_max: First and last lower bound of the ratio pi / pi_old. The published
+            script begins at 0.8, the paper at 0.5.
+        high_start, high_max: First and last upper bound; 1.2 in the published script, 1.5 in the
+            paper.
         world: The processes that share the batch; every one must call.
 
     Returns:
         `Surrogate` with the bounds found and the metrics bapo/clip_low, bapo/clip_high and
         bapo/positive_share.
 
+    Raises:
+        ValueError: A bound would start behind its end.
+
     Source: arXiv 2510.18927; WooooDyy/BAPO @ 7287044; the paper of MINER, appendix on the
         exploration baselines.
     """
+    for name, start, end in (("low", low_start, low_max), ("high", high_start, high_max)):
+        if start > end:
+            raise ValueError(
+                f"{name}_start must be at most {name}_max: got {start:g} and {end:g}. Lower the"
+                " first, or raise the second."
+            )
     world, is_token_BT = world or World(), mask_BT.bool()
     ratios = (logps_BT.detach() - old_logps_BT)[is_token_BT].clamp(-20.0, 20.0).exp()
     advantages = advantages_BT.detach().expand_as(mask_BT)[is_token_BT]
@@ -62,7 +74,7 @@ def bapo(
     def is_short() -> bool:
         return negative > 0 and positive / (negative + 1e-8) < target
 
-    low, high = _LOW_START, _HIGH_START
+    low, high = low_start, high_start
     negative = contribution(ratios.clamp(min=low), ~is_positive)
     positive = contribution(ratios.clamp(max=high), is_positive)
     while is_short() and low < low_max:
@@ -84,5 +96,5 @@ BAPO = PolicyLoss(
     function=bapo,
     off_policy_only=True,
     spans_optimizer_step=True,
-    knobs=("target", "low_max", "high_max"),
+    knobs=("target", "low_start", "low_max", "high_start", "high_max"),
 )

@@ -2,7 +2,7 @@
 
 {"model.safetensors": {"bytes": 1234, "checksum": "6dc2..."}, ...}     `files.json`
 
-transformers writes a checkpoint, and `save_rollouts` adds what it lacks. `files.json` comes last,
+transformers writes a checkpoint, and the trainer adds what it lacks. `files.json` comes last,
 when every process has written its part and all of it is on the disk. A run resumes only from a
 checkpoint that has it, and all files that it names, as they were.
 """
@@ -11,7 +11,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -19,16 +19,12 @@ from .checksums import Piece, digests_of, joined, pieces_of, sync
 from .files import read_object, read_optional, write_json
 from .records import Contents, State
 
-if TYPE_CHECKING:
-    import torch
-
 logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
 # of a run folder and of each checkpoint: the log, and how far the run got
 STATE = "trainer_state.json"
 FILES = "files.json"
-ROLLOUTS = "rollouts_{rank}.pt"
 _NOT_NEEDED = {FILES, "training_args.bin", "README.md"}  # nobody reads them, and no push has them
 _CONTENTS: TypeAdapter[Any] = TypeAdapter(dict[str, Contents])
 _STATE = TypeAdapter(State)
@@ -200,43 +196,3 @@ def _way(folder: Path) -> str:
     others = [one for one in reversed(list_checkpoints(folder.parent)) if one.name != folder.name]
     whole = next((one.name for one in others if not _why_not(one)), None)
     return f" Restore it, or resume from {whole}, which is whole." if whole else " Restore it."
-
-
-def save_rollouts(
-    folder: Path, rank: int, layout: list[int], batches: list[dict[str, Any]], micro_step: int
-) -> None:
-    """Save the generation batch that a checkpoint lies in the middle of: TRL's buffer, and the
-    place in its cycle.
-
-    `layout` is all that a process's buffer depends on besides the settings that a resume compares.
-    """
-    import torch
-
-    kept = {"layout": layout, "batches": batches, "micro_step": micro_step}
-    torch.save(kept, folder / ROLLOUTS.format(rank=rank))
-
-
-def load_rollouts(
-    folder: Path, rank: int, layout: list[int], device: "torch.device"
-) -> dict[str, Any] | None:
-    """Return what `save_rollouts` kept, on every process or on none. Every process must call it.
-
-    It is None where the checkpoint lies at the end of a generation cycle, and where the rollouts
-    have another layout. Then all generate again, as TRL does; a process that generated alone would
-    wait for the others forever.
-    """
-    import torch
-    from accelerate.utils import gather_object, send_to_device
-
-    path, kept = folder / ROLLOUTS.format(rank=rank), None
-    if path.is_file():  # through the CPU: torch.load does not know accelerate's cpu:0
-        kept = send_to_device(torch.load(path, map_location="cpu", weights_only=True), device)
-    if all(gather_object([kept is not None and kept["layout"] == layout])):
-        return kept
-    if rank == 0 and any(folder.glob(ROLLOUTS.format(rank="*"))):
-        logger.warning(
-            f"{folder.name} lies inside a generation cycle, whose rollouts were made with other"
-            " batches or processes. They are generated again, so that this run will differ from an"
-            " uninterrupted one."
-        )
-    return None

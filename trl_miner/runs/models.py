@@ -15,8 +15,17 @@ from .training_record import RECORD
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
 CARD = "README.md"
+_ADAPTER = TypeAdapter(record({"base_model_name_or_path": str}))
 _SHARDS = TypeAdapter(record({"weight_map": dict[str, str]}))
 _ADVICE = "Save the model again, or give another checkpoint."
+
+
+def base_of_adapter(model: str) -> str | None:
+    """Return the base model that the folder of an adapter names; None: it is no such folder."""
+    path = Path(model, ADAPTER)
+    if not path.is_file():
+        return None
+    return str(read_object(path, record=_ADAPTER)["base_model_name_or_path"])
 
 
 @dataclass(frozen=True)

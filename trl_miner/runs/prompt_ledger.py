@@ -19,13 +19,14 @@ lines.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from ..prompt_keys import IMAGES, row_text
 from ..prompt_kinds import PromptKind
 from .files import parse_object, write_whole
 from .records import Count, Number, Positive
@@ -34,9 +35,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FILE = "prompt_ledger.jsonl"
-_LONGEST_TEXT = 200
 _ROWS_AT_ONCE = 10_000
-_IMAGES = ("image", "images")  # columns of TRL's
 _OPTIONAL = ("new", "dropped", "skipped")  # only there where they hold something
 
 
@@ -77,68 +76,6 @@ class Ledger:
     notes: Sequence[str] = field(default=())  # sentences on what could not be read
 
 
-def prompt_key(row: Mapping[str, Any]) -> int:
-    """Return the key of a row's prompt, 63 bits of a hash: of `prompt` as JSON, and of the images.
-    A row without `prompt`, which an environment completes, counts as a whole."""
-    content = (
-        {name: row[name] for name in ("prompt", *_IMAGES) if name in row}
-        if "prompt" in row
-        else row
-    )
-    text = (
-        row["prompt"]
-        if set(content) == {"prompt"} and isinstance(row["prompt"], str)
-        else _as_text(content)
-    )
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def key_text(key: int) -> str:
-    """Return a key as the file has it."""
-    return f"{key:016x}"
-
-
-def _as_text(row: Mapping[str, Any]) -> str:
-    """Return a row as JSON, the same wherever it was read from."""
-    return json.dumps(_without_nulls(row), sort_keys=True, ensure_ascii=False, default=_plain)
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return a value without the null fields of its objects: Parquet adds them where some rows have
-    them, JSON not."""
-    if isinstance(value, Mapping):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any) -> str:
-    """Return what stands for a value that JSON does not have: of an image or an array, a hash of
-    its content."""
-    content = (
-        value.tobytes()
-        if hasattr(value, "tobytes")
-        else value
-        if isinstance(value, bytes)
-        else None
-    )
-    return str(value) if content is None else hashlib.blake2b(content, digest_size=8).hexdigest()
-
-
-def prompt_text(row: Mapping[str, Any]) -> str:
-    """Return a row's prompt, or the last message that is the user's, on one line and shortened in
-    its middle."""
-    prompt = row.get("prompt", "")
-    if isinstance(prompt, list) and prompt:
-        own = [message for message in prompt if message.get("role") == "user"] or prompt
-        prompt = own[-1].get("content") or ""
-    if isinstance(prompt, list):
-        prompt = " ".join(str(part.get("text") or "") for part in prompt)
-    text = " ".join(str(prompt).split())
-    half = _LONGEST_TEXT // 2 - 2
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"
-
-
 def digest_of(rows: Any) -> str:
     """Return a hash of a data set's rows, golds and all, but for images and what else would have to
     be decoded."""
@@ -146,11 +83,11 @@ def digest_of(rows: Any) -> str:
     kept = [
         name
         for name, kind in rows.features.items()
-        if name not in _IMAGES and not hasattr(kind, "decode_example")
+        if name not in IMAGES and not hasattr(kind, "decode_example")
     ]
     for part in rows.select_columns(kept).with_format("arrow").iter(_ROWS_AT_ONCE):
         for row in part.to_pylist():
-            digest.update(_as_text(row).encode("utf-8", "surrogatepass") + b"\n")
+            digest.update(row_text(row).encode("utf-8", "surrogatepass") + b"\n")
     return digest.hexdigest()
 
 

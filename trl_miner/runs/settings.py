@@ -90,7 +90,7 @@ def settings_of(config: Any, others: Iterable[Any] = ()) -> dict[str, str]:
 
 
 def trainer_settings(trainer: Any, others: Iterable[Any] = ()) -> dict[str, str]:
-    """Return `settings_of` a `MinerGRPOTrainer`, and what it was given: model, data, functions and
+    """Return `settings_of` a `RunTrainer`, and what it was given: model, data, functions and
     adapter."""
     rows = trainer.train_dataset if isinstance(trainer.train_dataset, Sized) else None
     given = {

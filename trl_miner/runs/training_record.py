@@ -31,7 +31,7 @@ def write_run_record(
     changes: Sequence[Mapping[str, Any]] = (),
     dataset: str | None = None,
 ) -> None:
-    """Write `training.json` of a `MinerGRPOTrainer` into the run folder, before its training, on
+    """Write `training.json` of a `RunTrainer` into the run folder, before its training, on
     one process.
 
     `settings` are those of `trainer_settings`, `changes` those of `settings.changes_at`. `dataset`

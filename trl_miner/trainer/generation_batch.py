@@ -3,14 +3,18 @@
 # N rollouts of the global generation batch, B of this process, F reward functions
 """
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 
+from ..methods import Rollouts
 from .micro_batches import loss_mask
-from .prompt_log import PromptOutcomes
+from .outcomes import PromptOutcomes
 
 # Where in the tuple of TRL's `_generate` these stand.
 COMPLETION_IDS, TOOL_MASK, COMPLETIONS, SAMPLER_LOGPS, EXTRA_FIELDS = range(1, 6)
@@ -30,13 +34,30 @@ class GenerationBatch:
     """A generation batch under way, until TRL returns it."""
 
     num_generated: int  # rollouts generated for it on all processes, dropped ones included
+    outcomes: PromptOutcomes  # how its prompts came out
     # what was generated and scored in rounds; None: TRL does both
     prepared: GeneratedRound | None = None
     num_tokens: int = 0  # tokens that the model has generated for it on this process
     # `PromptStatistics` of adaptive sampling; None: those of the batch's own rollouts decide
     statistics: Any = None
     rewards_NF: Tensor | None = None  # (N, F) gathered rewards, by reward function
-    outcomes: PromptOutcomes = field(default_factory=PromptOutcomes)  # how its prompts came out
+    completions: Sequence[Any] = ()  # of this process, as reward functions get them
+
+
+def steps_of_batch(
+    done: int, under_way: int, cycle: int, *, accumulation: int, max_steps: int
+) -> range:
+    """Return the optimizer steps in which a generation batch is the first to be trained.
+
+    Args:
+        done: Optimizer steps so far.
+        under_way: Micro-steps that batches before it had of the next one.
+        cycle: Micro-steps that train on a batch.
+        accumulation: Micro-steps of an optimizer step.
+        max_steps: Of the training.
+    """
+    last = done + math.ceil((under_way + cycle) / accumulation)
+    return range(done + 1 + (under_way > 0), min(last, max_steps) + 1)
 
 
 def num_sampled_tokens(generated: tuple[Any, ...]) -> int:
@@ -70,3 +91,25 @@ def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:
         [ids[mask].tolist() for ids, mask in rows], skip_special_tokens=True
     )
     return texts
+
+
+def token_rows(
+    batch: dict[str, Any], rollouts: Rollouts, advantages_BT: Tensor, is_chosen_N: Tensor
+) -> list[dict[str, Any]]:
+    """Return the chosen rollouts of all processes without padding; log-probs that are not known are
+    NaN. Every process must call it."""
+    scores = rollouts.score(("old_logps",), is_chosen_N)
+    columns = {
+        "token_ids": batch["completion_ids"],
+        "counts": rollouts.mask_BT.bool(),
+        "old_logps": scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan).float(),
+        "advantages": advantages_BT.float(),
+    }
+    first_row, rows = rollouts.world.local_slice(len(rollouts.mask_BT)).start, []
+    for row in rollouts.local(is_chosen_N).nonzero().squeeze(1).tolist():
+        is_generated_T = batch["completion_mask"][row].bool()
+        own = {name: column[row][is_generated_T].cpu().numpy() for name, column in columns.items()}
+        prompt_ids = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
+        rows.append({"row": first_row + row, "prompt_ids": prompt_ids, **own})
+    gathered: list[dict[str, Any]] = gather_object(rows)
+    return gathered

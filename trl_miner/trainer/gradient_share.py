@@ -13,14 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
 from ..distributed import accumulation_dtype, current_world
-from ..heartbeat import beat
 from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, rows_of
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
@@ -28,8 +26,8 @@ from ..methods.groups import GroupKinds
 from ..methods.method import AdvantageEstimator, Kind
 from ..rules import gradients_can_be_measured
 from .micro_batches import loss_mask
-from .row_layout import FORWARD, refuse_own_loss
-from .run import RunState
+from .row_layout import refuse_own_loss
+from .swaps import holding
 
 # (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those
 # that `dose_share` acts on, else those of all-right prompts.
@@ -57,19 +55,15 @@ def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Ten
 
     `trainer` is the whole one, as TRL's loss is: it reads the settings and the model.
     """
-    forward, seen = getattr(trainer, FORWARD), list[Tensor]()
+    seen = list[Tensor]()
 
-    def forward_without_graph(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        logps_BT, *rest = forward(*args, **kwargs)
+    def without_graph(result: tuple[Any, ...]) -> tuple[Any, ...]:
+        logps_BT, *rest = result
         seen[:] = logps_BT, logps_BT.detach().requires_grad_()
         return seen[1], *rest
 
-    no_bonus, no_penalty = (
-        patch.object(trainer, "_entropy_bonus_enabled", False),
-        patch.object(trainer, "beta", 0.0),
-    )
-    with patch.object(trainer, FORWARD, forward_without_graph), no_bonus, no_penalty:
-        loss = trainer.call_loss(trainer.model, batch) * weight
+    with holding(trainer, _entropy_bonus_enabled=False, beta=0.0):
+        loss = trainer.call_loss(trainer.model, batch, without_graph) * weight
     logps_BT, leaf_BT = seen
     return logps_BT, torch.autograd.grad(loss, leaf_BT)[0]
 
@@ -111,7 +105,7 @@ def compare_parts(first_square: float, other_square: float, dot: float) -> dict[
 class GradientShare(TrainerCallback):
     """Measures optimizer steps for `log_gradient_share`, and holds `dose_share`.
 
-    It takes the whole trainer, for `loss_slopes` and `RunState.of`.
+    It takes the whole trainer, for `loss_slopes`.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -120,6 +114,7 @@ class GradientShare(TrainerCallback):
         accelerator = trainer.accelerator
         distribution, precision = accelerator.distributed_type.value, accelerator.mixed_precision
         gradients_can_be_measured(args, distribution=distribution, precision=precision)
+        self._dose: dict[str, Any] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -143,13 +138,12 @@ class GradientShare(TrainerCallback):
         parameters, is_first_B = self._parameters(), inputs[IS_FIRST]
         if self._parts is None:
             self._parts = [[None] * len(parameters) for _ in range(2)]
-        with trainer.dropping_metrics(), trainer.undoing_draws():
+        with trainer.catching_metrics(), trainer.undoing_draws():
             logps_BT, slopes_BT = loss_slopes(trainer, inputs, weight)
             for sums, is_part_B in zip(self._parts, (is_first_B, ~is_first_B), strict=True):
                 own_BT = slopes_BT * is_part_B.unsqueeze(1)
                 if not own_BT.any():
                     continue
-                beat()
                 found = torch.autograd.grad(
                     logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True
                 )
@@ -223,12 +217,17 @@ class GradientShare(TrainerCallback):
 
     @property
     def _state(self) -> DoseState:
-        kept, target = RunState.of(self._trainer).dose, self._trainer.args.dose_share
+        kept, target = self._dose, self._trainer.args.dose_share
         return DoseState(**kept["state"]) if kept.get("target") == target else start_dose(target)
 
     @_state.setter
     def _state(self, state: DoseState) -> None:
-        RunState.of(self._trainer).dose = {
-            "target": self._trainer.args.dose_share,
-            "state": asdict(state),
-        }
+        self._dose = {"target": self._trainer.args.dose_share, "state": asdict(state)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a share was asked for, and how far the dose is, as JSON; empty: not begun."""
+        return dict(self._dose)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the dose of another training."""
+        self._dose = state

@@ -8,7 +8,7 @@ from typing import Any
 from trl.trainer.utils import RepeatSampler
 
 from ..distributed import current_world
-from ..runs.prompt_ledger import key_text, prompt_key
+from ..prompt_keys import key_text, prompt_key
 from .selection import Selection
 
 
@@ -103,24 +103,48 @@ class PromptStream:
 class PromptSource:
     """Draws the rows of prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
 
-    def __init__(self, rows: Any, args: Any, selection: Selection | None) -> None:
-        self._rows, self._num_generations = rows, args.num_generations
+    def __init__(self, args: Any, selection: Selection | None) -> None:
+        self._args, self._selection = args, selection
+        self._rows: Any = None
+        self._stream: PromptStream | None = None  # None: no prompt has been drawn
+        self._position: dict[str, Any] | None = None  # where the stream is to begin
+
+    def begin(self, rows: Any) -> None:
+        """Draw from a data set, if nothing has been drawn yet."""
+        if self._stream is not None:
+            return
         # TRL's order, prompt by prompt, and to the last one.
         order = RepeatSampler(
-            rows, mini_repeat_count=1, shuffle=args.shuffle_dataset, seed=args.seed
+            rows, mini_repeat_count=1, shuffle=self._args.shuffle_dataset, seed=self._args.seed
         )
-        self.stream = PromptStream(
-            order, len(rows), selection, cache(lambda i: key_text(prompt_key(rows[i])))
-        )
+        key = cache(lambda i: key_text(prompt_key(rows[i])))
+        self._rows = rows
+        self._stream = PromptStream(order, len(rows), self._selection, key)
+        if self._position is not None:
+            self._stream.load_state(self._position)
+
+    @property
+    def stream(self) -> PromptStream:
+        """The prompts by their index."""
+        assert self._stream is not None, "begin comes first"
+        return self._stream
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, as JSON."""
+        return {"stream": self._position if self._stream is None else self._stream.state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin anew, at the position of another source over the same data."""
+        self._stream, self._position = None, state["stream"]
 
     def draw_rows(self, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
-        num_groups = num_rows * current_world().size // self._num_generations
+        num_groups = num_rows * current_world().size // self._args.num_generations
         return self.rows(self.stream.draw(num_groups, set()))
 
     def rows(self, indices: list[int]) -> list[Any]:
         """Return this process's share of the rows with these indices, each as often as it has
         rollouts."""
-        repeated = [index for index in indices for _ in range(self._num_generations)]
+        repeated = [index for index in indices for _ in range(self._args.num_generations)]
         mine = repeated[current_world().local_slice(len(repeated) // current_world().size)]
         return [self._rows[index] for index in mine]

@@ -66,9 +66,9 @@ class Rounds:
                 (name, values[i] if isinstance(values, list) else values)
                 for name, values in fields.items()
             )
-        rewards_NF = trainer._calculate_rewards(
-            rows, texts, generated[COMPLETIONS], generated[COMPLETION_IDS]
-        )
+        completions = generated[COMPLETIONS]
+        rewards_NF = trainer._calculate_rewards(rows, texts, completions, generated[COMPLETION_IDS])
+        trainer.note_rewards(rows, rewards_NF, completions)
         # they are of all rounds, and TRL would log them beside the batch's rows
         trainer._pending_extra_logs.clear()
         self.made.append(GeneratedRound(rows, generated, rewards_NF))

@@ -84,13 +84,14 @@ def overridden(trainer: Any, names: Collection[str]) -> list[str]:
     return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
 
 
-def refuse_own_loss(trainer: Any, setting: str) -> None:
-    """Refuse what computes TRL's loss by itself, where somebody changes that loss.
+def refuse_own_loss(trainer: Any, setting: str, hooks: Collection[str] = LOSS_HOOKS) -> None:
+    """Refuse what computes TRL's loss by itself, where somebody changes that loss, by one of the
+    `hooks`.
 
     Raises:
         ValueError: It is changed.
     """
-    if names := overridden(trainer, LOSS_HOOKS):
+    if names := overridden(trainer, hooks):
         raise ValueError(
             f"{setting} needs the loss that TRL computes from its own micro-batches: got"
             f" {type(trainer).__name__}, which overrides {', '.join(names)}. Leave {setting} or the"

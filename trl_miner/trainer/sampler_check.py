@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
-from ..launching.server import LOGPROBS_FLAG
 
 NUM_ROWS = 16  # compared over all processes, if there are as many; every process compares a row
 ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next batches are then added
@@ -93,8 +92,8 @@ class SamplerCheck:
                 "The sampler's log-probs must be the policy's at temperature"
                 f" {self._temperature:g}: they are {difference:.2g} nats per token away on average;"
                 f" rounding explains less than {TOO_FAR / 2:g}. Look whether the vLLM server was"
-                f" started with {LOGPROBS_FLAG}, as trl-miner launch does, and runs the model that"
-                " trains. A rollout_func must return log-probs at trainer.temperature, or None. If"
+                " started with --logprobs-mode processed_logprobs, as trl-miner launch does, and"
+                " runs the model that trains. A rollout_func must return log-probs at trainer.temperature, or None. If"
                 " vLLM's are meant to differ, leave out vllm_importance_sampling_correction:"
                 " false."
             )

@@ -1,18 +1,30 @@
 """`prompt_selection`: which prompts a generation batch leaves out, by how they came out before.
 
-Decisions alone, without a model. They follow from the lines of the prompt ledger, so that every
-process, and a resumed run, makes the same ones. A prompt that is left out is drawn again in the
+Decisions alone, without a model. They follow from what every process knows, so that all make the
+same ones; a checkpoint keeps what they follow from. A prompt that is left out is drawn again in the
 next pass over the data; none is lost.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..runs.prompt_ledger import Batch
+
+class Outcomes(Protocol):
+    """How the prompts of a generation batch came out: so many of `rollouts` each were `correct`,
+    or `scored` at all, and their total rewards had a `spread`."""
+
+    @property
+    def rollouts(self) -> int: ...
+    @property
+    def correct(self) -> Sequence[int]: ...
+    @property
+    def scored(self) -> Sequence[int]: ...
+    @property
+    def spread(self) -> Sequence[float | None]: ...
 
 
 class Selection:
@@ -26,9 +38,8 @@ class Selection:
         # keys of the prompts that the batch in progress passes over
         self.left_out: dict[str, None] = {}
 
-    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
-        """Take a line of the ledger into account, with the keys of its prompts; the next batch
-        begins."""
+    def observe(self, batch: Outcomes, keys: Sequence[str]) -> None:
+        """Take a batch into account, with the keys of its prompts; the next batch begins."""
         self._num_batches += 1
         self.left_out.clear()
 
@@ -47,6 +58,15 @@ class Selection:
     def metrics(self) -> Mapping[str, float]:
         """Return what is logged with a batch."""
         return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the decisions follow from, as JSON."""
+        return {"batches": self._num_batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Decide as the selection that has returned this state."""
+        self._num_batches = state["batches"]
+        self.left_out.clear()
 
     def _rank(self, key: str) -> float:
         return 0.0
@@ -81,8 +101,9 @@ class Greso(Selection):
         # in a row.
         self.pasts: dict[str, tuple[str, int]] = {}
 
-    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
+    def observe(self, batch: Outcomes, keys: Sequence[str]) -> None:
         super().observe(batch, keys)
+        has_new = any(key not in self.pasts for key in keys)
         kinds: list[str] = []
         for key, correct, scored, spread in zip(
             keys, batch.correct, batch.scored, batch.spread, strict=True
@@ -92,7 +113,7 @@ class Greso(Selection):
             self.pasts[key] = kind, (streak if kind == before else 0) + bool(kind)
             kinds.append(kind)
         # behind the first pass over the data, in which nothing is skipped
-        if kinds and not batch.new:
+        if kinds and not has_new:
             for kind, target in self.TARGETS.items():
                 step = -self.P_STEP if kinds.count(kind) / len(kinds) >= target else self.P_STEP
                 self.p[kind] = min(max(self.p[kind] + step, self.P_LOW), self.P_HIGH)
@@ -114,6 +135,14 @@ class Greso(Selection):
     def metrics(self) -> Mapping[str, float]:
         return {f"selection/p_{kind}": p for kind, p in self.p.items()}
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "p": dict(self.p), "pasts": dict(self.pasts)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.p = dict(state["p"])
+        self.pasts = {key: (kind, streak) for key, (kind, streak) in state["pasts"].items()}
+
 
 class Thompson(Selection):
     """Draws a pass rate for each candidate from its posterior, Beta(1 + correct, 1 + wrong rollouts
@@ -132,11 +161,19 @@ class Thompson(Selection):
         self._correct: Counter[str] = Counter()
         self._wrong: Counter[str] = Counter()
 
-    def observe(self, batch: Batch, keys: Sequence[str]) -> None:
+    def observe(self, batch: Outcomes, keys: Sequence[str]) -> None:
         super().observe(batch, keys)
         for key, correct, scored in zip(keys, batch.correct, batch.scored, strict=True):
             self._correct[key] += correct
             self._wrong[key] += scored - correct
+
+    def state_dict(self) -> dict[str, Any]:
+        counts = {"correct": dict(self._correct), "wrong": dict(self._wrong)}
+        return {**super().state_dict(), **counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._correct, self._wrong = Counter(state["correct"]), Counter(state["wrong"])
 
     def _rank(self, key: str) -> float:
         rate = np.random.default_rng(self._digest(key)).beta(

@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
-from ..heartbeat import beat
 from .micro_batches import MicroBatchPlan, loss_mask, padded_tokens, plan_micro_batches
+from .swaps import LocalGather
 
 
 class OptimizerStep:
@@ -26,6 +25,7 @@ class OptimizerStep:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+        self._gather = LocalGather(trainer.accelerator)
         self.reset()
 
     def reset(self) -> None:
@@ -107,15 +107,10 @@ class OptimizerStep:
 
     def _micro_batch_loss(self, model: Any, plan: MicroBatchPlan, number: int) -> Tensor:
         """Return TRL's loss of one micro-batch of the plan, and keep what TRL logs of it."""
-        beat()
         trainer, (inputs, weight) = self._trainer, plan.build(number)
-        logged = defaultdict[str, list[float]](list)
-        # TRL gathers a number for each row, and the processes may have unlike numbers of rows:
-        # `TokenMeans` does it.
-        own_metrics = patch.object(trainer, "_metrics", {"train": logged})
-        with own_metrics, patch.object(trainer.accelerator, "gather", lambda rows: rows):
+        with trainer.catching_metrics() as caught, self._gather.of_this_process():
             loss: Tensor = trainer.micro_batch_loss(model, inputs, weight)
-        self._means.add(logged, inputs)
+        self._means.add(caught["train"], inputs)
         return loss
 
     @contextmanager

@@ -5,32 +5,27 @@ order of this file.
 completion tokens
 """
 
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
-from unittest.mock import patch
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer import grpo_trainer
 
 from ..config import MinerGRPOConfig
-from ..data.base_model import find_model
-from ..data.prompt_form import form_of_rows
 from ..distributed import current_world
-from ..evaluation.seeded_sampling import neutral_settings
-from ..heartbeat import GENERATION, TRAINING_STEP, phase
-from ..launching.server import free_port
+from ..generation_settings import neutral_settings
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..on_cpu import warn_of_slow_bf16
 from ..reward_functions import check_rewards
 from ..rules import draws_prompts, prompts_can_be_drawn, prompts_can_be_recognised
+from .base import TrainerBase, check_trainable, default_output_dir
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -39,36 +34,40 @@ from .generation_batch import (
     completion_texts,
     correct_rollouts,
     num_sampled_tokens,
+    steps_of_batch,
+    token_rows,
     total_rewards,
 )
 from .gradient_share import GradientShare, with_parts
 from .micro_batches import loss_mask
+from .observers import ScoredBatch
+from .outcomes import PromptHistory, PromptOutcomes
 from .policy_loss import PolicyLoss
-from .prompt_log import PromptLog
 from .prompts import PromptSource
-from .quantized_sync import FullWeights
 from .round_sampling import sample_adaptively, sample_dynamically
-from .row_layout import FORWARD, overridden
-from .run import RunState
-from .run_trainer import RunTrainer, own_config
+from .row_layout import FORWARD, overridden, refuse_own_loss
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
-from .token_credit import record_credit
+from .swaps import holding, sending_full_weights
 
 logger = logging.getLogger(__name__)
 Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
 
 
-class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
+class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
     (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
 
-    Takes the arguments of [`~trl.GRPOTrainer`], with a [`MinerGRPOConfig`] as `args`. Generation,
-    rewards, loss and evaluation are TRL's own; what changes are the advantages of a training batch,
-    one for each token. `policy_loss` and `dynamic_sampling` change more, and are off by default.
-    Evaluation is always plain GRPO.
+    Takes the arguments of [`~trl.GRPOTrainer`]. With a [`MinerGRPOConfig`] as `args` it trains the
+    method that this names; with TRL's [`~trl.GRPOConfig`], or none, MINER with its defaults.
+    Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
+    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are
+    off by default. Evaluation is always plain GRPO.
+
+    It writes into `output_dir` what TRL's trainer does, and protects nothing there:
+    [`~trl_miner.training.RunTrainer`] does, and keeps the records that `trl-miner report` shows.
 
     Which rollout is correct is decided at `correct_threshold` by the reward function that
     `correct_reward_func` names, else by the only one, else by the known verifier among them, else,
@@ -82,19 +81,43 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
     epsilon_low: float
     epsilon_high: float
 
-    def __init__(
-        self, model: Any, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any
-    ) -> None:
-        args = own_config(MinerGRPOConfig, model, args, self._name)
-        _set_group_port(args)
-        model = find_model(model) if isinstance(model, str) else model  # an embedded world's
-        with patch.object(grpo_trainer, "VLLMGeneration", FullWeights):
-            super().__init__(model, reward_funcs, args, *rest, **kwargs)
-        if self.accelerator.is_main_process:
-            warn_of_slow_bf16(self.accelerator)
-        self._add_run()
-        self._add_prompts()
-        self._add_steps()
+    _config = MinerGRPOConfig  # what the settings are made of where they are TRL's
+
+    if not TYPE_CHECKING:  # where the signature is TRL's, too
+
+        @functools.wraps(GRPOTrainer.__init__)
+        def __init__(self, model, reward_funcs=None, args=None, *rest, **kwargs) -> None:
+            args = self._settings(model, args)
+            check_trainable(model, kwargs.get("peft_config"))
+            with sending_full_weights():
+                super().__init__(model, reward_funcs, args, *rest, **kwargs)
+            if self.accelerator.is_main_process:
+                warn_of_slow_bf16(self.accelerator)
+            self._add_base()
+            self._add_prompts()
+            self._add_steps()
+
+    @classmethod
+    def _settings(cls, model: Any, args: Any) -> MinerGRPOConfig:
+        """Return the settings as ours; TRL's own train MINER with its defaults."""
+        if args is None:
+            return cls._config(default_output_dir(model, cls._name))
+        if isinstance(args, cls._config):
+            return args
+        if not isinstance(args, GRPOConfig):
+            raise ValueError(
+                f"args must be a {cls._config.__name__} or TRL's GRPOConfig: got"
+                f" {type(args).__name__}. Use {cls._config.__name__} with the same settings."
+            )
+        settings = cls._config.of(args)
+        if not isinstance(args, MinerGRPOConfig) and args.process_index == 0:
+            logger.warning(
+                f"args is a {type(args).__name__}, so that MINER trains with its defaults:"
+                f" miner_gamma={settings.miner_gamma:g},"
+                f" miner_lambda_max={settings.miner_lambda_max:g}. MinerGRPOConfig sets them, or"
+                " another method."
+            )
+        return settings
 
     def _add_prompts(self) -> None:
         """Add what draws prompts and generates for them."""
@@ -103,21 +126,37 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._sampler: Sampler | None = None  # in `sample_held_out`
         self._is_sampling_alone = False  # there, too
         self._is_looping = False  # in TRL's loop of tool calls, where processes generate together
-        self.ledger = PromptLog(self)
-        self.add_callback(self.ledger)
-        self._prompts: PromptSource | None = None  # once a batch of this training has begun
+        self.history = PromptHistory(args, self.num_generations)
+        self.resumable.add("history", self.history, follows_batches=True)
+        self._prompts = PromptSource(args, self.history.selection)
+        self.resumable.add("prompts", self._prompts, follows_batches=True)
         self._draws_prompts = draws_prompts(args)
         has_tools = bool(self.tools or self.environment_factories)
         prompts_can_be_recognised(args, has_environment=bool(self.environment_factories))
         prompts_can_be_drawn(args, self.train_dataset, has_tools=has_tools)
-        if self._draws_prompts and (
-            own := overridden(self, ("get_train_dataloader", "_get_train_sampler"))
-        ):
+
+    def _refuse_overrides(self) -> None:
+        """Refuse overrides of a user that would be passed over, or called twice.
+
+        Raises:
+            ValueError: There is one.
+        """
+        drawing, names = self._draws_prompts, ["get_train_dataloader", "_get_train_sampler"]
+        if drawing and (own := overridden(self, names)):
             raise ValueError(
-                f"{self._draws_prompts} draws prompts in the place of TRL's dataloader: got"
+                f"{drawing} draws prompts in the place of TRL's dataloader: got"
                 f" {type(self).__name__}, which overrides {', '.join(own)}. Order the training set"
                 " beforehand, or leave it out."
             )
+        in_rounds = drawing and drawing != "prompt_selection"
+        if in_rounds and (own := overridden(self, ["_generate", "_calculate_rewards"])):
+            raise ValueError(
+                f"{drawing} generates and scores a batch in rounds, and TRL once more takes what"
+                f" they made: got {type(self).__name__}, which overrides {', '.join(own)} and would"
+                " change it twice. Change rewards in the reward function, or leave it out."
+            )
+        if self._policy_loss is not None:
+            refuse_own_loss(self, f"policy_loss={self.args.policy_loss}", [FORWARD])
 
     def _add_steps(self) -> None:
         """Add what scores tokens, and what an optimizer step does besides TRL's."""
@@ -129,25 +168,38 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         self._policy_loss = (
             PolicyLoss(self) if self.args.policy_loss_method.function is not None else None
         )
+        # what happens between the forward of a loss and its arithmetic
+        self._after_forward: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
         self._gradient_share: GradientShare | None = None
         if self.args.log_gradient_share or self.args.dose_share is not None:
             self._gradient_share = GradientShare(self)
+            self.resumable.add("dose", self._gradient_share)
             self.add_callback(self._gradient_share)
 
     # A training, step by step.
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_overrides()
         self.optimizer_step.reset()
-        self._prompts = None
         return super().train(*args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._checkpoints.restore_rollouts()
-        with phase(TRAINING_STEP, self.state.global_step), self.optimizer_step.counting():
+        with self.phase("training step"), self.optimizer_step.counting():
             loss: Tensor = super().training_step(*args, **kwargs)
-        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
-            RunState.of(self).cycle_start = RunState.of(self).prompts
+        if self._step % self._cycle == 0:
+            self.resumable.end_cycle()
         return loss
+
+    @property
+    def _cycle(self) -> int:
+        """The micro-steps that train on a generation batch."""
+        return int(self.args.steps_per_generation * self.num_iterations)
+
+    def rollouts_under_way(self) -> tuple[list[dict[str, Any]], int] | None:
+        return (self._buffered_inputs, self._step) if self._step % self._cycle else None
+
+    def take_rollouts(self, batches: list[dict[str, Any]], micro_step: int) -> None:
+        self._buffered_inputs, self._step = batches, micro_step
 
     # A generation batch, in the order of what happens to it.
 
@@ -155,45 +207,45 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         """Return TRL's batch of rollouts, in training with the advantages of the estimators.
 
         1. TRL's sampler draws prompts, or `_draw_prompts` does.
-        2. TRL generates rollouts and scores them: `_roll_out`, `_observe_rollouts`,
-        `_observe_rewards`. 3. `_count_batch` records how each prompt came out.
+        2. `_roll_out`: TRL generates rollouts (`_generate`) and scores them
+           (`_calculate_rewards`).
+        3. `_count_batch` records how each prompt came out.
         4. `_estimate_advantages` sorts the prompts into PH, HE and NH. Their methods replace TRL's
-        advantages (N,) by
-           token advantages (B, T) and ask `Scores` for log-probs of the rows they need; a dose
-           scales some.
-        5. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like
-        length.
+           advantages (N,) by token advantages (B, T) and ask `Scores` for log-probs of the rows
+           they need; a dose scales some.
+        5. `tell` tells the observers.
+        6. The loss of each optimizer step is `_compute_loss`, on micro-batches of rows of like
+           length.
         """
-        with self._observing():
-            if not self.model.training:  # evaluation is plain GRPO
-                return super()._generate_and_score_completions(inputs)
-            self._batch = GenerationBatch(num_generated=len(inputs) * current_world().size)
-            try:
-                return self._make_batch(inputs, self._batch)
-            finally:
-                self._batch = None
+        if not self.model.training:  # evaluation is plain GRPO
+            return super()._generate_and_score_completions(inputs)
+        self._batch = GenerationBatch(
+            len(inputs) * current_world().size, PromptOutcomes(self.num_generations)
+        )
+        try:
+            return self._make_batch(inputs, self._batch)
+        finally:
+            self._batch = None
 
-    def _make_batch(self, inputs: Any, batch: GenerationBatch) -> dict[str, Any]:
+    def _make_batch(self, rows: Any, batch: GenerationBatch) -> dict[str, Any]:
         if self._draws_prompts:
-            inputs = self._draw_prompts(batch, len(inputs))
-        if self.prompt_form is None:
-            self.take_form(form_of_rows(inputs, self.args.chat_template_kwargs))
-        output, scores = self._roll_out(inputs)
+            rows = self._draw_prompts(batch, len(rows))
+        output, scores = self._roll_out(rows)
+        if batch.prepared is None:
+            self.note_rewards(rows, self._rewards_of(batch), batch.completions)
         self._count_batch(batch)
-        return self._estimate_advantages(output, scores, batch.rewards_NF)
+        return self._estimate_advantages(rows, output, scores, batch)
 
     def _draw_prompts(self, batch: GenerationBatch, num_rows: int) -> list[Any]:
         """Return this process's rows of the next generation batch. Every process must call it."""
-        if self._prompts is None:
-            self._prompts = PromptSource(self.train_dataset, self.args, self.ledger.selection)
-            if (stream := RunState.of(self).prompts["stream"]) is not None:
-                self._prompts.stream.load_state(stream)
+        self._prompts.begin(self.train_dataset)
         if self._draws_prompts == "prompt_selection":
             return self._prompts.draw_rows(num_rows)
         sample = sample_dynamically if self.args.dynamic_sampling else sample_adaptively
         for name, value in sample(self, self._prompts, batch, num_rows).items():
             self.log_train_metric(name, float(value))
         assert batch.prepared is not None, "it has been sampled"
+        batch.rewards_NF = batch.prepared.rewards_NF
         return batch.prepared.rows
 
     def _roll_out(self, inputs: Any) -> tuple[dict[str, Any], Scores]:
@@ -209,41 +261,66 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             known = {**found, "old_logps": output["old_per_token_logps"]}
         return output, Scores(output, known, self.forwards, self.sampler_check)
 
+    def _rewards_of(self, batch: GenerationBatch) -> Tensor:
+        """Return (N, F) the rewards that TRL has taken: those of `_calculate_rewards`, or of
+        whoever overrides it."""
+        if overridden(self, ["_calculate_rewards"]):
+            # TRL has logged them, a column for each function
+            columns = [list(self._logs["rewards"][name]) for name in self.reward_func_names]
+            table_FN = torch.tensor(columns, device=self.accelerator.device)
+            batch.rewards_NF = table_FN[:, -batch.num_generated :].T
+        assert batch.rewards_NF is not None, "TRL scores a batch before it returns it"
+        return batch.rewards_NF
+
+    def note_rewards(self, rows: Any, rewards_NF: Tensor, completions: Sequence[Any]) -> None:
+        """Note the rewards of a batch, or of a round of one, and how its prompts came out. Every
+        process must call it."""
+        assert self._batch is not None, "it is of a training batch"
+        check_rewards(self.reward_func_names, rewards_NF)
+        self._watch.observe(rewards_NF, completions)
+        self._batch.outcomes.add(
+            rows,
+            total_rewards(rewards_NF, self.reward_weights),
+            self.verifier.rewards(rewards_NF),
+            correct_threshold=self.args.correct_threshold,
+        )
+
     def _count_batch(self, batch: GenerationBatch) -> None:
         """Record how the prompts of a batch came out, and count it."""
-        state = RunState.of(self)
-        self.ledger.record(batch.outcomes, self.state.global_step + 1)
-        stream = None if self._prompts is None else self._prompts.stream.state()
-        state.prompts = {"batches": state.prompts["batches"] + 1, "stream": stream}
-        state.generated += batch.num_generated
-        state.tokens += int(
+        for name, value in self.history.observe(batch.outcomes).items():
+            self.log_train_metric(name, value)
+        self.totals.generated += batch.num_generated
+        self.totals.tokens += int(
             current_world().sum(torch.tensor(batch.num_tokens, device=self.accelerator.device))
         )
 
-    @contextmanager
-    def _observing(self) -> Iterator[None]:
-        """See the rollouts and the rewards that TRL itself gets, from whoever overrides its
-        methods."""
-        generate, score = self._generate, self._calculate_rewards
-        with (
-            patch.object(self, "_generate", partial(self._observe_rollouts, generate)),
-            patch.object(self, "_calculate_rewards", partial(self._observe_rewards, score)),
-        ):
-            yield
-
-    def _observe_rollouts(
-        self, generate: Callable[..., tuple[Any, ...]], *args: Any
-    ) -> tuple[Any, ...]:
+    def _generate(self, prompts: Any) -> tuple[Any, ...]:
         batch = self._batch
         if batch is not None and batch.prepared is not None:  # it was generated in rounds
             return batch.prepared.generated
-        with self.generating(GENERATION):
-            generated = generate(*args)
+        with self.phase("generation"):
+            generated: tuple[Any, ...] = super()._generate(prompts)
         if self._is_sampling_alone:
             raise _Sampled(generated)
         if batch is not None:
             batch.num_tokens += num_sampled_tokens(generated)
         return generated
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> Tensor:
+        batch = self._batch
+        if batch is not None and batch.prepared is not None:  # it was scored in rounds
+            return batch.prepared.rewards_NF
+        with self.phase("rewards"):
+            rewards_NF: Tensor = super()._calculate_rewards(
+                inputs, prompts, completions, completion_ids_list
+            )
+        if batch is None:
+            check_rewards(self.reward_func_names, rewards_NF)
+        else:
+            batch.rewards_NF, batch.completions = rewards_NF, completions
+        return rewards_NF
 
     def _tool_call_loop(self, prompts: Any, prompt_ids: Any, *args: Any) -> Any:
         """Return what TRL's loop returns, after a part in each generation that other processes make
@@ -290,38 +367,18 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         with self.casting_once(), neutral_settings(self.accelerator.unwrap_model(self.model)):
             return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
 
-    def _observe_rewards(self, score: Callable[..., Tensor], inputs: Any, *args: Any) -> Tensor:
-        batch = self._batch
-        if batch is not None and batch.prepared is not None:  # it was scored in rounds
-            rewards_NF = batch.prepared.rewards_NF
-        else:
-            with phase("rewards", self.state.global_step):
-                rewards_NF = score(inputs, *args)
-            check_rewards(self.reward_func_names, rewards_NF)
-            if batch is not None:
-                self._watch.observe(rewards_NF, args[1])
-                batch.outcomes.add(
-                    inputs,
-                    total_rewards(rewards_NF, self.reward_weights),
-                    self.verifier.rewards(rewards_NF),
-                    num_generations=self.num_generations,
-                    correct_threshold=self.args.correct_threshold,
-                )
-        if batch is not None:
-            batch.rewards_NF = rewards_NF
-        return rewards_NF
-
     def _estimate_advantages(
-        self, output: dict[str, Any], scores: Scores, rewards_NF: Tensor | None
+        self, rows: Any, output: dict[str, Any], scores: Scores, batch: GenerationBatch
     ) -> dict[str, Any]:
         """Return TRL's batch with the advantages of the estimators, in a new dict."""
-        assert rewards_NF is not None, "TRL scores a batch before it returns it"
+        rewards_NF = batch.rewards_NF
+        assert rewards_NF is not None, "it has been scored"
         start, world, args = time.perf_counter(), current_world(), self.args
         rewards_N = total_rewards(rewards_NF, self.reward_weights)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
         advantages_N = world.gather(output["advantages"])
-        if self._batch is not None and self._batch.statistics is not None:
-            advantages_N = self._batch.statistics.advantages(rewards_N, args.scale_rewards)
+        if batch.statistics is not None:
+            advantages_N = batch.statistics.advantages(rewards_N, args.scale_rewards)
         ungated: dict[str, Any] = {"rewards_N": rewards_N, "advantages_N": advantages_N}
         kinds, rewards_N, advantages_N = self._sort_groups(
             rewards_N, advantages_N, verifier_rewards_N
@@ -335,17 +392,32 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             scores,
             world,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
-            prompt_keys=lambda: self.ledger.prompt_keys().to(rewards_N.device),
-            past_correct=lambda: self.ledger.past_correct().to(rewards_N.device),
+            prompt_keys=lambda: self.history.prompt_keys().to(rewards_N.device),
+            past_correct=lambda: self.history.past_correct().to(rewards_N.device),
             texts=lambda: completion_texts(output, self.processing_class),
-            seed=args.seed * 2**40 + RunState.of(self).generated,
+            seed=args.seed * 2**40 + self.totals.generated,
         )
         result = estimate(args.composition, rollouts, args.knobs)
         if self._gradient_share is not None:
             result = self._gradient_share.give_dose(result, rollouts)
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        record_credit(
-            self, output, replace(rollouts, **ungated), verifier_rewards_N, result.advantages_BT
+        self.tell(
+            ScoredBatch(
+                step=self.state.global_step + 1,
+                steps=steps_of_batch(
+                    self.state.global_step,
+                    self.optimizer_step.micro_step,
+                    self._cycle,
+                    accumulation=args.gradient_accumulation_steps,
+                    max_steps=self.state.max_steps,
+                ),
+                rows=rows,
+                outcomes=batch.outcomes,
+                rollouts=replace(rollouts, **ungated),
+                verifier_rewards_N=verifier_rewards_N,
+                estimate=result,
+                token_rows=partial(token_rows, output, rollouts, result.advantages_BT),
+            )
         )
         self._replace_logged_advantages(result.advantages_N)
         return with_parts({**output, "advantages": result.advantages_BT}, kinds, args)
@@ -369,34 +441,34 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
             self._gradient_share.add(inputs, weight)
         return self.call_loss(model, inputs) * weight
 
-    def call_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """Return TRL's loss of some rows, with what `policy_loss` puts into it after its
-        forward."""
+    def call_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        change: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
+    ) -> Tensor:
+        """Return TRL's loss of some rows, with what `policy_loss` puts into it after its forward,
+        whose result `change` may replace."""
         inputs = dict(inputs)
-        ask: Callable[..., tuple[Any, ...]] = getattr(self, FORWARD)
 
-        def forward(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-            """Return what TRL's loss gets, overrides included; it looks for all else in `inputs`
-            after this."""
-            result = ask(*args, **kwargs)
+        def after(result: tuple[Any, ...]) -> tuple[Any, ...]:
+            """TRL's loss looks for all else in `inputs` after its forward."""
+            result = result if change is None else change(result)
             if self._policy_loss is not None:
                 self._policy_loss.rewrite(inputs, result[0])
             return result
 
         # `rewrite` may change the bounds.
-        own: dict[str, Any] = {
-            "epsilon_low": self.epsilon_low,
-            "epsilon_high": self.epsilon_high,
-            FORWARD: forward,
-        }
-        with patch.multiple(self, **own):
+        bounds = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
+        with holding(self, _after_forward=after, **bounds):
             loss: Tensor = super()._compute_loss(model, inputs)
         return loss
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        return self.forwards.run(model, *args, **kwargs)
+        result = self.forwards.run(model, *args, **kwargs)
+        return result if self._after_forward is None else self._after_forward(result)
 
     def trl_forward(self, model: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return what TRL's own forward returns: log-probs (B, T), entropies or None, and an
@@ -430,7 +502,7 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
         )
         self._sampler = None if self.generates_in_turns else sampler
         try:
-            with self.evaluating(), self.dropping_metrics(), self.undoing_draws():
+            with self.evaluating(), self.catching_metrics(), self.undoing_draws():
                 torch.manual_seed(seed)
                 self._generate_and_score_completions(rows)
         except _Sampled as sampled:
@@ -450,14 +522,3 @@ class MinerGRPOTrainer(RunTrainer, GRPOTrainer):
 
 class _Sampled(Exception):
     """Leaves TRL's method where it has generated."""
-
-
-def _set_group_port(args: Any) -> None:
-    """Choose a free `vllm_group_port` in the place of TRL's default, which any outgoing connection
-    may have taken.
-
-    With one that is taken, TRL's trainer and its server would wait forever.
-    """
-    is_served = args.use_vllm and args.vllm_mode == "server"
-    if is_served and args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
-        args.vllm_group_port = free_port()

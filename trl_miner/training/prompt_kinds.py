@@ -16,10 +16,11 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
+from ..trainer import MinerGRPOTrainer
+from ..trainer.base import logged_rollouts, train_metrics
 from ..viewing.causes import Evidence, find_causes
 from ..viewing.prompt_outcomes import THRESHOLD, OutcomeCollector
 from ..viewing.rollouts import RolloutFiles
-from .trainer import MinerGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class PromptKinds(TrainerCallback):
             return  # it logs the same
         latest = OutcomeCollector(self._chosen, self._threshold)
         latest.add(frame)
-        metrics = self._trainer._metrics["train"]
+        metrics = train_metrics(self._trainer)
         for name, points in latest.outcomes().columns().items():
             if name.startswith(("groups/", "rollouts/")):
                 metrics[name].append(float(points[-1, 1]))
@@ -95,7 +96,7 @@ class PromptKinds(TrainerCallback):
         before, or the trainer keeps none."""
         import pandas as pd
 
-        kept = getattr(self._trainer, "_logs", None)
+        kept = logged_rollouts(self._trainer)
         if not kept or not kept["prompt"]:
             return None
         columns = {

@@ -12,69 +12,46 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..methods import MINER, Rollouts
 from ..methods.groups import GroupKinds
 from ..methods.miner import focal_weights, miner_advantages
 from ..runs.token_credit import KINDS, TokenTexts, schema, write_credit
+from ..trainer.observers import ScoredBatch
 
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 
 
-def record_credit(
-    trainer: Any,
-    batch: dict[str, Any],
-    rollouts: Rollouts,
-    verifier_rewards_N: Tensor,
-    advantages_BT: Tensor,
-) -> None:
-    """Record some rollouts of a generation batch, TRL's `batch`, if it is due. Every process must
-    call it.
+class TokenRecords:
+    """Writes a record of some rollouts of each generation batch that is due: one that is the first
+    to be trained in a step of which `log_token_credit` wants records."""
 
-    It takes the trainer for its settings, its place in the run, and its tokenizer.
-    """
-    step = _due_step(trainer)
-    if step is None:
-        return
-    # With dropout a forward draws numbers, and recording must not change what is trained.
-    with trainer.undoing_draws():
-        own = _own_rows(batch, rollouts, advantages_BT, choose_rollouts(rollouts))
-    chosen = gather_object(own)
-    if trainer.is_world_process_zero():
-        write_record(trainer, chosen, step, rollouts, verifier_rewards_N)
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
 
-
-def write_record(
-    trainer: Any,
-    chosen: Sequence[Mapping[str, Any]],
-    step: int,
-    rollouts: Rollouts,
-    verifier_rewards_N: Tensor,
-) -> None:
-    """Write the record of a step, with the chosen rollouts as `_own_rows` returns them."""
-    args = trainer.args
-    knobs = args.knobs(MINER) if MINER in args.estimators else None
-    table = credit_table(
-        chosen, step, rollouts, verifier_rewards_N, knobs, trainer.processing_class
-    )
-    write_credit(args.output_dir, table, step, rollouts.num_generations)
+    def observe(self, batch: ScoredBatch) -> None:
+        trainer = self._trainer
+        step = due_step(batch.steps, trainer.args.log_token_credit)
+        if step is None:
+            return
+        # With dropout a forward draws numbers, and recording must not change what is trained.
+        with trainer.undoing_draws():
+            chosen = batch.token_rows(choose_rollouts(batch.rollouts))
+        if not trainer.is_world_process_zero():
+            return
+        args = trainer.args
+        knobs = args.knobs(MINER) if MINER in args.estimators else None
+        table = credit_table(
+            chosen, step, batch.rollouts, batch.verifier_rewards_N, knobs, trainer.processing_class
+        )
+        write_credit(args.output_dir, table, step, batch.rollouts.num_generations)
 
 
-def _due_step(trainer: Any) -> int | None:
-    """Return the step to record this generation batch under: one that it is the first to train, of
-    which records are wanted."""
-    every, done = trainer.args.log_token_credit, trainer.state.global_step
-    if not every:
-        return None
-    # micro-steps that batches before it had of the next step
-    under_way = trainer.optimizer_step.micro_step
-    cycle = trainer.args.steps_per_generation * trainer.num_iterations
-    first = done + 1 + (under_way > 0)
-    last = done + math.ceil((under_way + cycle) / trainer.args.gradient_accumulation_steps)
-    step = math.ceil(first / every) * every
-    return step if step <= min(last, trainer.state.max_steps) else None
+def due_step(steps: range, every: int) -> int | None:
+    """Return the first of some steps of which records are wanted; None: there is none."""
+    step = math.ceil(steps.start / every) * every if every else 0
+    return step if step in steps else None
 
 
 def choose_rollouts(rollouts: Rollouts) -> Tensor:
@@ -88,27 +65,6 @@ def choose_rollouts(rollouts: Rollouts) -> Tensor:
     chosen = torch.zeros_like(rollouts.kinds.is_ph_N)
     chosen.view(-1, size)[in_turn[: max(1, MOST_ROLLOUTS // size)]] = True
     return chosen
-
-
-def _own_rows(
-    batch: dict[str, Any], rollouts: Rollouts, advantages_BT: Tensor, is_chosen_N: Tensor
-) -> list[dict[str, Any]]:
-    """Return the chosen rollouts of this process without padding; log-probs that are not known are
-    NaN."""
-    scores = rollouts.score(("old_logps",), is_chosen_N)
-    columns = {
-        "token_ids": batch["completion_ids"],
-        "counts": rollouts.mask_BT.bool(),
-        "old_logps": scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan).float(),
-        "advantages": advantages_BT.float(),
-    }
-    first_row, rows = rollouts.world.local_slice(len(rollouts.mask_BT)).start, []
-    for row in rollouts.local(is_chosen_N).nonzero().squeeze(1).tolist():
-        is_generated_T = batch["completion_mask"][row].bool()
-        own = {name: column[row][is_generated_T].cpu().numpy() for name, column in columns.items()}
-        prompt_ids = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
-        rows.append({"row": first_row + row, "prompt_ids": prompt_ids, **own})
-    return rows
 
 
 def credit_table(
