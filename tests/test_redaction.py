@@ -28,6 +28,10 @@ def nothing_learned(monkeypatch):
     monkeypatch.setattr(redaction, "_learned", set())
 
 
+NAMED = (  # the names of settings that hold secrets
+    *("my_token", "refresh-token", "account_key", "ssh_key", "dsn", "database_url"),
+    *("cookie", "set_cookie", "auth", "basic_auth", "connection_string", "storage_key"),
+)
 HIDDEN = [
     *(
         '{"hub_token": "hunter22"}',
@@ -43,6 +47,17 @@ HIDDEN = [
         "sk-proj-abc123abc123abc123",
     ),
     *("AKIAIOSFODNN7EXAMPLE", "github_pat_" + "a1_" * 12, "wandb_v1_" + "a1_" * 9),
+    *("xoxb-" + "12-34-abcDEF56", "glpat-" + "a1-_" * 6, "sk_" + "live_" + "a1B2" * 6),
+    "https://hooks.slack.com/services/" + "T01/B02/c03D",
+    "https://discord.com/api/webhooks/" + "12345/a1-B2_c3",
+    "https://x.webhook.office.com/" + "webhookb2/a1@b2/c3",
+    *("AIza" + "a1B2-" * 7, "nvapi-" + "a1B2_" * 8, "r8_" + "a1B2" * 9, "npm_" + "a1B2" * 9),
+    "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxIn0aa." + "a1-B2_c3",
+    *("https://h/x?token=" + "abcd1234", "https://h/x?a=1&X-Amz-Signature=" + "abcd1234#top"),
+    *("https://" + "abcdef0123456789abcd@host/x", "postgres://me:" + "hunter22@db/x"),
+    "a -----BEGIN RSA " + "PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY----- b",
+    "-----BEGIN OPENSSH " + "PRIVATE KEY-----\nb3Blbn",
+    *(f'{{"{name}": "hunter22-{name}"}}' for name in NAMED),
 ]
 SHOWN = [
     *(
@@ -65,6 +80,12 @@ SHOWN = [
         "export HF_TOKEN=<your token>",
         '{"eos_token": "</s>", "a": NaN}',
     ),
+    *("https://docs.github.com/en/webhooks/about", "https://h/x?key=3&page=token", "npm_config_x"),
+    *("see eyJ. and AIza", "AC/DC and SK-learn", "-----BEGIN CERTIFICATE-----", "glpat-", "r8_max"),
+    *("https://arxiv.org/abs/2601.04731?context=cs.LG", "xox-1", "12:30:45 step 1", "user@host"),
+    '{"pad_token": "pad_token_0", "image_token": "image_pad_11", "per_token": "12345678"}',
+    '{"auth": "none", "author": "Ada Lovelace 1", "dsn": null, "authority": "hunter22"}',
+    '{"first_token": "Sure, here it is 1", "cookies_baked": 12345678, "sort_key": "level_12"}',
 ]
 
 

@@ -19,17 +19,34 @@ HIDDEN = "***"
 _SHORTEST = 8  # characters of a value that is hidden wherever it appears
 _SECRET_NAME = re.compile(  # in lower case with underscores
     r"(?:^|_)(?:pass(?:word|wd|phrase)s?|pwd|secrets?|credentials?|authorization|webhooks?(?:_url)?)$"
-    r"|(?:^|_)(?:access|api|auth|aws|bot|client|github|hf|hub|huggingface|judge|openai|private|secret|service|wandb)"
+    r"|(?:^|_)(?:access|account|api|auth|aws|bearer|bot|client|deploy|encryption|github|hf|hub|huggingface|judge"
+    r"|master|openai|private|refresh|secret|service|session|signing|ssh|storage|wandb)"
     r"_?(?:tok(?:en)?s?|keys?|key_id|pass)$"
 )
+# Names that a harmless value has, too: it counts if it is long.
+_LIKELY_NAME = re.compile(
+    r"(?:^|_)(?:auth|cookies?|dsn|database_url|db_url|connection_string|bearer)$"
+)
+# Tokens of a tokenizer have such names; their values have no digit, or marks such as <s>.
+_ANY_TOKEN = re.compile(r"(?!(?:bos|eos|pad|unk|sep|cls|mask|image|video|audio)_)\w*_token")
+_TOKEN_VALUE = re.compile(r"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w.~+/=:-]{8,}")
 _PLACEHOLDER = re.compile(
     r"|\*+|none|null|true|false|<[^<>]*>|\$.*|\{.*\}", re.IGNORECASE | re.DOTALL
 )
-_SHAPES = re.compile(  # tokens, and the user in an address
+_SHAPES = re.compile(  # tokens, webhooks and keys, and the user in an address
     r"(?<![A-Za-z0-9])(?:hf_(?!x+\b)(?=[A-Za-z]*[0-9A-Z]|[a-z]{30})[A-Za-z0-9]{10,}|api_org_[A-Za-z0-9]{20,}"
     r"|wandb_v1_\w{20,}|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?=[A-Za-z_-]{0,99}\d)[\w-]{16,}"
-    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z]))"
-    r"|(?<=://)[^\s/@'\"]*:[^\s/'\"]+(?=@)"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])"
+    r"|xox[abposr]-(?=[\w-]*\d)[\w-]{10,}|gl(?:pat|dt|ft|soat|rt)-[\w-]{20,}|[rs]k_live_[A-Za-z0-9]{20,}|AIza[\w-]{35}|nvapi-[\w-]{20,}|r8_[A-Za-z0-9]{30,}"
+    r"|npm_[A-Za-z0-9]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
+    r"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)"
+    r"|(?<=hooks\.slack\.com/services/)[\w/]+|(?<=/api/webhooks/)\d+/[\w-]+|(?<=webhook\.office\.com/)[^\s'\"]+"
+    r"|(?<=://)[^\s/@'\"]*:[^\s/'\"]+(?=@)|(?<=://)[\w-]{16,}(?=@)",
+    re.DOTALL,
+)
+_IN_QUERY = re.compile(
+    r"([?&][\w.-]{0,40}(?:token|key|secret|password|signature|sig|auth|credential)=)[^\s&#'\"*]{8,}",
+    re.IGNORECASE,
 )
 _learned: set[str] = set()
 
@@ -85,7 +102,14 @@ def _is_secret(name: str, value: Any) -> bool:
     plain = re.sub(r"[-.]", "_", name.lstrip("-")).lower()
     # a variable of the environment
     is_token = plain == "token" or re.fullmatch("[A-Z0-9_]+_TOKEN", name)
-    return bool(_SECRET_NAME.search(plain) or (is_token and len(str(value)) >= _SHORTEST))
+    is_long = len(str(value)) >= _SHORTEST
+    return bool(
+        _SECRET_NAME.search(plain)
+        or ((is_token or _LIKELY_NAME.search(plain)) and is_long)
+        or (
+            _ANY_TOKEN.fullmatch(plain) and isinstance(value, str) and _TOKEN_VALUE.fullmatch(value)
+        )
+    )
 
 
 def _hide(value: Any, name: str, found: set[str]) -> Any:
@@ -123,7 +147,7 @@ def _hide_in_text(text: str, found: set[str]) -> str:
             return text if hidden == settings else json.dumps(hidden)
     for known in _known():
         text = text.replace(known, HIDDEN)
-    return _SHAPES.sub(HIDDEN, text)
+    return _IN_QUERY.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
 
 
 def _known() -> dict[str, str]:
