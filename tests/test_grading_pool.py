@@ -18,12 +18,11 @@ from trl_miner import grading
 from trl_miner.grading.pool import Pool
 from trl_miner.grading.worker import Job
 
+# What sympy computes for ever.
 BOMBS = [
-    "9^{9^{9^{9}}}",
-    "10^{10^{9}}",
-    "1000000000!",
-    r"\sum_{i=1}^{10^7} \frac{1}{i!}",
-    "{" * 400 + "1" + "}" * 400,  # the parser backtracks
+    r"\sum_{n=1}^{\infty} \frac{\sin(n^2)}{n^3+n!}",
+    r"\int_0^\infty \frac{\sin(x^3)}{\ln(2+x^5)} dx",
+    r"\int_0^\infty e^{-x^4-x^3} \cos(x^5) dx",
 ]
 
 
@@ -97,7 +96,8 @@ def test_hostile_answers_are_all_answered(monkeypatch):
         assert len(verdicts) == count
         assert verdicts[-2].is_correct  # the one right answer, behind 1 MB of text
         assert all(verdict.is_correct in (False, None) for verdict in verdicts[:-2] + verdicts[-1:])
-        over = [verdict for verdict in verdicts if verdict.is_correct is None]
+        over = [verdict for verdict in verdicts if verdict.reason]
+        assert {verdict.is_correct for verdict in over} == {False}  # the gold is quick
         assert {verdict.reason for verdict in over} <= {"limit", "died"} and count / 125 <= len(
             over
         ) <= count / 40
@@ -160,7 +160,7 @@ def test_the_budget_and_ctrl_c_end_a_batch_and_leave_the_pool_usable(pool):
     pool.run([job("x"), job("y")])
     bombs = [job(f"{bomb} + {i}") for i in range(10) for bomb in BOMBS]
     outcomes = scores(pool.run([job("17.0"), *bombs], budget=0.8))
-    assert outcomes[0] is True and outcomes[-1] == "budget" and len(outcomes) == 51
+    assert outcomes[0] is True and outcomes[-1] == "budget" and len(outcomes) == 31
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         pool.run(bombs)
@@ -208,7 +208,7 @@ def test_every_answer_is_graded_in_the_same_state():
             drawn = [generator.random() for generator in generators]
             return drawn, hash("x"), hash(sympy.Dummy()), sum(item.cache_info().currsize for item in CACHE)
 
-        for answer in ("5", r"\\sin^2 x + \\cos^2 x", "5"):
+        for answer in ("5", r"\\int_0^\\infty e^{-x} dx", "5"):
             worker.reset()
             print(state())
             worker.grade(worker.Job((answer,), "", r"\\frac{5}{1}", True))
@@ -255,7 +255,8 @@ def test_no_process_outlives_its_parent(is_killed):
         from trl_miner.grading import configure, grade, shared_pool
         configure(workers=2, seconds=2)
         grade("math", ["\\\\boxed{{0.5}}", "\\\\boxed{{0.6}}"], ["1/2"] * 2)
-        bombs = ["\\\\boxed{{9^{{9^{{9^{{9}}}}}} + %d}}" % i for i in range(2)]
+        bomb = "\\\\boxed{{\\\\sum_{{n=1}}^{{\\\\infty}} \\\\frac{{\\\\sin(n^2)}}{{n^3+n!}} + %d}}"
+        bombs = [bomb % i for i in range(2)]
         threading.Thread(target=grade, args=("math", bombs, ["1/2"] * 2), daemon=True).start()
         time.sleep(0.5)
         print(*shared_pool().pids(), flush=True)
@@ -304,7 +305,7 @@ def test_ctrl_c_reaches_the_whole_group_and_only_the_parent_speaks():
             try:
                 grade("math", ["\\\\boxed{0.5}"], ["1/2"])
                 print("ready", flush=True)
-                grade("math", ["\\\\boxed{9^{9^{9^{9}}}}"], ["1/2"])
+                grade("math", ["\\\\boxed{\\\\sum_{n=1}^{\\\\infty} \\\\frac{\\\\sin(n^2)}{n^3+n!}}"], ["1/2"])
             except KeyboardInterrupt:
                 time.sleep(0.5)
                 print(grade("math", ["\\\\boxed{0.5}"], ["1/2"])[0].is_correct)

@@ -8,7 +8,7 @@ import pytest
 from trl_miner import grading
 from trl_miner.rewards import choice_reward, math_reward
 
-BOMB = r"\boxed{9^{9^{9^{9}}}}"
+BOMB = r"\boxed{\sum_{n=1}^{\infty} \frac{\sin(n^2)}{n^3+n!}}"  # sympy computes for ever
 
 
 def test_plain_strings_and_conversations_score_alike():
@@ -58,7 +58,8 @@ def test_choices_by_letter_or_text():
 
 
 def test_what_is_not_graded_is_none_counted_and_said(caplog):
-    """In a thread, where math-verify's own limits do not work."""
+    """In a thread, where limits by signals do not work. An answer that takes too long is wrong,
+    because its gold takes no time."""
     logged, found = {}, []
     grading.configure(workers=1, seconds=0.3)
 
@@ -74,17 +75,15 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
         thread.join(60)
     finally:
         grading.configure()
-    assert found == [1.0, None, None, 1.0]
-    assert logged == {"math_reward/not_judged": 0.5}  # 2 of 4
-    assert "2 of 4 answers were not graded" in caplog.text
-    assert (
-        "1 over the time limit" in caplog.text
-        and "1 without a gold that can be parsed" in caplog.text
-    )
+    assert found == [1.0, 0.0, None, 1.0]
+    # of 4, one is not graded, one over its limit
+    assert logged == {"math_reward/not_judged": 0.25, "math_reward/timed_out": 0.25}
+    assert "1 of 4 answers were not graded" in caplog.text
+    assert "1 without a gold that can be parsed" in caplog.text
 
 
 def test_the_time_of_a_batch_is_limited(caplog):
-    completions = [rf"\boxed{{9^{{9^{{9^{{9}}}}}} + {i}}}" for i in range(20)] + [r"\boxed{17}"]
+    completions = [BOMB.replace("n!", f"n!+{i}") for i in range(20)] + [r"\boxed{17}"]
     grading.configure(workers=2, seconds=1.0)
     try:  # 20 bombs of 1 s each; the answer that needs no mathematics is graded all the same
         assert math_reward(completions, ["17"] * 21, batch_seconds=0.5) == [None] * 20 + [1.0]

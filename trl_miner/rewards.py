@@ -1,9 +1,10 @@
 """Rewards for TRL: whether a completion holds the right answer. The rules are in
 `trl_miner.grading`.
 
-A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded its
-limit. The scorer of a task may also give part of the reward. TRL counts a rollout with None neither
-way. The share of None is logged as `<reward>/not_judged`, and a warning gives the reasons.
+A reward is 1.0 (right), 0.0 (wrong) or None: the gold cannot be parsed, or grading exceeded a limit
+that the gold exceeds too. The scorer of a task may also give part of the reward. TRL counts a
+rollout with None neither way. The share of None is logged as `<reward>/not_judged`, that of answers
+over a limit as `<reward>/timed_out`, and a warning gives the reasons.
 """
 
 # one completion: a plain string, or a conversation [{"role": ..., "content": str or [{"type":
@@ -104,6 +105,8 @@ def _rewards(
     # TRL averages it over the processes, so every one of them logs it, at every batch.
     if verdicts and (log_metric := kwargs.get("log_metric")) is not None:
         log_metric(f"{name}/not_judged", len(missing) / len(verdicts))
+        over = [verdict.reason in ("limit", "died") for verdict in verdicts]
+        log_metric(f"{name}/timed_out", sum(over) / len(verdicts))
     if missing:
         counts = Counter(verdicts[row].reason for row in missing)
         reasons = ", ".join(

@@ -81,8 +81,10 @@ def grade(
     found_by_workers = (
         shared_pool().run([*rows_of], budget, lambda job: advance(len(rows[job]))) if rows else []
     )
-    for places, verdict in zip(rows, found_by_workers, strict=True):
-        decided |= dict.fromkeys(places, verdict)
+    jobs = [*rows_of]
+    wrong = _that_only_cost_time(jobs, found_by_workers, budget)
+    for job, places, verdict in zip(jobs, rows, found_by_workers, strict=True):
+        decided |= dict.fromkeys(places, wrong.get(job, verdict))
     return [decided[row] for row in range(len(texts))]
 
 
@@ -119,6 +121,25 @@ def _decide_math(text: str, gold: Any, votes: bool, unboxed: bool) -> Verdict | 
     if is_correct is None or (votes and not is_correct and boxes):
         return Job(boxes, tail, expected, votes)
     return Verdict(is_correct, expected if votes and is_correct else None)
+
+
+def _that_only_cost_time(
+    jobs: Sequence[Job | TaskJob], verdicts: Sequence[Verdict], budget: float | None
+) -> dict[Job | TaskJob, Verdict]:
+    """Return the verdict "wrong" for answers that were stopped, where the gold itself is graded in
+    time: to hang the verifier must not be cheaper than to be wrong."""
+    stopped = [
+        job
+        for job, verdict in zip(jobs, verdicts, strict=True)
+        if isinstance(job, Job) and verdict.reason in ("limit", "died")
+    ]
+    golds = [*dict.fromkeys(Job((job.expected,), "", job.expected, False) for job in stopped)]
+    of_golds = dict(zip(golds, shared_pool().run(golds, budget), strict=True)) if golds else {}
+    quick = {gold.expected for gold, verdict in of_golds.items() if verdict.is_correct is not None}
+    reasons = dict(zip(jobs, verdicts, strict=True))
+    return {
+        job: Verdict(False, reason=reasons[job].reason) for job in stopped if job.expected in quick
+    }
 
 
 def _decide_task(text: str, task: str, votes: bool) -> Verdict | TaskJob:

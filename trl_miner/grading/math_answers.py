@@ -1,44 +1,37 @@
 r"""Whether a mathematical answer agrees with the gold. The obvious is decided here, the rest by
-math-verify.
+`agreement.py`.
 
 The rule follows the evaluation of arXiv 2601.04731: the gold is wrapped in `\boxed{}` unless it
 already is, the answer must contain a `\boxed{}`, and several boxes that disagree are wrong.
 "Disagree" is decided by value here, so that `\boxed{0.5} ... \boxed{\frac{1}{2}}` is one answer
 written twice: every box must equal the gold.
 
-`is_correct` and `vote` may run forever on a hostile answer (`9^{9^{9^9}}`), and nothing in this
-process can stop a C call that holds the interpreter. `pool.py` runs them in processes that can be
+`is_correct` and `vote` count their steps, but what sympy computes (an infinite sum, a limit) may
+take for ever, and nothing in this process can stop it. `pool.py` runs them in processes that can be
 killed.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import product
+from itertools import accumulate
 from typing import Any
 
-from . import notation, words
+from .notation import MAX_DEPTH
 
 # Boxes that are longer together are no answer: the longest gold of the benchmarks has about 200
 # characters, and parsing takes more than linear time. It also bounds what is sent to a worker.
 MAX_CHARACTERS = 10_000
+# A box is no answer if it is longer than both, or has more brackets within brackets: to read it would
+# take long, and to be graded as wrong must not take longer than to be wrong.
+MAX_BOX, MAX_FACTOR = 500, 20  # characters; times the gold
 # Where an answer without a box is looked for.
 TAIL_CHARACTERS = 2_000
 
 BOX = re.compile(r"\\boxed\s*\{")
-# Nine digits are far from any rounding inside math-verify. Leading zeros and "-0" are left to
-# math-verify.
+_FRAME = re.compile(r"\\fbox\s*\{")  # a box by another name, where there is none
+# Leading zeros and "-0" are left to mathematics.
 PLAIN_INTEGER = re.compile(r"-?[1-9][0-9]{0,8}|0")
-_BASE = re.compile(r"\d\s*_\s*(?:\{\s*)?(\d+)")
-_SIDE_BY_SIDE = re.compile(r"(?:[A-Za-z]\s*=)?\s*[-+]?(?:[\d\s.~$(){}\[\]]|\\[,;: {}]|\\q?quad)*")
-_INEQUALITY = re.compile(r"[<>]|\\(?:[lg]eq?|[lg]t)(?![A-Za-z])")
-_OR = re.compile(
-    r",?\s*(?:\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}|(?<![\\A-Za-z])or(?![A-Za-z]))"
-)
-_AND = re.compile(
-    r",?\s*(?:\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*and\s*\}|(?<![\\A-Za-z])and(?![A-Za-z]))"
-)
-_PERCENT = re.compile(r"\s*\\?%\s*$")
+_BRACKET = re.compile(r"[()\[\]{}]")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -47,7 +40,8 @@ def boxes(text: str) -> tuple[str, ...]:
     are too long."""
     contents: dict[str, None] = {}
     position = characters = 0
-    while match := BOX.search(text, position):
+    box = BOX if BOX.search(text) else _FRAME
+    while match := box.search(text, position):
         end = _closing_brace(text, match.end())
         if end is None:
             return ()
@@ -81,72 +75,70 @@ def is_correct_as_text(boxes: Sequence[str], expected: str) -> bool | None:
         return False
     if tuple(boxes) == (expected,):
         return True
+    if any(_is_hostile(box, expected) for box in boxes):
+        return False
     if PLAIN_INTEGER.fullmatch(expected) and all(PLAIN_INTEGER.fullmatch(box) for box in boxes):
         return False
     return None
 
 
-def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
-    """Grade an answer: every box must equal the gold. None: the gold cannot be parsed.
+def _is_hostile(box: str, expected: str) -> bool:
+    """Return whether a box is too long or nested too deeply to be an answer."""
+    if len(box) > max(MAX_BOX, MAX_FACTOR * len(expected)):
+        return True
+    turns = (1 if match[0] in "([{" else -1 for match in _BRACKET.finditer(box))
+    return max(accumulate(turns), default=0) > MAX_DEPTH
 
-    Words decide where they can (`words.py`), else math-verify. Without boxes, math-verify looks for
-    a final answer in `tail`. A gold that sympy cannot read, but that is well-formed, is compared as
-    text, as math-verify does. There is no time limit.
+
+def is_correct(boxes: Sequence[str], tail: str, expected: str) -> bool | None:
+    """Grade an answer: every box must agree with the gold. None: nothing can be compared with it.
+
+    Without boxes, a final answer is looked for in `tail` (`phrases.py`). There is no time limit.
     """
-    gold = notation.plain(expected)
-    if not (parsed := _parse(gold)):
+    from . import agreement, phrases
+
+    if not agreement.is_readable(expected):
         return None
     if not boxes:
-        return _is_equal(parsed, _parse_tail(tail))
+        answer = phrases.final_answer(tail)
+        boxes = () if answer is None else (answer,)
     # Lazy: the last box first, and no further than the first wrong one.
-    return all(_agrees(gold, parsed, notation.plain(box)) for box in boxes)
+    return bool(boxes) and all(_agrees(expected, box) for box in boxes)
 
 
-def _agrees(gold: str, parsed: Sequence[Any], answer: str) -> bool:
-    if (verdict := words.compare(gold, answer)) is not None:
-        return verdict
-    shares = _PERCENT.sub("", gold), _PERCENT.sub("", answer)
-    if shares == (gold, answer):
-        return _is_equal(parsed, _parse(answer))
-    both = [_parse(share) for share in shares]
-    if shares[0] == gold or shares[1] == answer:
-        index = int(shares[0] == gold)
-        both[index] = _percent(both[index])
-    return _is_equal(*both)
+def _agrees(expected: str, box: str) -> bool:
+    """An answer on which the grading fails is wrong."""
+    from . import agreement
 
-
-def _percent(parsed: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what 25%, given as 25, may be written as: 0.25, and 25 with the sign left out; but
-    0.5% is no 0.5."""
-
-    def readings(part: Any) -> list[Any]:
-        return [part / 100, part] if abs(part) >= 1 else [part / 100]
-
-    nothing: list[Any] = []  # a text or a set has no percentage
-    return tuple(value for part in parsed for value in _attempt(partial(readings, part), nothing))
+    return bool(_attempt(lambda: agreement.agrees(expected, box), False))
 
 
 def vote(boxes: Sequence[str], tail: str) -> str | None:
     """Return a canonical form of a wrong answer, so that equal ones can be counted. There is no
     time limit."""
-    forms = (
-        {_form(_parse_plain(box)) or box for box in boxes} if boxes else {_form(_parse_tail(tail))}
-    )
+    from . import phrases
+
+    answers: Sequence[str | None] = boxes or [phrases.final_answer(tail)]
+    forms = {None if answer is None else _form(answer) for answer in answers}
     return forms.pop() if len(forms) == 1 else None
 
 
-def _form(parsed: Sequence[Any]) -> str | None:
-    def canonical() -> str | None:
-        answer = parsed[0]
-        if getattr(answer, "is_number", False):
-            answer = value = answer.evalf(12)
-            if value.is_real and abs(value) < 10**12 and value - value.round() == 0:
-                answer = value.round()
-        form = str(answer).strip()
-        return form if 0 < len(form) <= MAX_CHARACTERS else None
+def _form(answer: str) -> str | None:
+    from . import votes
 
-    # What sympy can neither evaluate nor print, or only at length, counts as it stands in its box.
-    return _attempt(canonical, None) if parsed else None
+    # what cannot be evaluated counts as it stands in its box
+    return _attempt(lambda: votes.form(answer), answer)
+
+
+def _attempt(function: Callable[[], Any], default: Any) -> Any:
+    """Call a function; return the default if it fails. Running out of memory ends the worker
+    instead."""
+    try:
+        return function()
+    except MemoryError:
+        raise
+    except Exception:
+        return default
 
 
 def _closing_brace(text: str, start: int) -> int | None:
@@ -163,71 +155,3 @@ def _closing_brace(text: str, start: int) -> int | None:
             if depth == 0:
                 return match.start()
     return None
-
-
-def _parse(text: str) -> tuple[Any, ...]:
-    """Return the expressions and the text in a box in plain notation; empty if math-verify fails in
-    any way."""
-    for joint, function in ((_OR, "Union"), (_AND, "Intersection")):
-        parts = joint.split(text)
-        if len(parts) > 1 and all(map(_INEQUALITY.search, parts)):
-            return _attempt(partial(_combined, function, parts), ()) or _parse_one(text)
-    return _parse_one(text)
-
-
-def _combined(function: str, parts: Sequence[str]) -> tuple[Any, ...]:
-    import sympy
-
-    from .values import solution_set
-
-    return (getattr(sympy, function)(*(solution_set(_parse_one(part)[0]) for part in parts)),)
-
-
-def _parse_one(text: str) -> tuple[Any, ...]:
-    from math_verify import LatexExtractionConfig, parse
-
-    target = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
-    # `fallback_mode="first_match"` keeps the text as well, so that a gold that sympy cannot read
-    # still equals itself.
-    modes: dict[str, Any] = {"fallback_mode": "first_match", "extraction_mode": "first_match"}
-    content = notation.bare(words.split_unit(text)[0])
-    if _SIDE_BY_SIDE.fullmatch(content) and re.search(r"\d[^\d.]+\d", content):
-        return (" ".join(content.split()),)  # sympy would add them up
-    boxed = "\\boxed{" + content + "}"
-    return _attempt(
-        lambda: tuple(parse(boxed, extraction_config=[target], parsing_timeout=None, **modes)), ()
-    )
-
-
-def _parse_tail(text: str) -> tuple[Any, ...]:
-    from math_verify import parse
-
-    return _attempt(lambda: tuple(parse(text[-TAIL_CHARACTERS:], parsing_timeout=None)), ())
-
-
-def _is_equal(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
-    from .values import are_equal, without_lost_infinity
-
-    bases = [
-        {base for part in parsed for base in _BASE.findall(part if isinstance(part, str) else "")}
-        for parsed in (gold, answer)
-    ]
-    if all(bases) and bases[0] != bases[1]:  # sympy reads 12_3 as 12
-        return False
-    pairs = product(gold, without_lost_infinity(answer))
-    return any(_attempt(partial(are_equal, *pair), False) for pair in pairs)
-
-
-def _parse_plain(content: str) -> tuple[Any, ...]:
-    return _parse(notation.plain(content))
-
-
-def _attempt(function: Callable[[], Any], default: Any) -> Any:
-    """Call a function; return the default if it fails. Running out of memory ends the worker
-    instead."""
-    try:
-        return function()
-    except MemoryError:
-        raise
-    except Exception:
-        return default

@@ -1,15 +1,20 @@
-r"""One notation for many: rewrite what models write in a box to the LaTeX that math-verify reads.
+r"""The characters and tokens of an answer: one notation for the many that models write.
 
-`plain` keeps words, units and currencies, which `words.py` compares; `bare` drops those that no
-longer matter, for mathematics. Neither changes a value: what has no fixed meaning is left as it is.
+`tokens` cuts LaTeX, plain text and Unicode into tokens and loses no letter and no digit: what has
+no meaning in mathematics stays a token, so that the parser refuses it. Blanks, sizes, colours and
+dollar signs around mathematics are dropped.
 """
 
 import re
-from collections.abc import Callable
+import unicodedata
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from typing import Any
 
-MAX_CHARACTERS = 1_000  # no gold is as long, and some patterns take quadratic time
+from . import units
+
+MAX_DEPTH = 60  # brackets within brackets; no answer needs as many
+
 _GREEK = dict(
     zip(
         "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩϕϵϑ",
@@ -41,7 +46,8 @@ _SYMBOLS = {
     "ℂ": r"\mathbb{C}", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ",
     "⌉": r"\rceil ", "∠": r"\angle ", "△": r"\triangle ", "∨": r"\lor ", "∧": r"\land ", "∣": "|", "ℓ": "l",
     "𝑖": "i", "ⅈ": "i", "𝑥": "x", "𝑒": "e", "€": r"\euro ", "£": r"\pounds ", "￡": r"\pounds ", "¥": r"\yen ",
-    "￥": r"\yen ", "₹": r"\rupee ", "¢": r"\text{ cents}",
+    "￥": r"\yen ", "₹": r"\rupee ", "¢": r"\text{ cents}", "≡": r"\equiv ", "∀": r"\forall ", "∑": r"\sum ",
+    "∏": r"\prod ", "∫": r"\int ",
 }  # fmt: skip
 _CHARACTERS = str.maketrans(
     _SYMBOLS
@@ -51,137 +57,7 @@ _CHARACTERS = str.maketrans(
         for sign, digits in _VULGAR.items()
     }
 )
-
-_THOUSAND_POWERS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_BASES = {
-    name: number
-    for number, name in enumerate(
-        "two three four five six seven eight nine ten eleven twelve".split(), start=2
-    )
-}
-_GROUP = r"\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"  # braces, four deep
-_SPACE = r"(?:[\s~]|\\[,;:! ]|\\q?quad(?![A-Za-z]))"
-_TEXT = r"\\(?:text(?:normal|bf|it|rm|sf|tt)?|mbox|math(?:rm|it|bf|sf))\s*"
-_DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
-_CURRENCY = (
-    r"(?:\\?\$|\\(?:pounds|euro|yen|rupee|EUR|texteuro|textsterling|textdollar)(?![A-Za-z]))"
-)
-_CODES = r"(?:USD|US|EUR|GBP|CAD|AUD|Rs\.?|INR|JPY)"
-_ABOUT = r"(?:approximately|approx\.?|about|roughly|around|(?:the )?(?:final )?answer(?: is)?:?)"
-
-
-def _radical(match: re.Match[str]) -> str:
-    index = {"∛": "[3]", "∜": "[4]"}.get(match[1], "")
-    inside = match[2]
-    return rf"\sqrt{index}{{{inside[1:-1] if inside[0] in '({' else inside}}}"
-
-
-def _repeating(match: re.Match[str]) -> str:
-    r"""0.1\overline{6} -> \frac{1}{6}."""
-    whole, fixed, block = match["whole"], match["fixed"], match["block"] or match["digit"]
-    if len(fixed + block) > 60:
-        return match[0]
-    units = Fraction(int((whole or "0") + fixed)) + Fraction(int(block), 10 ** len(block) - 1)
-    value = units / 10 ** len(fixed)
-    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
-
-
-def _in_words(match: re.Match[str]) -> str:
-    r"""\text{5 apples} -> 5\text{ apples}; \text{17} -> 17; \text{\frac12} -> \frac12."""
-    content = match[1]
-    if content.strip() in ("T", "d"):  # a transpose, a differential
-        return content.strip()
-    if "\\" in content or "$" in content or not re.search("[A-Za-z]", content):
-        return f" {content} "
-    if parts := re.fullmatch(r"\s*([-+]?[\d.,/:]*\d)\s*([A-Za-z].*)", content):
-        return rf"{parts[1]}\text{{ {parts[2]}}}"
-    return rf"\text{{{content}}}"
-
-
-def _expanded(match: re.Match[str]) -> str:
-    plus = match[0].replace(r"\pm", "+").replace(r"\mp", "-")
-    return f"{plus}, " + match[0].replace(r"\pm", "-").replace(r"\mp", "+")
-
-
-Rule = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
-
-
-def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> list[Rule]:
-    return [(re.compile(pattern), replacement) for pattern, replacement in rules]
-
-
-_PLAIN = _rules(
-    # characters that need their neighbours
-    (rf"[{''.join(_RAISED)}]+", lambda match: "^{" + "".join(map(_RAISED.__getitem__, match[0])) + "}"),
-    (rf"[{''.join(_LOWERED)}]+", lambda match: "_{" + "".join(map(_LOWERED.__getitem__, match[0])) + "}"),
-    (rf"([√∛∜]|(?<![\\A-Za-z])sqrt)\s*({_GROUP}|\((?:[^()]|\([^()]*\))*\)|\d+(?:\.\d+)?|[A-Za-zπ]|\\pi)", _radical),
-    (r"(?s).+", lambda match: match[0].translate(_CHARACTERS)),
-    # wrappers
-    (r"\\(?:boxed|fbox|displaystyle|textstyle|bf|it|rm|[bB]igg?[lr]?)(?![A-Za-z])", " "),
-    (rf"\\(?:mathbf|boldsymbol|bm|pmb|underline|mathit|mathsf|textnormal|emph|cancel|color\s*\{{\w+\}}|"
-     rf"textcolor\s*\{{\w+\}})\s*{_GROUP}", lambda match: rf"\text{{{match[1]}}}"),
-    (rf"{_TEXT}{_GROUP}", _in_words), (rf"{_TEXT}{_GROUP}", _in_words),  # one within the other
-    (r"(?<!\\)\$(.*?)(?<!\\)\$", r"\1"),
-    (r"^\s*\*\*(.*?)\*\*\s*$", r"\1"),
-    # synonyms
-    (r"\\\\\s*\[-?[\d.]+\s*[a-z]{2}\]", r"\\\\"),
-    (r"\\varnothing|\\O(?![A-Za-z])|\\text\{\s*(?:the )?empty set\s*\}|\\\{\s*\\\}|(?i:^\W*(?:\\text\{)?"
-     r"\s*no (?:real |integer )?solutions?(?: exists?)?\.?\s*\}?\W*$)", r"\\emptyset "),
-    (r"(?i)^\W*(?:text\{)?\s*all real numbers\.?\s*\}?$|^\W*(?:text\{)?\s*all reals\.?\s*\}?$", r"\\mathbb{R}"),
-    (r"(?i)\\text\{\s*([-+]?)\s*(?:positive )?infinity\s*\}", r"\1\\infty "),
-    (r"\\lbrace(?![A-Za-z])", r"\\{"), (r"\\rbrace(?![A-Za-z])", r"\\}"),
-    (r"\{:\}|\\colon(?![A-Za-z])|\\mathbin\{:\}", ":"),
-    (r"(?<=\d)\s*(?:\\text\{\s*)?(?<![A-Za-z])to(?![A-Za-z])(?:\s*\})?\s*(?=\d)", ":"),
-    (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
-    (r"\^\s*\{?\s*\\text\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\}?|(?<=\d)\\text\{\s*(?:st|nd|rd|th)\s*\}", ""),
-    (r"\\log_\s*\{?\s*e\s*\}?(?![A-Za-z])", r"\\ln "),
-    (r"(?<![\w.\\{])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,4})(?![\w.])", r"\1 \\times 10^{\2}"),
-    (r"\\text\{\s*(\w+)\s*\}(?=\s*_)", r"\1"),
-    (rf"_\s*\{{?\s*\\text\{{\s*({'|'.join(_BASES)})\s*\}}\s*\}}?", lambda match: f"_{{{_BASES[match[1]]}}}"),
-    (r"^\s*\(\s*([0-9A-Za-z]+)\s*\)\s*_", r"\1_"),
-    (r"^(.*)\](\s*[^\[\](){}]+,[^\[\](){}]+)\[$", r"\1(\2)"),
-    # decimals that repeat
-    (r"\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?", r"\\overline{\1\2\3}"),
-    (r"(?P<whole>\d*)\.(?P<fixed>\d*)\\(?:overline|bar|overbar|widebar|dot)\s*(?:\{\s*(?P<block>\d+)\s*\}|(?P<digit>\d))",
-     _repeating),
-    (r"(?<![^-+\s=])(?P<whole>\d*)\.(?P<fixed>\d*)\((?P<block>\d+)\)(?P<digit>)(?=\s*(?:\\?%)?\s*$)", _repeating),
-    (rf"(?P<whole>\d*)\.(?P<fixed>\d*?)(?P<block>\d{{1,6}}?)(?P<digit>)(?P=block)+\s*{_DOTS}", _repeating),
-    (r"\\langle(?![A-Za-z])([^\\]*(?:\\(?!langle|rangle)[^\\]*)*)\\rangle", r"(\1)"),
-    (r"^\s*\\\{\s*([A-Za-z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?::|\\mid|\||\\vert)(.*[<>\\].*)\\\}\s*\.?\s*$", r"\2"),
-    (r"(?<=\d)\s*(?:\\text\{\s*)?(thousand|million|billion|trillion)(?![A-Za-z])\s*\}?",
-     lambda match: rf" \times 10^{{{_THOUSAND_POWERS[match[1]]}}}"),
-    (r"(?<=\d)\s+(?!(?:and|or|mod|sin|cos|tan|log|inf)(?![A-Za-z]))([A-Za-z]{3,}(?:\s+[A-Za-z]+)*)\s*\.?\s*$",
-     r"\\text{ \1}"),
-    # about
-    (rf"^{_SPACE}*(?:=|\\(?:approx|simeq|cong|sim|therefore)(?![A-Za-z])|"
-     rf"(?i:\\text\{{\s*{_ABOUT}\s*\}}|{_ABOUT}(?![A-Za-z])))", ""),
-    # the end of a sentence
-    (rf"(?:[.,;:]|{_SPACE}|(?<!\\)\\$)+$", ""), (rf"^{_SPACE}+", ""),
-)  # fmt: skip
-_BARE = _rules(
-    (_CURRENCY, " "),
-    (
-        rf"^([-+]?)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?\s*(?=[-+\d.])|(?<=\d)\s*(?:\\text\{{\s*)?{_CODES}\s*\}}?$",
-        r"\1",
-    ),
-    (
-        r"^\\text\{\s*(?:[Yy]ear|[Pp]age|[Dd]ay|[Rr]oom|[Aa]nswer:?|[Oo]ption|[Cc]hoice)\s*\}\s*(?=\d)",
-        "",
-    ),
-)
-_WORDS = re.compile(
-    r"\\(?:text(?:normal|bf|it|rm)?|mbox|math(?:rm|it|bf))\s*\{([^{}]*)\}(?:\^-?\d|\^\{-?\d+\}|\{\^\d\})?"
-)
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-_EXPONENT = re.compile(r"\^\s*\{?\s*-?\d+")
-_DIGIT = re.compile(r"\d")
-_KEPT = re.compile(r"\d|^\s*(?:and|or)\s*$")
-_BLANK = r"(?:[\s~]|\\[,;: ])"
-_THOUSANDS = re.compile(rf"(?<![\w.^])[1-9]\d{{0,2}}(?:{_BLANK}+\d{{3}})+(?!\d)")
-_MIXED = re.compile(rf"(?<![\w.^])([1-9]\d*){_BLANK}+([1-9]\d*)\s*/\s*([1-9]\d*)")
-TRIGONOMETRIC = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
-_SIGN_INSIDE = re.compile(r"[({].*\\[pm]m.*[)}]")
+_FULL_WIDTH = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFF01, 0xFF5F)}
 
 
 def characters(text: str) -> str:
@@ -190,63 +66,322 @@ def characters(text: str) -> str:
     return text.translate(_CHARACTERS)
 
 
-@lru_cache(maxsize=64)  # a function of its text alone; all rollouts of a prompt have one gold
-def plain(content: str) -> str:
-    """Return a box's content in plain LaTeX, with the words and units that it has; a very long one
-    as it is."""
-    if len(content) > MAX_CHARACTERS:
-        return content
-    for pattern, replacement in _PLAIN:
-        content = pattern.sub(replacement, content)
-    return content
+@dataclass(frozen=True)
+class Token:
+    r"""A token of an answer.
 
-
-def bare(content: str) -> str:
-    r"""Return plain content without currencies, degrees and ordinals, and with `\frac{1 \pm 2}{3}`
-    written twice."""
-    for pattern, replacement in _BARE:
-        content = pattern.sub(replacement, content)
-    if TRIGONOMETRIC.search(content):
-        content = _DEGREES.sub(lambda match: rf"{{\frac{{{match[1]}\pi}}{{180}}}}", content)
-    content = content.replace(r"^\circ", "")
-    if (
-        len(re.findall(r"\\pm", content)) == 1
-        and _SIGN_INSIDE.search(content)
-        and "=" not in content
-    ):
-        content = re.sub("(?s).+", _expanded, content)
-    return _with_whole_numbers(_with_all_numbers(content.strip()))
-
-
-def _with_all_numbers(content: str) -> str:
-    r"""Rewrite what math-verify would cut down to 5: `5\text{ or 6}`, `5\text{ m} + 6\text{ m}`,
-    `6\fbox{5}`.
-
-    It takes everything from the first `\text` to the last one for a unit, and a box within the box
-    for the answer.
+    `kind` is "number", "letter", "word" (letters side by side), "text" (in `\text{}`), "roman" (in
+    `\mathrm{}` and the like), "command", "sign" or "rows" (of an environment).
     """
-    first = _WORDS.search(content)
-    if first is None or not re.search(r"\w", _COMMAND.sub("", content[: first.start()])):
-        return content
 
-    def kept(match: re.Match[str]) -> str:
-        words = _EXPONENT.sub("", match[1])  # the 2 of cm^2 is no number
-        return f" {words} " if _KEPT.search(words) else " "
-
-    rest = _WORDS.sub(kept, content[first.start() :])
-    # Between "60 minutes = 1 hour" the words are what makes it true.
-    return content[: first.start()] + rest if _DIGIT.search(rest) and "=" not in rest else content
+    kind: str
+    text: str
+    spaced: bool = False  # whether a blank stands before it
+    value: Any = field(default=None, compare=False)  # of a number: its value; of rows: cells
 
 
-def _with_whole_numbers(content: str) -> str:
-    r"""Rewrite what sympy would take for several numbers: `10\,000`, and `1 1/2`, of which 1 would
-    remain."""
+class NotRead(Exception):
+    """A text is not in the notation that is read."""
 
-    def as_fraction(match: re.Match[str]) -> str:
-        whole, above, below = match.groups()
-        is_proper = max(len(above), len(below)) < 5 and int(above) < int(below)
-        return rf"{whole}\frac{{{above}}}{{{below}}}" if is_proper else match[0]
 
-    return _THOUSANDS.sub(
-        lambda match: re.sub(r"\D", "", match[0]), _MIXED.sub(as_fraction, content)
+_REPEATING = r"(?P<whole>\d*)\.(?P<fixed>\d*)"
+_DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
+
+
+def _raised(match: re.Match[str]) -> str:
+    return "^{" + "".join(map(_RAISED.__getitem__, match[0])) + "}"
+
+
+def _lowered(match: re.Match[str]) -> str:
+    return "_{" + "".join(map(_LOWERED.__getitem__, match[0])) + "}"
+
+
+def _repeated(match: re.Match[str]) -> str:
+    r"""0.1\overline{6} -> \frac{1}{6}."""
+    groups = match.groupdict()
+    whole, fixed, block = groups["whole"], groups["fixed"], groups["block"] or groups["digit"]
+    if len(fixed + block) > 60:
+        return match[0]
+    units = Fraction(int((whole or "0") + fixed)) + Fraction(int(block), 10 ** len(block) - 1)
+    value = units / 10 ** len(fixed)
+    return rf"{{\frac{{{value.numerator}}}{{{value.denominator}}}}}"
+
+
+# In this order.
+_REWRITTEN = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # escapes of LaTeX that a program has read as control characters, or has lost with the letter
+        ("\x0c(?=[A-Za-z])", r"\\f"), ("\x08(?=[A-Za-z])", r"\\b"), ("\x07(?=[A-Za-z])", r"\\a"),
+        ("\x0b(?=[A-Za-z])", r"\\v"), ("\t(?=(?:ext|imes|heta|an|au|riangle|frac|binom)(?![a-z]))", r"\\t"),
+        ("\r(?=(?:ight|ho|angle|m)(?![a-z]))", r"\\r"), ("\n(?=(?:eq?|u|abla)(?![a-z]))", r"\\n"),
+        (r"(?<![\\A-Za-z])[dt]?f?rac(?=\s*(?:\{|\d))", r"\\frac"), (r"(?<![\\A-Za-z])ext(?=\{)", r"\\text"),
+        (r"(?<![\\A-Za-z])inom(?=\{)", r"\\binom"), (r"(?<![\\A-Za-z])egin(?=\{)", r"\\begin"),
+        (r"(?<=[\d\s}])imes(?![A-Za-z])", r"\\times "), (r"(?<![\\A-Za-z])qrt(?=\{)", r"\\sqrt"),
+        # characters that need their neighbours
+        (f"[{''.join(_RAISED)}]+", _raised), (f"[{''.join(_LOWERED)}]+", _lowered),
+        ("√", r"\\sqrt "), ("∛", r"\\sqrt[3]"), ("∜", r"\\sqrt[4]"), ("([一-鿿]+)", r"\\text{\1}"),
+        # decimals that repeat
+        (r"\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?", r"\\overline{\1\2\3}"),
+        (rf"{_REPEATING}\\(?:overline|bar|overbar|widebar|dot)\s*(?:\{{\s*(?P<block>\d+)\s*\}}|(?P<digit>\d))",
+         _repeated),
+        (rf"(?<![^-+\s=]){_REPEATING}\((?P<block>\d+)\)(?=\s*(?:\\?%)?\s*$)", _repeated),
+        (rf"{_REPEATING[:-1]}?)(?P<block>\d{{1,6}}?)(?P=block)+\s*{_DOTS}", _repeated),
+        # one separator of thousands
+        (r"(?<=\d)(?:\{,\}|,\\!)(?=\d{3})", "٬"),
+        (r"(?<![\d.٬^_])[1-9]\d{0,2}(?:(?:[\s~]|\\[,; ])+\d{3})+(?!\d)(?<![\s~ ][1-9]\d\d(?=\s*/))",
+         lambda match: re.sub(r"[^\d٬]+", "٬", match[0])),
+        (r"\{\s*:\s*\}|\\colon(?![A-Za-z])|\\mathbin\{:\}", ":"), (r":\\[!,]", ":"),
+        (r"\\\\\s*\[-?[\d.]+\s*[a-z]{2}\]", r"\\\\ "),
     )
+]  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """Return a text in the characters of LaTeX."""
+    text = text.translate(_FULL_WIDTH)
+    for pattern, replacement in _REWRITTEN:
+        text = pattern.sub(replacement, text)
+    return characters(text)
+
+
+_DROPPED = {
+    *"left right displaystyle textstyle limits nolimits quad qquad bf it rm sf tt hfill".split(),
+    *"big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle".split(),
+    *", ; : ! > ( ) [ ]".split(),
+    " ",
+}
+_TEXTS = {*"text textnormal textbf textit textrm textsf texttt mbox hbox emph textup".split()}
+_ROMANS = {*"mathrm operatorname".split()}
+_FONTS = {*"mathbf mathit mathsf mathtt boldsymbol bm pmb mathbit mathnormal".split()}
+_WRAPPERS = {*"boxed fbox underline cancel mathstrut framebox".split()}
+_SAME = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "leq": "le", "geq": "ge",
+    "leqslant": "le", "geqslant": "ge", "neq": "ne", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}", "lbrack": "[",
+    "rbrack": "]", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|", "varnothing": "emptyset", "O": "emptyset",
+    "vee": "lor", "wedge": "land", "cdotp": "cdot", "ast": "*", "div": "/", "simeq": "approx", "cong": "approx",
+    "sim": "approx", "thickapprox": "approx", "to": "rightarrow", "longrightarrow": "rightarrow", "arcctg": "arccot",
+    "tg": "tan", "ctg": "cot", "arctg": "arctan", "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta",
+    "bmod": "mod", "dollar": "$", "textdollar": "$", "euro": "euro", "texteuro": "euro", "EUR": "euro", "EURO": "euro",
+    "textsterling": "pounds", "degree": "degree", "lang": "langle", "rang": "rangle", "backslash": "setminus",
+    "smallsetminus": "setminus", "colon": ":", "dots": "ldots", "cdots": "ldots", "dotsc": "ldots", "Vert": "|",
+    "notin": "notin", "isin": "in", "land": "land", "iff": "iff", "Leftrightarrow": "iff", "infin": "infty",
+    "gets": "leftarrow", "implies": "rightarrow", "Rightarrow": "rightarrow", "exp": "exp", "Pi": "Pi",
+}  # fmt: skip
+FUNCTIONS = {
+    *"sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth ln log lg exp".split(),
+    *"gcd lcm max min det Re Im arg deg".split(),
+}  # fmt: skip
+# Words of plain text that are commands of LaTeX without their backslash.
+_COMMANDS = FUNCTIONS | {
+    *"sqrt pi infty alpha beta gamma delta theta lambda sigma omega phi pm times cdot cup cap le ge".split()
+}  # fmt: skip
+_NAMED = {"infinity": "infty", "inf": "infty", "oo": "infty", "asin": "arcsin", "acos": "arccos"} | {
+    "atan": "arctan", "abs": "abs", "binomial": "binom", "mod": "mod", "floor": "floor", "ceil": "ceil",
+}  # fmt: skip
+_NUMBER = re.compile(
+    r"(?:\d{1,3}(?:(?:٬|,(?!\s))\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:(?<=\d)[eE][-+]?\d{1,4}(?![\w.^]))?(?:\.(?=\s*/))?|\.\d+"
+)
+_LETTERS = re.compile(r"[A-Za-z]+")
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.|$)", re.DOTALL)
+_LIST = re.compile(r"[1-9]\d\d(?:,[1-9]\d\d)+|[1-9]\d{0,2}(?:,[1-9]\d\d){2,}")
+
+
+def is_ambiguous(text: str) -> bool:
+    """Return whether 101,102 may be a list as well as a number."""
+    return any(_LIST.fullmatch(match[0]) for match in _NUMBER.finditer(text))
+
+
+class _Reader:
+    """Cuts one text into tokens."""
+
+    def __init__(self, text: str, as_lists: bool) -> None:
+        self.text, self.as_lists = text, as_lists
+        self.place, self.depth = 0, 0
+        self.tokens: list[Token] = []
+        self.spaced = False
+
+    def add(self, kind: str, text: str, value: Any = None) -> None:
+        self.tokens.append(Token(kind, text, self.spaced, value))
+        self.spaced = False
+
+    def read(self) -> list[Token]:
+        while self.place < len(self.text):
+            character = self.text[self.place]
+            if character in " ~":
+                self.spaced, self.place = True, self.place + 1
+            elif match := _NUMBER.match(self.text, self.place):
+                self._number(match)
+            elif match := _LETTERS.match(self.text, self.place):
+                self.place = match.end()
+                self._letters(match[0])
+            elif character == "\\":
+                match = _COMMAND.match(self.text, self.place)
+                assert match is not None
+                self.place = match.end()
+                self._command(match[0][1:])
+            else:
+                self.place += 1
+                self._sign(character)
+        return self.tokens
+
+    def _sign(self, character: str) -> None:
+        if character in "([{":
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise NotRead("too deep")
+        elif character in ")]}":
+            self.depth -= 1
+        elif character == "$":  # around mathematics; a price has it before its number
+            before = self.text[: self.place - 1].rstrip()
+            is_price = (
+                re.match(r"\s*[\d.]", self.text[self.place :])
+                and "$" not in self.text[self.place :]
+            )
+            if not (is_price and "$" not in before):
+                return
+        self.add("sign", character)
+
+    def _number(self, match: re.Match[str]) -> None:
+        self.place = match.end()
+        written = match[0]
+        if self.as_lists and _LIST.fullmatch(written):
+            for index, part in enumerate(written.split(",")):
+                if index:
+                    self.add("sign", ",")
+                self.add("number", part, number(part))
+            return
+        if self.tokens and self.tokens[-1].text in ("frac", "binom") and written.isdecimal():
+            # \frac12: a digit each
+            self.add("number", written[0], number(written[0]))
+            if written[1:]:
+                self.add("number", written[1], number(written[1]))
+            if written[2:]:
+                self.add("number", written[2:], number(written[2:]))
+            return
+        self.add("number", written, number(written))
+
+    def _letters(self, run: str) -> None:
+        is_minute = run == "min" and not re.match(r"\s*(?:[({_]|\\)", self.text[self.place :])
+        if (run in _COMMANDS or run in _NAMED) and not is_minute:
+            self.add("command", _SAME.get(run, _NAMED.get(run, run)))
+        elif run.casefold() in ("or", "and"):
+            self.add("text", run)
+        else:
+            self.add("letter" if len(run) == 1 else "word", run)
+
+    def _command(self, name: str) -> None:
+        name = _SAME.get(name, name)
+        if name in _DROPPED:
+            self.spaced = True
+            if name in ("left", "right"):
+                self.place = re.compile(r"\s*\.?").match(self.text, self.place).end()  # type: ignore[union-attr]
+        elif name in _TEXTS or name in _ROMANS:
+            self._words(self._group(), "text" if name in _TEXTS else "roman")
+        elif name in _FONTS:
+            self._words(self._group(), "font")
+        elif name in _WRAPPERS:
+            pass  # its braces are a group
+        elif name in ("color", "textcolor", "phantom", "vspace", "hspace"):
+            self._group()
+        elif name == "begin":
+            self._environment()
+        elif name in ("mathbb", "mathds", "Bbb"):
+            self.add("command", "set " + self._group().strip())
+        elif name == "$":
+            self.add("sign", "$")
+        elif name in "%{}|<>[]:&#" and len(name) == 1:
+            self.add("sign", {"{": "\\{", "}": "\\}"}.get(name, name))
+        else:
+            self.add("command", name)
+
+    def _group(self) -> str:
+        """Return the text of the group that follows, without its braces, or one letter."""
+        match = re.compile(r"\s*").match(self.text, self.place)
+        assert match is not None
+        start = match.end()
+        if start >= len(self.text) or self.text[start] != "{":
+            self.place = start + 1
+            return self.text[start : start + 1]
+        depth = 0
+        for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(self.text, start):
+            depth += {"{": 1, "}": -1}.get(match[0], 0)
+            if depth == 0:
+                self.place = match.end()
+                return self.text[start + 1 : match.start()]
+        raise NotRead("a group is open")
+
+    def _words(self, content: str, kind: str) -> None:
+        r"""\text{5 apples} is mathematics and words."""
+        stripped = content.strip()
+        is_words = re.fullmatch(r"[^\\$^_=\d+*<>]*", content) and re.search(r"[^\W\d_]", content)
+        unit = re.sub(r"\\[,;:! ]|~", " ", content).strip()
+        stripped = stripped.strip("~ ")
+        if is_words and kind != "font" and not (kind == "roman" and stripped in FUNCTIONS):
+            self.add(kind, " ".join(stripped.split()))
+            return
+        if kind != "font" and len(unit) > 1 and units.read(unit) is not None:  # m/s^2
+            self.add("text", unit)
+            return
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise NotRead("too deep")
+        inner = _Reader(content, self.as_lists)
+        inner.depth = self.depth
+        inside = inner.read()
+        self.depth -= 1
+        if inside:
+            first = inside[0]
+            inside[0] = Token(first.kind, first.text, True, first.value)
+        if kind == "text":  # words in a text are words, not products of letters
+            inside = [
+                Token("text", each.text, each.spaced) if each.kind == "word" else each
+                for each in inside
+            ]
+        self.tokens += inside
+
+    def _environment(self) -> None:
+        name = self._group().strip("* ")
+        end = re.compile(rf"\\end\s*\{{\s*{re.escape(name)}\*?\s*\}}").search(self.text, self.place)
+        if end is None or r"\begin" in self.text[self.place : end.start()]:
+            raise NotRead("an environment within another, or an open one")
+        content = self.text[self.place : end.start()]
+        if name == "array":
+            content = re.sub(r"^\s*\{[^{}]*\}", "", content)
+        self.place = end.end()
+        rows = [
+            row.split("&")
+            for row in re.split(r"\\\\|\\newline|\\cr(?![a-z])", content)
+            if row.strip()
+        ]
+        cells = [
+            [_Reader(cell.replace(r"\hline", ""), self.as_lists).read() for cell in row]
+            for row in rows
+        ]
+        self.add("rows", name, cells)
+
+
+def number(written: str) -> tuple[Fraction, int | None]:
+    """Return a number's value, and how many decimals it has where it is written as a decimal."""
+    digits, mark, exponent = written.replace(",", "").replace("٬", "").casefold().partition("e")
+    if len(digits) > 4000:
+        raise NotRead("too long")
+    value = Fraction(digits) * Fraction(10) ** int(exponent or 0)
+    decimals = len(digits.partition(".")[2]) if "." in digits else None
+    return value, decimals if not mark else None
+
+
+def tokens(text: str, as_lists: bool = False) -> list[Token]:
+    """Cut a text into tokens.
+
+    Args:
+        text: LaTeX or plain text.
+        as_lists: Read 101,102 as a list of two numbers.
+
+    Raises:
+        NotRead: A group or an environment is open, or brackets are nested too deeply.
+    """
+    found = _Reader(plain(text), as_lists).read()
+    while found and found[-1].text in (".", ",", ";", ":") and found[-1].kind in ("sign", "text"):
+        found.pop()
+    return found

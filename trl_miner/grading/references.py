@@ -3,9 +3,17 @@
 import ast
 from dataclasses import dataclass
 
-from . import math_answers, notation
+from . import math_answers, values, words
+from .agreement import Text, read
+from .showing import show
 
 _SHOWN_CHARACTERS = 60
+_NAME_WORDS = 4  # a text of more is a sentence
+_KINDS = {
+    "relation": "equation", "or": "set", "and": "equations", "list": "list", "numbers": "set", "union": "set",
+    "intersection": "set", "without": "set", "builder": "set", "point": "point", "given": "expression",
+    "pieces": "function",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -13,8 +21,9 @@ class ReferenceReading:
     """How the verifier of mathematics reads a reference.
 
     Attributes:
-        kind: "number", "expression", "equation", "pair", "set", "text" and so on; "unreadable" if
-            nothing can be compared with it.
+        kind: "number", "expression", "equation", "inequality", "pair", "tuple", "interval", "set",
+            "list", "matrix", "ratio", "time", "date", "option", "congruence", "name", "sentence"
+            and so on; "unreadable" if nothing can be compared with it.
         value: The value that was read, as short text.
         is_text: Whether only an answer in the same words can be right.
     """
@@ -30,28 +39,41 @@ def describe_reference(text: str) -> ReferenceReading:
     Raises:
         ValueError: The reference is the text of a dictionary, of which no answer is a copy.
 
-    >>> describe_reference("15,50")
-    ReferenceReading(kind='set', value='{15, 50}', is_text=False)
+    >>> describe_reference("15,50 €")
+    ReferenceReading(kind='list', value='{15, 50}', is_text=False)
     """
     if _is_dictionary(text):
         raise ValueError(
             f"A reference must be an answer: got a dictionary, {text[:_SHOWN_CHARACTERS]!r}. Name"
             " the key that holds the answer."
         )
-    parsed = math_answers._parse(notation.plain(math_answers.gold_content(text)))
-    if not parsed:
+    content = math_answers.gold_content(text)
+    text_read = read(content)
+    if not content or not (text_read.flat or text_read.nodes):
         return ReferenceReading("unreadable", "", is_text=True)
-    value = parsed[0]
-    # math-verify reads a word as a symbol with that name
-    if isinstance(value, str) or len(getattr(value, "name", "")) > 1:
-        return ReferenceReading("text", str(value)[:_SHOWN_CHARACTERS], is_text=True)
-    kind = {
-        "FiniteSet": "set",
-        "Tuple": "pair",
-        "Interval": "interval",
-        "Equality": "equation",
-    }.get(type(value).__name__, "number" if getattr(value, "is_number", False) else "expression")
-    return ReferenceReading(kind, str(value)[:_SHOWN_CHARACTERS], is_text=False)
+    kind = _kind(text_read)
+    is_text = kind in ("name", "sentence")
+    value = show(text_read.nodes[0]) if text_read.nodes and not is_text else text_read.flat
+    return ReferenceReading(kind, value[:_SHOWN_CHARACTERS], is_text)
+
+
+def _kind(read: Text) -> str:
+    if words.is_option(read.flat):
+        return "option"
+    if words.clock(read.flat) is not None:
+        return "time"
+    if words.is_date(read.flat):
+        return "date"
+    if not read.nodes:
+        return "name" if len(read.flat.split()) <= _NAME_WORDS else "sentence"
+    node = read.nodes[0]
+    if node[0] == "relation" and "=" not in node[2]:
+        return "inequality" if "in" not in node[2] else "set"
+    if node[0] == "sequence":
+        return {"()": "pair" if len(node) == 5 else "tuple"}.get(node[1] + node[2], "interval")
+    if node[0] in values.EXPRESSIONS:
+        return "number" if values.is_number(node) else "expression"
+    return _KINDS.get(node[0], str(node[0]))
 
 
 def _is_dictionary(text: str) -> bool:

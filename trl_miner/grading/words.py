@@ -1,123 +1,95 @@
-r"""What words decide about an answer: names, dates and units, of which mathematics knows nothing.
+r"""What words decide about an answer: names, options, dates, times of day, numbers in words.
 
-math-verify takes words for units and drops them, so that 3:45 PM is 3:45 AM and 20 June is 20 July.
+Everything here compares texts in which commands, braces and repeated blanks no longer stand.
 """
 
 import re
-from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
 
-from .notation import TRIGONOMETRIC
+from .notation import plain
+from .parsing import Node
 
-_WRAPPER = re.compile(r"\\text\s*(?=\{)|\\[,;:! ]|\\q?quad(?![A-Za-z])|[{}~*\"$]")
-_BLANKS = re.compile(r"(?:[\s~]|\\[,;:! ])+$")
-_FILLER = re.compile(r"^(?:(?:the|a(?=\s+\w{3})|an|in|on|at|option|choice|answer|is|it)\s+)+(?=\S)")
-_LETTERS = re.compile(r"\(?[^\W\d_](?:[^\W\d_]|[' .,()-])*")
+_WRAPPER = re.compile(
+    r"\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt)|boldsymbol|operatorname|mbox|boxed|fbox|emph|underline|left|right"
+    r"|displaystyle|q?quad)(?![A-Za-z])|\\[,;:! ()\[\]]|[{}~*\"$]"
+)
+_FILLER = re.compile(
+    r"^(?:(?:the|a(?=\s+\w{2})|an|in|on|at|option|choice|answer|final|correct|is|it|it's|答案|是|为)[\s:：]+)+(?=\S)"
+)
 # a minus between variables counts
 _BETWEEN = re.compile(r"[().']|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3})")
-_DATE = re.compile(
-    r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
-    r"(?:nov|dec)(?:ember)?|(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?)\b"
-)
+_BLANK = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+")
 _SYNONYMS = {
-    "dne": "does not exist",
-    "undefined": "does not exist",
-    "none of these": "none of the above",
-}
-_UNITS = {
-    name: words.split()[0]
-    for words in (
-        "mm millimeter millimetre;cm centimeter centimetre;m meter metre;km kilometer"
-        " kilometre;inch in inches;foot ft feet;yard yd;mile mi;mg milligram;g gram gramme gm;kg"
-        " kilogram kilo;ton tonne;pound lb gbp;ounce oz;ml milliliter millilitre;l liter"
-        " litre;gallon gal;second s sec;minute min;hour h hr;day;week;month;year yr;dollar usd"
-        " buck;cent;euro eur;yen;rupee;degree deg;radian"
-        " rad;am;pm;newton;joule;watt;kw;volt;amp;hz;pa"
-    ).split(";")
-    for name in words.split()
-}
-_COMPOUND = {
-    "mph": ("mile", "hour"),
-    "kmh": ("km", "hour"),
-    "kph": ("km", "hour"),
-    "kmph": ("km", "hour"),
-}
-_CURRENCY = re.compile(r"\\?\$|\\(pounds|euro|yen|rupee)(?![A-Za-z])")
-_UNIT_TOKEN = re.compile(r"[a-z]+|\^\s*(-?\d{1,3})|\S")
-_BARE_UNIT = re.compile(
-    r"(?<=[\d}\s])\s*([A-Za-z]{2}[A-Za-z./^{}\d ]*|[A-Za-z]/[A-Za-z][/^{}\d]*)$|(?<=\d)\s*[mshgl]$"
+    "dne": "does not exist", "undefined": "does not exist", "none of these": "none of the above",
+    "not defined": "does not exist", "是": "yes", "否": "no", "对": "true", "错": "false",
+}  # fmt: skip
+_MONTHS = "jan(?:uary)? feb(?:ruary)? mar(?:ch)? apr(?:il)? may june? july? aug(?:ust)? sept?(?:ember)? oct(?:ober)?"
+_DAYS = "mon tues? wed(?:nes)? thu(?:rs)? fri sat(?:ur)? sun"
+_DATE = re.compile(
+    rf"\b(?:{'|'.join(_MONTHS.split())}|(?:nov|dec)(?:ember)?|(?:{'|'.join(_DAYS.split())})(?:day)?)\b"
 )
-_BOUND = re.compile(
-    r"\b(?:or|and) (?:more|less|fewer|greater|higher|lower|above|below)|\b(?:at (?:least|most)|up"
-    r" to)\b"
+_CLOCK = re.compile(
+    r"(?:at )?(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?\s*"
+    r"(?P<half>am|pm|noon|midnight)?|noon|midnight"
 )
-
-Unit = dict[str, int]
-
-
-def compare(gold: str, answer: str) -> bool | None:
-    """Return whether an answer in plain notation says what the gold says; None where mathematics
-    decides."""
-    first, second = _flat(gold), _flat(answer)
-    if _DATE.search(first):
-        return _is_date(_date(first), _date(second)) and not re.search(r"\b(?:or|not)\b", second)
-    if ":00" in first + second:  # a time, since nothing has a ratio to 0
-        return first == second
-    if _LETTERS.fullmatch(first):
-        names = _names(first), _names(second)
-        if names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1])):
-            return True
-    if bool(_BOUND.search(first)) != bool(_BOUND.search(second)):
-        return False
-    units = split_unit(gold)[1], split_unit(answer)[1]
-    return False if all(units) and units[0] != units[1] else None
+_OPTION = re.compile(
+    r"(?:(?:the |my |correct |final )*(?:answer|option|choice)(?: is)?:? *)*"
+    r"(?:\((?P<round>[a-j])\)|(?P<bare>[a-j])(?P<mark>\)|\.|:|$))(?P<rest>.*)"
+)
+_SECOND_OPTION = re.compile(r"\([a-j]\)|\b(?:or|and|not)\b\s*\(?[a-j]\b|\b[a-j]\)|\bnot\b")
+_UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
+).split()
+_NUMBERS = {word: number for number, word in enumerate(_UNITS)} | {
+    word: 10 * tens
+    for tens, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
+}
+_POWERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
 
-def split_unit(text: str) -> tuple[str, Unit | None]:
-    r"""Return `5` and km of `5\text{ km}`, with exponents; the text and None where no known unit
-    ends it."""
-    signs = {match[1] or "dollar" for match in _CURRENCY.finditer(text)}
-    if len(signs) == 1:
-        return _CURRENCY.sub("", text).strip(), {signs.pop().removesuffix("s"): 1}
-    start = text.find("\\text")
-    if text.endswith("^\\circ") and not TRIGONOMETRIC.search(text):
-        return text[: text.rindex("^")], {"degree": 1}
-    if re.search(r"\d'$", text):
-        return text[:-1], {"foot": 1}
-    if start < 0:
-        match = _BARE_UNIT.search(text)
-        start = match.start() if match else 0
-    unit = _unit(_flat(text[start:])) if re.search(r"\d|\\pi", text[:start]) else None
-    return (_BLANKS.sub("", text[:start]), unit) if unit else (text, None)
+def flat(text: str) -> str:
+    """Return a text in plain characters, with one blank where it has several, in its own case."""
+    text = " ".join(_WRAPPER.sub(" ", plain(text)).split()).strip(" .,;。")
+    text = re.sub(r"(?<=\() | (?=\))", "", text)
+    return re.sub(r"\b([apAP])\.\s?([mM])\b\.?", r"\1\2", text)
 
 
-def _unit(text: str) -> Unit | None:
-    exponents: Counter[str] = Counter()
-    last, sign, power = "", 1, 1
-    for match in _UNIT_TOKEN.finditer(text):
-        token = match[0]
-        name = next(
-            (_UNITS[form] for form in (token, token.removesuffix("s")) if form in _UNITS), None
-        )
-        if token in ("/", "per"):
-            sign = -1
-        elif token in ("square", "sq", "cubic", "cu"):
-            power = 2 if token.startswith("sq") else 3
-        elif last and match[1]:
-            exponents[last] = sign * int(match[1])
-        elif token in _COMPOUND:
-            exponents.update({_COMPOUND[token][0]: 1, _COMPOUND[token][1]: -1})
-        elif name:
-            exponents[name] += sign * power
-            last, power = name, 1
-        else:
-            return None
-    return dict(exponents)
+def are_same_words(gold: str, answer: str) -> bool:
+    """Return whether two flat texts say the same: the same names, or the same yes or no.
+
+    Case counts where a text has no word, as `r` is not `R`.
+    """
+    gold, answer = re.sub(r"\s+(?=[.,])", "", gold), re.sub(r"\s+(?=[.,])", "", answer)
+    letters = [[*map(str.strip, _LIST.split(text))] for text in (gold, answer)]
+    if all(re.fullmatch("[A-Z]", letter) for letter in letters[0]):  # several options
+        return sorted(letters[0]) == sorted(letters[1])
+    if not re.search(r"[^\W\d_]{2}", gold):
+        return are_same_characters(gold, answer)
+    first, second = gold.casefold(), answer.casefold()
+    if first in ("yes", "no"):
+        return _yes_or_no(second) == first
+    names = _names(first), _names(second)
+    return names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1]))
 
 
-def _flat(text: str) -> str:
-    text = " ".join(_WRAPPER.sub(" ", text).casefold().split()).strip(" .,;")
-    return re.sub(r"\b([ap])\.\s?m\b", r"\1m", text)
+def are_same_characters(gold: str, answer: str) -> bool:
+    """Return whether two texts are one but for blanks."""
+    return bool(gold) and _BLANK.sub("", gold) == _BLANK.sub("", answer)
+
+
+def _yes_or_no(text: str) -> str | None:
+    """Return the yes or no with which a text begins, unless both occur or it takes it back."""
+    words = re.findall(r"\w+", text)
+    said = {word for word in words if word in ("yes", "no")}
+    match = re.match(r"(yes|no|是|否)(?=$|[,.;:!—-]|\s*[,;:])", text)
+    if match is None or len(said) > 1 or {"but", "wait", "actually", "maybe", "however"} & {*words}:
+        return None
+    return _SYNONYMS.get(match[1], match[1])
 
 
 def _names(text: str) -> list[str]:
@@ -127,12 +99,170 @@ def _names(text: str) -> list[str]:
     return [_SYNONYMS.get(name, name) for name in names]
 
 
+def meaning(text: str) -> Node | None:
+    """Return the value that a flat text in words has: a number, no solution, all real numbers."""
+    text = _FILLER.sub("", text.casefold())
+    if re.fullmatch(
+        r"(?:there (?:is|are) )?no (?:real |integer )?solutions?(?: exists?)?|(?:the )?empty set|无解",
+        text,
+    ):
+        return ("set",)
+    if re.fullmatch(r"(?:all )?(?:real numbers|reals)", text):
+        return ("numbers", "R")
+    if match := re.fullmatch(r"(positive |negative |[-+] ?)?infinity", text):
+        sign = (match[1] or "").strip()
+        return (
+            ("negative", ("constant", "infinity"))
+            if sign in ("negative", "-")
+            else ("constant", "infinity")
+        )
+    if (value := _number_in_words(text)) is not None:
+        return ("number", Fraction(value), None)
+    return None
+
+
+def _number_in_words(text: str) -> int | None:
+    words = [word for word in re.split(r"[\s-]+", text) if word != "and"]
+    total = current = 0
+    last = 10**12
+    for word in words:
+        if word in _NUMBERS:
+            value = _NUMBERS[word]
+            if current % 100 and not (current % 10 == 0 and current % 100 >= 20 and 0 < value < 10):
+                return None  # "two three"
+            current += value
+        elif word == "hundred" and 0 < current < 10:
+            current *= 100
+        elif word in _POWERS and current and _POWERS[word] < last:
+            total, current, last = total + current * _POWERS[word], 0, _POWERS[word]
+        else:
+            return None
+    return total + current if words else None
+
+
+# Options.
+
+
+@dataclass(frozen=True)
+class Option:
+    """The letter of an option, and the text that stands behind it."""
+
+    letter: str
+    rest: str
+
+
+def option(text: str) -> Option | None:
+    """Return the option that a flat text names; None if it names none, or several."""
+    match = _OPTION.fullmatch(text.casefold())
+    if match is None:
+        return None
+    rest = match["rest"].strip(" .:")
+    if _SECOND_OPTION.search(rest) or (rest and not match["round"] and match["mark"] == ""):
+        return None
+    start = len(text) - len(match["rest"])
+    return Option((match["round"] or match["bare"]).upper(), text[start:].strip(" .:"))
+
+
+def is_option(text: str) -> bool:
+    """Return whether a flat text is the letter of an option, with or without brackets."""
+    return re.fullmatch(r"\(?[A-J][).]?", text) is not None and text.count("(") <= text.count(")")
+
+
+# Times of day.
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A time of day, in seconds from midnight: several where AM or PM is not said."""
+
+    shown: int  # as on a dial, with its hour as written
+    half: str | None
+    seconds: frozenset[int]
+
+
+def clock(text: str) -> Clock | None:
+    """Return the time of day that a flat text tells; None if it tells none."""
+    text = text.casefold()
+    match = _CLOCK.fullmatch(text)
+    if match is None or (match["hour"] and not (match["minute"] or match["half"])):
+        return None
+    half = match["half"] or (text if match["hour"] is None else None)
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    if match["hour"] is None:
+        hour = 12
+    if hour > 24 or minute > 59 or second > 59 or (half and not 0 < hour <= 12):
+        return None
+    half = {"noon": "pm", "midnight": "am"}.get(half or "", half)
+    shown = hour * 3600 + minute * 60 + second
+    rest = shown % 3600
+    if half:
+        return Clock(shown, half, frozenset([(hour % 12 + 12 * (half == "pm")) * 3600 + rest]))
+    is_24_hours = hour > 12 or hour == 0 or text.startswith("0")
+    hours = [hour % 24] if is_24_hours else [hour % 12, hour % 12 + 12]
+    return Clock(shown, None, frozenset(each * 3600 + rest for each in hours))
+
+
+def are_same_times(gold: Clock, answer: Clock) -> bool:
+    """Return whether two times are one. Where neither says AM or PM, they must look the same."""
+    if gold.half is None and answer.half is None:
+        return gold.shown == answer.shown
+    return bool(gold.seconds & answer.seconds)
+
+
+def ratio_of(text: str) -> Fraction | None:
+    """Return 3/4 for 3:04, if that could be a ratio in its lowest terms as well as a time."""
+    match = re.fullmatch(r"(\d{1,2}):(\d{2})", text)
+    if match is None or not int(match[2]) or gcd(int(match[1]), int(match[2])) != 1:
+        return None
+    return Fraction(int(match[1]), int(match[2]))
+
+
+# Dates.
+
+
+def is_date(text: str) -> bool:
+    """Return whether a short flat text names a month or a day of the week."""
+    return len(text.split()) <= 6 and _DATE.search(text.casefold()) is not None
+
+
+def are_same_dates(gold: str, answer: str) -> bool:
+    """Return whether an answer has all parts of a date; it may also have a weekday or a year."""
+    first, second = _date(gold.casefold()), _date(answer.casefold())
+    more = second - first
+    is_denied = re.search(r"\b(?:or|not|before|after|until)\b", answer.casefold())
+    return (
+        first <= second
+        and not is_denied
+        and not any(
+            (part.isdecimal() and int(part) <= 31) or _DATE.fullmatch(part) and part[:3] in _MONTHS
+            for part in more
+        )
+    )
+
+
 def _date(text: str) -> set[str]:
     """Return the numbers of a date, and its month and weekday in three letters."""
     return {*re.findall(r"\d+", text), *(match[0][:3] for match in _DATE.finditer(text))}
 
 
-def _is_date(gold: set[str], answer: set[str]) -> bool:
-    """Return whether an answer has all parts of a date; it may also have a weekday or a year."""
-    more = answer - gold
-    return gold <= answer and not any(part.isdecimal() and int(part) <= 31 for part in more)
+# Sentences.
+
+_VERB = re.compile(
+    r"(?<![A-Za-z\\])(?:is|are|equals|was|be|has (?:length|area|measure)|为|是)(?![A-Za-z])[:\s]*"
+)
+_DENIED = re.compile(
+    r"\b(?:not|never|no|isn|aren|cannot|can't|maybe|perhaps|might|may|could|probably|possibly|unless|if|or|either|"
+    r"neither|nor|but|wrong|false|incorrect|at least|at most|less|more|greater|fewer|than|between|would|should|guess|"
+    r"think|believe|except|approximately|about)\b"
+)
+
+
+def ends_of_sentence(text: str) -> Iterator[str]:
+    """Yield what a sentence says that something is: the part behind its verb, the last verb first;
+    nothing if the sentence denies, doubts or restricts anything."""
+    if _DENIED.search(flat(text).casefold()):
+        return
+    for match in reversed([*_VERB.finditer(text)]):
+        rest = text[match.end() :].strip()
+        if rest and match.start() > 0:
+            yield rest

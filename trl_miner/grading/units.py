@@ -1,0 +1,158 @@
+r"""Units behind numbers: which one it is, and how many of the base unit.
+
+`5\text{ km}` is 5 with km, that is 5000 with m; words that are no unit (`5\text{ apples}`) are kept
+as words. Nothing here changes a number.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+
+_TABLE = """
+m meter metre; mm millimeter millimetre = 1/1000 m; cm centimeter centimetre = 1/100 m;
+dm decimeter decimetre = 1/10 m; km kilometer kilometre kilometers = 1000 m; nm nanometer = 1/1000000000 m;
+in inch inches = 254/10000 m; ft foot feet = 3048/10000 m; yd yard = 9144/10000 m; mi mile = 1609344/1000 m;
+g gram gramme gm; mg milligram = 1/1000 g; kg kilogram kilo = 1000 g; t ton tonne;
+lb pound gbp; oz ounce; l liter litre; ml milliliter millilitre = 1/1000 l; gal gallon;
+s second sec; ms millisecond = 1/1000 s; min minute = 60 s; h hour hr = 3600 s; day = 86400 s; week = 604800 s;
+month; year yr = 12 month; usd dollar buck; cent = 1/100 usd; eur euro; yen; rmb yuan; rupee rs;
+deg degree; rad radian; celsius; fahrenheit; kelvin k; n newton; j joule; kj = 1000 j; w watt; kw = 1000 w; v volt;
+a amp ampere; hz hertz; khz = 1000 hz; mhz = 1000000 hz; pa pascal; kpa = 1000 pa; ev; mev = 1000000 ev; mol mole; ohm;
+coulomb c; tesla;
+mph = 1609344/3600000 m/s; kmh kph kmph = 1000/3600 m/s; bit; byte; knot; atm; bar; cal; kcal = 1000 cal
+"""
+
+
+def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
+    units: dict[str, tuple[Fraction, dict[str, int]]] = {}
+    for entry in _TABLE.replace("\n", " ").split(";"):
+        names, _, meaning = entry.partition("=")
+        first, *others = names.split()
+        if meaning:
+            size, base = meaning.split()
+            above, _, below = base.partition("/")
+            units[first] = Fraction(size), {above: 1} | ({below: -1} if below else {})
+        else:
+            units[first] = Fraction(1), {first: 1}
+        units |= dict.fromkeys(others, units[first])
+    return units
+
+
+_UNITS = _read_table()
+# Letters that are units in one case only.
+_UPPER = {*"NJWVACK"}
+_GENERIC = {
+    *"unit way people person piece item total time number different possible total point".split()
+}
+# Words that change a number, or say that it is none.
+_CHANGING = re.compile(
+    r"\b(?:or|and|not|no|more|less|fewer|than|at|least|most|up|over|under|above|below|between|to|minus|plus|negative|"
+    r"thousands?|millions?|billions?|trillions?|hundreds?|dozens?|half|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|"
+    r"sixths?|sevenths?|eighths?|ninths?|tenths?|squared|cubed|factorial|times|double|pairs?|score|point|"
+    r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|percent|infinit\w*|"
+    r"maybe|perhaps|possibly|approximately|wrong|if|when|unless|except|without|mod|modulo|base|also|either|"
+    r"remainder|true|false|undefined|does|do|is|are|isn|aren|cannot|can)\b"
+)
+_SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_TOKEN = re.compile(r"[A-Za-zµΩ]+|\^\s*\(?\{?\s*(-?\d{1,2})\s*\}?\)?|\S")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit: `size` of the base unit with these exponents, or words that are no unit."""
+
+    size: Fraction = Fraction(1)
+    exponents: tuple[tuple[str, int], ...] | None = None
+    words: str = ""
+
+    def may_equal(self, other: "Unit") -> bool:
+        """Return whether two quantities of these units may be compared."""
+        if self.exponents is not None and other.exponents is not None:
+            return self.exponents == other.exponents
+        if self.exponents is not None or other.exponents is not None:
+            return False
+        mine, theirs = _stems(self.words), _stems(other.words)
+        return not mine or not theirs or bool(mine & theirs) or bool((mine | theirs) & _GENERIC)
+
+
+def _stems(words: str) -> set[str]:
+    return {re.sub(r"(?:es|s)$", "", word) for word in re.findall(r"[a-z]+", words.casefold())} - {
+        *"the a an of in per each".split()
+    }
+
+
+def scale(words: str) -> tuple[int, str]:
+    """Return the power of ten that words begin with, and the other words: (6, "dollars") for
+    "million dollars"."""
+    first, _, rest = words.strip().partition(" ")
+    power = _SCALES.get(first.casefold())
+    return (0, words) if power is None else (power, rest)
+
+
+def read(text: str) -> Unit | None:
+    r"""Return the unit that a text names, such as `km/h`, `m s^{-2}` or `square meters`; else
+    None."""
+    exponents: Counter[str] = Counter()
+    size, sign, power, last = Fraction(1), 1, 1, ""
+    text = re.sub(r"([²³])", lambda match: "^" + str("²³".index(match[0]) + 2), text)
+    for match in _TOKEN.finditer(text.replace("\\cdot", " ")):
+        token = match[0].casefold()
+        if (
+            len(token) == 1
+            and token.isalpha()
+            and (match[0] in _UPPER) != (token.upper() in _UPPER)
+            and token != "l"
+        ):
+            return None
+        if len(token) == 1 and match[0].isupper() and match[0] not in _UPPER | {"L"}:
+            return None
+        if token in ("/", "per"):
+            sign = -1
+        elif token in ("square", "sq", "cubic", "cu"):
+            power = 2 if token.startswith("sq") else 3
+        elif token in ("*", ".", "·", "(", ")", "each", "the", "of"):
+            pass
+        elif match[1]:
+            if not last:
+                return None
+            change = int(match[1]) - 1
+            size *= _UNITS[last][0] ** (sign * change)
+            exponents.update(
+                {name: sign * change * count for name, count in _UNITS[last][1].items()}
+            )
+        elif found := _named(token):
+            last = found
+            size *= _UNITS[last][0] ** (sign * power)
+            exponents.update(
+                {name: sign * power * count for name, count in _UNITS[last][1].items()}
+            )
+            power = 1
+        else:
+            return None
+    kept = tuple(sorted((name, count) for name, count in exponents.items() if count))
+    return Unit(size, kept) if last else None
+
+
+def _named(token: str) -> str | None:
+    forms = (token, token.removesuffix("s"), token.removesuffix("es"))
+    return next((form for form in forms if form in _UNITS), None)
+
+
+def words(text: str) -> Unit | None:
+    """Return words that name what is counted as a unit without a size; None for words that change
+    the number before them."""
+    plain = " ".join(text.casefold().split())
+    if not re.fullmatch(r"[^\W\d_][^\d\\=<>+*^_]*", plain) or _CHANGING.search(plain):
+        return None
+    return Unit(words=plain)
+
+
+DEGREE = Unit(Fraction(1), (("deg", 1),))
+
+
+def currency(name: str) -> Unit:
+    """Return the unit of a currency's sign: "$", "euro", "pounds", "yen", "rupee" or a code."""
+    short = {"$": "usd", "pounds": "gbp", "us": "usd", "jpy": "yen", "inr": "rupee", "cny": "rmb"}
+    name = name.casefold()
+    return read(short.get(name, name)) or Unit(words=name)
