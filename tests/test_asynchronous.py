@@ -363,6 +363,25 @@ def test_a_conversation_that_forks_is_one_rollout_of_several_rows(tmp_path, monk
     assert ROLLOUT not in trainer.state.log_history[0]
 
 
+def test_epochs_count_prompts_in_two_trainings_of_one_folder(tmp_path):
+    """As TRL's `test_epoch_stop_is_fork_independent`: 8 passes over one prompt, a group each step;
+    with three rows a rollout three times the steps, and as many groups."""
+    folder = build_policy(tmp_path)
+    once = {"per_device_train_batch_size": GROUP, **SINGLE, "max_steps": -1, "num_train_epochs": 8}
+    once["max_staleness"] = 1000
+    steps = []
+    for num_rows in (1, 3):
+        samples = random_samples(folder, 1, 24)
+        for i, sample in enumerate(samples):
+            sample.completion = [{"content": f"{i}"}]
+        rows = [replace(one, metrics=dict(one.metrics)) for one in samples for _ in range(num_rows)]
+        with pytest.MonkeyPatch.context() as patch:
+            trainer, _ = trained(folder, rows, patch, **once)
+        assert 8 <= len(trainer._trained_groups) <= 9
+        steps.append(trainer.state.global_step)
+    assert steps[1] > 2 * steps[0]
+
+
 def test_rows_of_which_nobody_says_whose_they_are_are_refused(tmp_path, monkeypatch):
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 3, 8)
