@@ -52,8 +52,9 @@ from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.reward_functions import RewardError, checked
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
+from trl_miner.trainer.base import TrainerBase
 from trl_miner.training.asynchronous import AsyncRunTrainer
-from trl_miner.trl_asynchronous import DataCollatorForRollout, RolloutSample
+from trl_miner.trl_asynchronous import AsyncGRPOConfig, DataCollatorForRollout, RolloutSample
 
 GROUP = 4
 LEARNING_RATE = 0.5
@@ -582,6 +583,34 @@ def test_the_reward_of_an_environment_can_decide_what_is_right(tmp_path, functio
     trainer.train()
     log = trainer.state.log_history[0]
     assert log["groups/nh"] > 0 and 0 < log["groups/ph"] < 1
+
+
+def test_trls_own_settings_train_miner_with_its_defaults(tmp_path, caplog):
+    """And all that is promised of a trainer is there, as in the synchronous one."""
+    folder = build_policy(tmp_path)
+    args = AsyncGRPOConfig(
+        f"{folder}/run",
+        max_steps=1,
+        per_device_train_batch_size=8,
+        num_generations=GROUP,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+    )
+    trainer = MinerAsyncGRPOTrainer(
+        folder,
+        [right, form],
+        args,
+        Dataset.from_dict({"prompt": ["1+1="]}),
+        rollout_worker=Worker(random_samples(folder, 1, 8)),
+        weight_transfer=NoTransfer(),
+    )
+    assert "args is a AsyncGRPOConfig, so that MINER trains with its defaults" in caplog.text
+    assert trainer.args.token_budget == 0 and trainer.args.advantage_estimator == "miner"
+    assert all(hasattr(trainer, name) for name in TrainerBase.__annotations__)
+    trainer.train()
+    assert "miner/scale" in trainer.state.log_history[0]
 
 
 def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch):
