@@ -27,6 +27,7 @@ from trl_miner.commands import (
     sft,
     train,
     verify,
+    watch,
 )
 from trl_miner.commands import inspect as inspect_command
 from trl_miner.recipe import make_parser
@@ -148,6 +149,7 @@ def parsed(monkeypatch):
         sft,
         train,
         verify,
+        watch,
     ):
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
     monkeypatch.setattr(data, "show", lambda args, rest: calls.append((args, rest)) or 0)

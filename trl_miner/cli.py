@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sft,
         train,
         verify,
+        watch,
     )
     from .network import go_offline_without_network
     from .progress import quietly
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         compare,
         inspect,
         report,
+        watch,
         verify,
         recipes,
         data,

@@ -82,14 +82,18 @@ class Section:
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
-def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+def html_page(
+    title: str, lead: str, sections: Sequence[Section], *, refresh: int | None = None
+) -> str:
     """Return the page: all text escaped, pictures inside as SVG, in colors that follow light and
-    dark."""
+    dark. A browser loads it anew every `refresh` seconds."""
     from markupsafe import Markup
 
     style = Markup(asset("report.css"))
     return (
-        template("report.html").render(title=title, lead=lead, sections=sections, style=style)
+        template("report.html").render(
+            title=title, lead=lead, sections=sections, style=style, refresh=refresh
+        )
         + "\n"
     )
 

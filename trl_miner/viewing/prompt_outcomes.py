@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 THRESHOLD = 1.0  # a reward of it or more is right, as `correct_threshold` says by default
 _SAMPLES = 240  # wrong rollouts with a gold, of which the verifier reads some again
 _SAMPLES_OF_FRAME = 16
+_NEWEST = 8  # rollouts
 _NUMBERS = (
     "advantage",
     "correct",
@@ -67,6 +68,7 @@ class Outcomes:
             many values.
         is_guess: Whether that follows from their names alone.
         threshold: The reward from which on a rollout is right.
+        newest: The last rollouts, with their texts.
     """
 
     rollouts: "DataFrame"
@@ -77,6 +79,7 @@ class Outcomes:
     is_guess: bool
     threshold: float = THRESHOLD
     notes: Sequence[str] = field(default=())
+    newest: "DataFrame | None" = None
 
     @property
     def functions(self) -> list[str]:
@@ -168,13 +171,14 @@ class OutcomeCollector:
         self._chosen, self._threshold = chosen, threshold
         self.parts: list[DataFrame] = []  # a frame of `Outcomes.rollouts` for each
         self._texts: dict[int, str] = {}
-        self._samples = pd.DataFrame()
+        self._samples = self._newest = pd.DataFrame()
 
     def add(self, frame: "DataFrame") -> None:
         """Add a frame of `RolloutFiles.frames`."""
         part = _numbers(frame)
         self.parts.append(part)
         _add_texts(self._texts, frame["prompt"], part["prompt"])
+        self._newest = frame.tail(_NEWEST)
         self._samples = _with_some(self._samples, frame[frame["gold"].notna()])
 
     def outcomes(self, notes: Sequence[str] = ()) -> Outcomes:
@@ -191,7 +195,7 @@ class OutcomeCollector:
             samples = samples[_correct(samples, deciding, self._threshold) == 0].head(_SAMPLES)
         return Outcomes(
             rollouts, group_rollouts(rollouts), self._texts, samples, deciding, is_guess,
-            self._threshold, tuple(notes),
+            self._threshold, tuple(notes), self._newest,
         )  # fmt: skip
 
 

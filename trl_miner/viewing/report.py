@@ -35,6 +35,7 @@ def write_report(
     *,
     correct: str | None = None,
     threshold: float | None = None,
+    refresh: int | None = None,
     quiet: bool = False,
 ) -> Path:
     """Write a report: `index.html`, `report.md`, and each picture as SVG in `figures`.
@@ -48,6 +49,7 @@ def write_report(
         correct: Of rollouts, the reward function that says what is right, or several joined by
             "+". None: found by names and values.
         threshold: Its reward from which on a rollout is right. None: 1.
+        refresh: Seconds after which a browser loads the page anew. None: it stays as it is.
         quiet: Show no progress.
 
     Returns:
@@ -78,7 +80,7 @@ def write_report(
         write_whole(figures / f"{picture.name}.svg", picture.svg)
     title, lead = _title(inputs, metrics)
     write_whole(target / "report.md", markdown_page(title, lead, sections))
-    write_whole(target / "index.html", html_page(title, lead, sections))
+    write_whole(target / "index.html", html_page(title, lead, sections, refresh=refresh))
     return target / "index.html"
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ..progress import duration
 from ..prompt_kinds import PromptKind
 from ..runs.history import RunHistory
+from ..runs.prompt_ledger import prompt_text
 from ..tables import Table
 from .causes import Evidence, find_causes
 from .inputs import NOT_AVAILABLE
@@ -18,6 +19,7 @@ from .tables import counted
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+_END = 300  # characters of an answer
 _LISTED = 12  # prompts of a table
 _GRESO_P = 0.5  # at which GRESO begins to generate a prompt without a gradient again
 
@@ -33,6 +35,7 @@ def rollout_sections(run: RunHistory, outcomes: Outcomes | None, prefix: str = "
     blocks: list[Block] = [_overview(run, outcomes), _by_kind(run, outcomes), _of_rewards(outcomes)]
     sections.append(Section(f"{prefix}Rollouts", [*blocks, [*outcomes.notes]]))
     sections.append(Section(f"{prefix}Prompts", [*_turnover(outcomes), _savings(outcomes)]))
+    sections.append(Section(f"{prefix}Newest rollouts", [_newest(outcomes)]))
     return sections
 
 
@@ -55,6 +58,18 @@ def _verdict(evidence: Evidence) -> tuple[str, list[str]]:
 
 
 # Tables
+
+
+def _newest(outcomes: Outcomes) -> Table | None:
+    """Return the ends of the last rollouts of the last step, with their rewards."""
+    if outcomes.newest is None or not len(outcomes.newest):
+        return None
+    rows = [
+        [prompt_text({"prompt": row["prompt"]}), row["completion"][-_END:], f"{row['reward']:.4g}"]
+        for row in outcomes.newest.to_dict("records")
+    ]
+    step = int(outcomes.newest["step"].iloc[-1])
+    return Table(f"Step {step}", ["Prompt", "End of the answer", "Reward"], rows, is_text=True)
 
 
 def _overview(run: RunHistory, outcomes: Outcomes) -> Table:
