@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..progress import duration
+from ..prompt_keys import prompt_text
 from ..prompt_kinds import PromptKind
 from ..runs.history import RunHistory
-from ..runs.prompt_ledger import prompt_text
 from ..tables import Table
 from .causes import Evidence, find_causes
 from .inputs import NOT_AVAILABLE
