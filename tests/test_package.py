@@ -11,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+import yaml
 
 import trl_miner
 
@@ -184,3 +185,10 @@ def test_functions_stay_short():
     }
     assert not {name: count for name, count in nodes.items() if count > LARGEST_BODY}
     assert statistics.median(nodes.values()) <= 70
+
+
+def test_the_workflow_runs_stages_that_there_are():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    named = " ".join(workflow["jobs"]["stages"]["strategy"]["matrix"]["stage"]).split()
+    stages = re.search(r'^stages="(.*)"', (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert stages and {*named} <= {*stages[1].split()}
