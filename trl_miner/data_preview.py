@@ -355,7 +355,11 @@ class _Look:
         """Check that problems of reasoning-gym can be made again, and have the answers that stand
         with them."""
         rows = self.rows[:TASKS] if "task_reward" in self.names else []
-        problems = [Problem("", "", str(row["solution"]), task=row["task"]) for row in rows]
+        # their answers stand in a column of their own, which no other reward function reads
+        problems = [
+            Problem("", "", str(row.get("answer", row.get("solution"))), task=row.get("task") or "")
+            for row in rows
+        ]
         bad = accepts_gold("task", problems).count(False)
         if bad:
             (self.refusals if 2 * bad > len(rows) else self.warnings).append(
