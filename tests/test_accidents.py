@@ -57,16 +57,22 @@ def test_ctrl_c_costs_one_line_that_says_how_to_go_on(policy, tmp_path, processe
     )
 
 
+IN_A_STEP = 8  # rollouts; a preview calls a reward function for fewer
+
+
 def leaving(prompts, completions, **kwargs):
     """End the process, as a script does whose last line is sys.exit."""
-    sys.exit(0)
+    if len(completions) == IN_A_STEP:
+        sys.exit(0)
+    return [0.0] * len(completions)
 
 
 def filling(prompts, completions, trainer_state=None, **kwargs):
     """Fill the disk for the file that grows in each step."""
     ledger = Path.cwd() / "run" / "prompt_ledger.jsonl"
-    ledger.unlink()
-    ledger.symlink_to("/dev/full")
+    if len(completions) == IN_A_STEP:
+        ledger.unlink()
+        ledger.symlink_to("/dev/full")
     return mixed_reward(prompts, completions)
 
 

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import load_dataset
+from transformers import AutoConfig, AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from trl_miner import cli, train
 from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
-from trl_miner.recipe import MinerScriptArguments
+from trl_miner.model_knobs import choose_knobs, learning_rate
+from trl_miner.recipe import MinerScriptArguments, read_recipe
 from trl_miner.training_data import held_out_problems, load_data
 
 SUMS = "question,result\n" + "".join(f"{a} + 1 =,{a + 1}\n" for a in range(20))
@@ -121,20 +123,83 @@ def test_a_recipe_may_stand_first():
     assert with_made_recipe(["--config", "a.yaml"]) == ["--config", "a.yaml"]
 
 
-def test_the_recipe_is_kept_and_never_overwritten(capsys):
-    words = ["sums.csv", "--model", "trl_miner/arithmetic", "--seed", "2"]
-    assert (
-        with_made_recipe(words)
-        == ["--config", "runs/sums.yaml", "--seed", "2"]
-        == with_made_recipe(words)
+MODEL = ["--model", "trl_miner/arithmetic"]
+
+
+def test_the_recipe_is_the_whole_run():
+    """But for what is of one start, secret, or accelerate's."""
+    words = ["sums.csv", *MODEL, "--learning-rate=1e-4", "--seed", "2", "--bf16", "false"]
+    of_a_start = ["--quiet", "--hub_token", "hf_x", "--num_processes", "1"]
+    assert with_made_recipe([*words, *of_a_start]) == ["--config", "runs/sums.yaml", *of_a_start]
+    made = yaml.safe_load(Path("runs/sums.yaml").read_text())
+    assert (made["learning_rate"], made["seed"], made["bf16"]) == (1e-4, 2, False)
+    assert "hf_x" not in Path("runs/sums.yaml").read_text()
+    assert read_recipe("runs/sums.yaml").max_steps == 100
+
+
+def test_each_knob_that_matters_is_a_line_with_a_comment():
+    with_made_recipe(["sums.csv", *MODEL])
+    lines = dict(line.split(":", 1) for line in Path("runs/sums.yaml").read_text().splitlines()[2:])
+    assert all(
+        " # " in lines[knob]
+        for knob in ("learning_rate", "max_completion_length", "prompt_template", "use_vllm")
     )
-    assert "dataset_solution_column: result\n" in capsys.readouterr().err
-    Path("runs/sums.yaml").write_text(
-        Path("runs/sums.yaml").read_text().replace("held_out: 2", "held_out: 3")
-    )
-    with pytest.raises(ValueError, match="trl-miner train runs/sums.yaml"):
-        with_made_recipe(words)
-    assert with_made_recipe([*words, "--output_dir", "other/"])[1] == "other.yaml"
+
+
+def test_a_recipe_that_nobody_has_edited_is_written_anew_and_another_never():
+    path = Path("runs/sums.yaml")
+    for seed in ("2", "3"):
+        with_made_recipe(["sums.csv", *MODEL, "--seed", seed])
+    assert yaml.safe_load(path.read_text())["seed"] == 3
+    edited = path.read_text().replace("held_out: 2", "held_out: 3")
+    path.write_text(edited)
+    with pytest.raises(ValueError, match="was edited.*trl-miner train runs/sums.yaml"):
+        with_made_recipe(["sums.csv", *MODEL, "--seed", "3"])
+    assert path.read_text() == edited
+    with_made_recipe(["sums.csv", *MODEL, "--seed", "3", "--held_out", "3"])  # says the same
+    assert path.read_text() == edited
+    assert with_made_recipe(["sums.csv", *MODEL, "--output_dir", "other/"])[1] == "other.yaml"
+
+
+def test_the_recipe_of_a_run_stays_beside_it():
+    with_made_recipe(["sums.csv", *MODEL])
+    Path("runs/sums").mkdir()
+    Path("runs/sums/trainer_state.json").write_text("{}")
+    with pytest.raises(ValueError, match="output_dir must be new to a run"):
+        with_made_recipe(["sums.csv", *MODEL, "--seed", "3"])
+    assert "seed" not in yaml.safe_load(Path("runs/sums.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate"), [(145e3, 2e-4), (1e6, 2e-4), (135e6, 1e-5), (0.6e9, 4e-6), (8e9, 2e-6)]
+)
+def test_the_learning_rate_fits_the_size_of_the_model(parameters, rate):
+    """(135 / 600)^0.6 = 0.41 of 1e-5."""
+    assert learning_rate(parameters) == rate
+    assert learning_rate(parameters, is_adapter=True) == pytest.approx(10 * rate)
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "tokens", "kwargs"),
+    [
+        ("{% if enable_thinking %}<think>{% endif %}", {}, 512, {"enable_thinking": False}),
+        ("enable_thinking", {"chat_template_kwargs": {"enable_thinking": True}}, 4096, None),
+        ("enable_thinking", {"chat_template_kwargs": {"enable_thinking": False}}, 512, None),
+        ("<think>", {}, 4096, None),
+        ("<think>", {"max_completion_length": 900}, None, None),
+        ("no thoughts", {}, 512, None),
+    ],
+)
+def test_a_thinking_model_has_room_for_its_answer(policy, template, given, tokens, kwargs):
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained("thinker")
+    AutoConfig.from_pretrained(policy).save_pretrained("thinker")
+    model = {"model_name_or_path": "thinker", "prompt_style": "chat"}
+    knobs, comments = choose_knobs(model | given)
+    assert knobs.get("max_completion_length") == tokens
+    assert knobs.get("chat_template_kwargs") == kwargs
+    assert ("chat_template_kwargs" in comments) == (kwargs is not None)
 
 
 def test_the_recipe_trains_and_scores_what_it_holds_out(policy):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from trl_miner.reward_functions import find_verifier
 from trl_miner.runs.checkpoints import list_checkpoints
 from trl_miner.runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from trl_miner.train import main, run
+from trl_miner.training_callbacks import why_unmoved
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -145,6 +147,29 @@ def unscored(policy, tmp_path_factory):
     with warnings.catch_warnings():  # the embedded world keeps its splits apart
         warnings.filterwarnings("error", message=".*held-out problems are in the training data")
         return tiny_run(policy, tmp_path_factory.mktemp("unscored"))
+
+
+class Trained:
+    """What a training leaves of which the last line speaks."""
+
+    def __init__(self, before, after, used, rate=1e-6):
+        self.evaluation = {"before": {"pass@1": before}, "after": {"pass@1": after}}
+        logs = [{"rollouts/used_total": used}]
+        self.state = SimpleNamespace(log_history=logs, global_step=100)
+        self.args = SimpleNamespace(learning_rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("trained", "says"),
+    [
+        (Trained(0.5, 0.75, 9), "^$"),
+        (Trained(0.569, 0.569, 9), "100 steps at learning_rate 1e-06 .*--learning_rate 1e-05"),
+        (Trained(0.0, 0.0, 0), "no answer had an advantage"),
+        (Trained(1.0, 1.0, 3), "take harder ones"),
+    ],
+)
+def test_scores_that_stay_as_they_are_are_explained(trained, says):
+    assert re.search(says, why_unmoved(trained))
 
 
 def assert_same_weights(trainer, other):

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import yaml
 
@@ -17,11 +17,15 @@ from .data.settings import DATA_SETTINGS
 from .data.worlds import WORLDS
 from .data_preview import Preview, preview_recipe
 from .doctor.context import parse
+from .model_knobs import choose_knobs
 from .progress import Progress
 from .recipe import MinerScriptArguments, load_reward_funcs, parse_words
 from .recipe_files import shipped
+from .recipe_text import is_unedited, recipe_text
+from .runs.checkpoints import choose
 from .runs.files import read_yaml, write_whole
-from .setting import convert
+from .runs.run_folder import must_clear
+from .setting import alternatives, convert
 from .training_data import check_rows, load_data
 
 # A run of minutes rather than of days; the recipe has a line for each.
@@ -39,13 +43,9 @@ GUESSED_WITH = (  # settings that are given, and go into the recipe
     *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split"),
     *("dataset_test_split", "reward_funcs", "prompt_template", "system_prompt", *DATA_SETTINGS),
 )
-HEADER = """\
-# Made from {name}: what it holds was guessed from its columns and first rows.
-# held_out: problems that are not trained on, scored before and after training.
-"""
-OF_A_CPU = """\
-# use_cpu, bf16 and gradient_checkpointing: made on a machine without a GPU; leave them out on one that has one.
-"""
+_RUN = {*QUICK, *SCORED, *ON_A_CPU, *ON_A_GPU}
+# Options of one start, or secrets: they stay on the line.
+NOT_KEPT = {"quiet", "resume_from_checkpoint", "overwrite_output_dir", "hub_token", "config"}
 
 
 def with_made_recipe(words: Sequence[str]) -> list[str]:
@@ -66,27 +66,43 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
         return ["--config", name, *rest]
     with Progress(f"looking at {name}", unit="", leave=False):
         recipe, reasons, others = read_data_words(name, rest)
+        given, left = split_given(recipe, others)
+        knobs, comments = choose_knobs(recipe | given)
+        run = {key: value for key, value in recipe.items() if key in _RUN}
+        recipe = {key: value for key, value in recipe.items() if key not in run}
+        recipe |= knobs | run | given
         path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
-        if path.exists() and read_yaml(path) != recipe:
-            raise ValueError(
-                f"{path} is there and says something else. Train it with `trl-miner train {path}`,"
-                " delete it, or give another --output_dir."
-            )
-        shown = look_at(recipe, others)
+        text = recipe_text(name, recipe, comments)
+        is_new = not path.exists() or read_yaml(path) != recipe
+        if is_new and path.exists():
+            _check_may_replace(path, left)
+        shown = look_at(recipe)
     if shown.refusals:
         print(f"{explained(recipe, reasons)}\n{shown}", file=sys.stderr, flush=True)
         shown.check()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = HEADER.format(name=name) + (OF_A_CPU if "use_cpu" in recipe else "")
-    text = header + _as_yaml(recipe)
-    write_whole(path, text)
+    if is_new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
     print(
-        f"{explained(recipe, reasons)}\nRecipe: {path}\n{text}Change it, and train again with `trl-miner"
-        f" train {path}`.",
+        f"{explained(recipe, reasons)}\nRecipe: {path}\n{path.read_text(encoding='utf-8')}Change it, and"
+        f" train again with `trl-miner train {path}`.",
         file=sys.stderr,
         flush=True,
     )
-    return ["--config", str(path), *others]
+    return ["--config", str(path), *left]
+
+
+def _check_may_replace(path: Path, words: Sequence[str]) -> None:
+    """Raise ValueError for a recipe that somebody has edited, or that a run was trained by."""
+    if not is_unedited(path):
+        raise ValueError(
+            f"{path} was edited, and this line says something else. Train it with `trl-miner train"
+            f" {path}`, delete it, or give another --output_dir."
+        )
+    settings, *_ = parse_words(["--config", str(path), *words])
+    wanted, model = settings.resume_from_checkpoint, str(settings.model_name_or_path)
+    checkpoint = choose(wanted, Path(settings.output_dir))
+    must_clear(settings, {}, wanted=wanted, checkpoint=checkpoint, model=model)
 
 
 def read_data_words(
@@ -106,12 +122,47 @@ def read_data_words(
     return *make_recipe(name, settings), others
 
 
-def look_at(recipe: dict[str, Any], words: Sequence[str]) -> Preview:
-    """Return the preview of a recipe that is not yet written, with options behind it."""
+def split_given(
+    recipe: Mapping[str, Any], words: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings that are given as options behind a recipe, and the options that do not
+    belong into it: those of one start, and accelerate's."""
+    settings, _, parser = _parse(recipe, words)
+    hints = {
+        name: hint for kind in parser.dataclass_types for name, hint in get_type_hints(kind).items()
+    }
+    given, left, is_left = {}, [], False
+    for word in words:
+        if word.startswith("--"):
+            action = parser._option_string_actions.get(word.partition("=")[0])
+            is_left = action is None or action.dest in NOT_KEPT
+            if action is not None and not is_left:
+                value = getattr(settings, action.dest)
+                given[action.dest] = _plain(value, hints.get(action.dest, str))
+        if is_left:
+            left.append(word)
+    return given, left
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    """Return a value as YAML has it: a command line gives a text where a setting may be one."""
+    value = getattr(value, "value", value)  # of an enumeration
+    kinds = {get_origin(kind) or kind for kind in alternatives(hint)}
+    is_other = isinstance(value, str) and kinds & {int, float, dict}
+    return yaml.safe_load(value) if is_other else value
+
+
+def _parse(recipe: Mapping[str, Any], words: Sequence[str] = ()) -> Any:
+    """Return what `parse_words` does for a recipe that is not yet written."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "recipe.yaml")
-        path.write_text(_as_yaml(recipe), encoding="utf-8")
-        settings, *_ = parse_words(["--config", str(path), *words])
+        path.write_text(yaml.safe_dump({**recipe}), encoding="utf-8")
+        return parse_words(["--config", str(path), *words])
+
+
+def look_at(recipe: Mapping[str, Any]) -> Preview:
+    """Return the preview of a recipe that is not yet written."""
+    settings, *_ = _parse(recipe)
     (args, config, model_args, mixture), _ = parse(settings, 1)
     data = load_data(args, mixture, model_args, trusts=bool(settings.trust_remote_code))
     check_rows(args, data)
@@ -123,10 +174,6 @@ def explained(recipe: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
     return "\n".join(
         ["Guessed:", *(f"  {name}: {recipe[name]!r} ({why})" for name, why in reasons.items())]
     )
-
-
-def _as_yaml(recipe: dict[str, Any]) -> str:
-    return str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=10_000))
 
 
 def is_data(name: str) -> bool:

@@ -48,7 +48,7 @@ from .runs.locks import check_run, hold_run
 from .runs.models import base_of_adapter
 from .tools import check_prompts, load_environments, load_tools
 from .training import RunTrainer
-from .training_callbacks import show_training
+from .training_callbacks import show_training, why_unmoved
 from .training_data import (
     check_rows,
     held_out_problems,
@@ -179,6 +179,8 @@ def _run(
         trainer.end()
     if is_main:
         _finish(output)
+        if remark := why_unmoved(trainer):
+            print(remark, flush=True)
     return trainer
 
 

@@ -27,6 +27,31 @@ def short_line(step: int, logs: dict[str, Any]) -> str:
     return f"step {step}: " + ", ".join(parts)
 
 
+def why_unmoved(trainer: Any) -> str:
+    """Return a sentence on scores that are after a training what they were before it, and why that
+    may be; empty: they are not."""
+    before, after = (trainer.evaluation.get(moment, {}) for moment in ("before", "after"))
+    score = after.get("pass@1")
+    if score is None or score != before.get("pass@1"):
+        return ""
+    totals = [log["rollouts/used_total"] for log in trainer.state.log_history
+              if "rollouts/used_total" in log]  # fmt: skip
+    if score == 1:
+        why = "the model solves all of these problems: take harder ones"
+    elif totals and totals[-1] == 0:
+        why = (
+            "no answer had an advantage, as those to each prompt were all right or all wrong: take"
+            " problems of which the model solves some, and look at its answers in the report"
+        )
+    else:
+        rate, steps = trainer.args.learning_rate, trainer.state.global_step
+        why = (
+            f"{steps} steps at learning_rate {rate:g} may be too few or too small: try"
+            f" --learning_rate {10 * rate:g} or more max_steps, and score more problems (held_out)"
+        )
+    return f"The scores are what they were before the training, pass@1 {score:.3f}. It may be that {why}."
+
+
 def show_training(trainer: Any) -> None:
     """Replace transformers' bar and its dictionaries of numbers.
 

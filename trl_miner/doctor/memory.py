@@ -131,19 +131,28 @@ def is_local(name: str) -> bool:
     )
 
 
+def count_parameters(config: Any, *, trusts: bool = False) -> int:
+    """Return the number of parameters of a model of a configuration."""
+    return sum(parameter.numel() for parameter in _without_weights(config, trusts).parameters())
+
+
+def _without_weights(config: Any, trusts: bool) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trusts)
+
+
 def measure(config: Any, settings: argparse.Namespace) -> Shape:
     """Count a model's parameters. Raises OSError for a model that is not dense, ValueError for an
     adapter that does not fit."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     text = config.get_text_config()
     if text.model_type not in DENSE:
         raise OSError(f"the estimate covers {', '.join(sorted(DENSE))}: got a {text.model_type}.")
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            config, trust_remote_code=bool(settings.trust_remote_code)
-        )
+    model = _without_weights(config, bool(settings.trust_remote_code))
     head = model.get_output_embeddings().weight
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Linear))
     return Shape(
