@@ -118,6 +118,14 @@ def test_a_log_alone_makes_a_shorter_report(tmp_path, capsys):
     assert read_inputs([run]).runs[0].points("rollouts/grpo")[0].tolist() == [1, 0.7]
 
 
+def test_rollouts_that_cannot_be_read_leave_the_log(tmp_path):
+    run = write_run(tmp_path / "run", logs=LOG)
+    (run / "completions").mkdir()
+    (run / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
+    page = write_report([run], quiet=True)
+    assert "completions_00001.parquet is left out" in page.read_text()
+
+
 def test_the_reward_that_decides_can_be_named(tmp_path):
     rows = [{"prompt": "a", "rewards": {"x": [0.5, 0.2], "y": [3, 3]}, "step": 1}]
     path = write_lines(tmp_path / "x.jsonl", rows)

@@ -1,6 +1,7 @@
 """Rollouts of any GRPO run as frames: what TRL itself writes, and files in the forms of others."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -174,8 +175,25 @@ def test_a_damaged_file_is_left_out_and_said(several, tmp_path):
     assert "completions_00002.parquet is left out, as it cannot be read" in files.notes[0]
     assert "it has no column of rewards" in files.notes[1]
     (folder / "completions_00001.parquet").unlink()
-    with pytest.raises(ValueError, match="completions_00002.parquet is left out"):
+    with pytest.raises(ValueError, match="no rollouts that can be read. completions_00002.parquet"):
         list(find_rollouts(tmp_path).frames())
+
+
+def test_files_of_an_earlier_run_in_the_folder_are_left_out(several, tmp_path):
+    shutil.copytree(several, tmp_path / "run")
+    state = tmp_path / "run" / "trainer_state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"global_step": 3, "max_steps": 3}))
+    rollouts = read_rollouts(tmp_path / "run")
+    assert {*rollouts["step"]} == {1, 2, 3}
+    assert "2 files are left out: the run has 3 steps" in rollouts.attrs["notes"][0]
+
+
+def test_a_table_of_a_tracker_is_read(several, tmp_path):
+    table = pd.read_parquet(several / "completions" / "completions_00001.parquet")
+    content = {"columns": [*table], "data": table.values.tolist()}
+    (tmp_path / "completions_1_ab12.table.json").write_text(json.dumps(content))
+    rollouts = read_rollouts(tmp_path)
+    assert rollouts.groupby("group").size().tolist() == [4, 4, 4]
 
 
 def test_a_folder_of_another_kind_has_no_rollouts(tmp_path):

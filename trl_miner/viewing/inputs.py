@@ -76,7 +76,7 @@ def read_inputs(
     """
     # with numpy, which `trl-miner compare` starts without
     from .prompt_outcomes import read_outcomes, with_columns
-    from .rollouts import find_rollouts, is_rollout_file
+    from .rollouts import NoRolloutsError, find_rollouts, is_rollout_file
 
     if not folders:
         raise ValueError(
@@ -90,7 +90,13 @@ def read_inputs(
             runs += read_runs(folder)
         elif has_state(folder) or find_rollouts(folder):
             run = read_run(folder) if has_state(folder) else RunHistory(folder, folder.name, {})
-            found = read_outcomes(run, correct, threshold, quiet=quiet)
+            try:
+                found = read_outcomes(run, correct, threshold, quiet=quiet)
+            except NoRolloutsError as error:
+                if not run.columns:
+                    raise
+                found = None  # its log alone makes a report
+                notes.append(str(error))
             runs.append(with_columns(run, found))
             outcomes |= {folder: found} if found else {}
         elif compared := run_folders(folder):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..progress import track
+from ..progress import Progress
 from ..runs.files import bounded_memory
 from ..runs.history import has_state, read_state
 from ..runs.records import number
@@ -62,6 +62,10 @@ _NAMES = {  # of the fields of a line, the surest first
 }
 
 
+class NoRolloutsError(ValueError):
+    """No file of a run holds rollouts that can be read."""
+
+
 @dataclass
 class RolloutFiles:
     """The rollout files of a run; iterating reads them one by one, and adds to `notes`.
@@ -91,24 +95,31 @@ class RolloutFiles:
         `length` is in tokens where the file says so, else NaN.
 
         Raises:
-            ValueError: No file could be read.
+            NoRolloutsError: No file holds rollouts of the training that can be read.
         """
-        errors = []
-        for path in track(self.paths, "reading rollouts", unit="files", quiet=quiet):
-            try:
-                yield from self._read(path)
-            except (ValueError, OSError, KeyError, TypeError) as error:
-                reason = " ".join(str(error).split())[:200].rstrip(".")
-                errors.append(f"{path.name} is left out, as it cannot be read: {reason}.")
-        if len(errors) == len(self.paths):
-            raise ValueError(f"{self.folder}: {errors[0] if errors else 'no rollouts.'}")
-        self.notes += errors
+        is_one, count = len(self.paths) == 1, 0
+        total, unit = (None, "rollouts") if is_one else (len(self.paths), "files")
+        with Progress("reading rollouts", total, unit=unit, quiet=quiet) as progress:
+            for path in self.paths:
+                for frame in self._read(path):
+                    count += len(frame)
+                    progress.update(len(frame) * is_one)
+                    yield frame
+                progress.update(not is_one)
+        if not count:
+            raise NoRolloutsError(
+                " ".join([f"{self.folder} holds no rollouts that can be read.", *self.notes])
+            )
 
     def _read(self, path: Path) -> Iterator["DataFrame"]:
-        if path.suffix == ".jsonl":
-            yield from self._lines(path)
-        elif (table := self.batch(_read_table(path))) is not None:
-            yield table
+        try:
+            if path.suffix == ".jsonl":
+                yield from self._lines(path)
+            elif (table := self.batch(_read_table(path))) is not None:
+                yield table
+        except (ValueError, OSError, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split())[:200].rstrip(".")
+            self.notes.append(f"{path.name} is left out, as it cannot be read: {reason}.")
 
     def batch(self, table: "DataFrame") -> "DataFrame | None":
         """Return TRL's table of one generation batch; None: it is an evaluation, or was there
@@ -177,26 +188,42 @@ def find_rollouts(folder: str | Path, *, num_generations: int | None = None) -> 
     same prompt, and the advantages, which are equal where rewards of a group are.
     """
     folder = Path(folder)
-    paths = _paths(folder)
-    if not paths:
+    found = _paths(folder)
+    if not found:
         return None
-    logs = _logs(folder)
+    state = read_state(folder) if has_state(folder) else {}
+    logs = [log for log in state.get("log_history") or () if isinstance(log, Mapping)]
+    paths, notes = _of_this_run(found, state)
     evaluated = (int(log.get("step") or 0) for log in logs if "eval_reward" in log)
-    files = RolloutFiles(folder, paths, _weights(logs), num_generations, frozenset(evaluated))
+    files = RolloutFiles(
+        folder, paths, _weights(logs), num_generations, frozenset(evaluated), notes
+    )
     if paths[0].suffix != ".jsonl":
         files.num_generations = num_generations or _find_group_size(files)
         files.notes += _gaps(files)
     return files
 
 
-def _logs(folder: Path) -> list[Mapping[str, Any]]:
-    logs = (read_state(folder).get("log_history") or ()) if has_state(folder) else ()
-    return [log for log in logs if isinstance(log, Mapping)]
+def _step(path: Path) -> int:
+    """Return the number in the name of a file; 0: it has none."""
+    return int((re.findall(r"\d+", path.name) or [0])[-1])
+
+
+def _of_this_run(
+    paths: Sequence[Path], state: Mapping[str, Any]
+) -> tuple[Sequence[Path], list[str]]:
+    """Return the tables up to the last step that is planned, and say if there are others."""
+    last = state.get("max_steps") or 0
+    later = [path for path in paths if path.suffix == ".parquet" and 0 < last < _step(path)]
+    if not later or len(later) == len(paths):
+        return paths, []
+    note = f"{len(later)} files are left out: the run has {last:.0f} steps, so they are another's."
+    return [path for path in paths if path not in later], [note]
 
 
 def _gaps(files: RolloutFiles) -> list[str]:
     """Say which batches of the training are not in TRL's tables."""
-    steps = [int(found[-1]) for path in files.paths if (found := re.findall(r"\d+", path.name))]
+    steps = [*map(_step, files.paths)]
     apart = int(np.diff(steps).min()) if len(steps) > 2 else 1
     notes = [
         f"Rollouts were written every {apart} steps: what came between is not known here."
