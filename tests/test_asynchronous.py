@@ -52,8 +52,9 @@ from trl_miner.recipe import make_parser, read_recipe
 from trl_miner.reward_functions import RewardError, checked
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
+from trl_miner.trainer.base import TrainerBase
 from trl_miner.training.asynchronous import AsyncRunTrainer
-from trl_miner.trl_asynchronous import DataCollatorForRollout, RolloutSample
+from trl_miner.trl_asynchronous import AsyncGRPOConfig, DataCollatorForRollout, RolloutSample
 
 GROUP = 4
 LEARNING_RATE = 0.5
@@ -363,6 +364,25 @@ def test_a_conversation_that_forks_is_one_rollout_of_several_rows(tmp_path, monk
     assert ROLLOUT not in trainer.state.log_history[0]
 
 
+def test_epochs_count_prompts_in_two_trainings_of_one_folder(tmp_path):
+    """As TRL's `test_epoch_stop_is_fork_independent`: 8 passes over one prompt, a group each step;
+    with three rows a rollout three times the steps, and as many groups."""
+    folder = build_policy(tmp_path)
+    once = {"per_device_train_batch_size": GROUP, **SINGLE, "max_steps": -1, "num_train_epochs": 8}
+    once["max_staleness"] = 1000
+    steps = []
+    for num_rows in (1, 3):
+        samples = random_samples(folder, 1, 24)
+        for i, sample in enumerate(samples):
+            sample.completion = [{"content": f"{i}"}]
+        rows = [replace(one, metrics=dict(one.metrics)) for one in samples for _ in range(num_rows)]
+        with pytest.MonkeyPatch.context() as patch:
+            trainer, _ = trained(folder, rows, patch, **once)
+        assert 8 <= len(trainer._trained_groups) <= 9
+        steps.append(trainer.state.global_step)
+    assert steps[1] > 2 * steps[0]
+
+
 def test_rows_of_which_nobody_says_whose_they_are_are_refused(tmp_path, monkeypatch):
     folder = build_policy(tmp_path)
     samples = random_samples(folder, 3, 8)
@@ -565,6 +585,34 @@ def test_the_reward_of_an_environment_can_decide_what_is_right(tmp_path, functio
     assert log["groups/nh"] > 0 and 0 < log["groups/ph"] < 1
 
 
+def test_trls_own_settings_train_miner_with_its_defaults(tmp_path, caplog):
+    """And all that is promised of a trainer is there, as in the synchronous one."""
+    folder = build_policy(tmp_path)
+    args = AsyncGRPOConfig(
+        f"{folder}/run",
+        max_steps=1,
+        per_device_train_batch_size=8,
+        num_generations=GROUP,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+    )
+    trainer = MinerAsyncGRPOTrainer(
+        folder,
+        [right, form],
+        args,
+        Dataset.from_dict({"prompt": ["1+1="]}),
+        rollout_worker=Worker(random_samples(folder, 1, 8)),
+        weight_transfer=NoTransfer(),
+    )
+    assert "args is a AsyncGRPOConfig, so that MINER trains with its defaults" in caplog.text
+    assert trainer.args.token_budget == 0 and trainer.args.advantage_estimator == "miner"
+    assert all(hasattr(trainer, name) for name in TrainerBase.__annotations__)
+    trainer.train()
+    assert "miner/scale" in trainer.state.log_history[0]
+
+
 def test_a_server_with_log_probs_of_another_temperature_is_refused(tmp_path, monkeypatch):
     info = {"vllm_config": {"model_config": {"logprobs_mode": "raw_logprobs"}}}
     folder = build_policy(tmp_path)
@@ -644,17 +692,26 @@ def test_the_command_tells_of_a_wrong_reward_in_one_line(tmp_path):
         asynchronous=True,
         model_name_or_path=build_policy(tmp_path),
         output_dir=tmp_path / "run",
-        reward_funcs=["test_asynchronous.texts"],
+        reward_funcs=["test_asynchronous.texts_later"],
         held_out=0,
     )
     code, said = in_a_fork(_end_with, recipe)
     assert code == 2 and "Traceback" not in said
     told = [line for line in said.splitlines() if "error" in line]
-    assert len(told) == 1 and "The reward function 'texts' must return a number" in told[0]
+    assert len(told) == 1 and "The reward function 'texts_later' must return a number" in told[0]
 
 
 def _end_with(recipe):
     sys.exit(train._command(["--config", recipe]))
+
+
+def texts_later(completions, **kwargs):
+    """Return rewards to what looks at a function before the training, and texts to the worker."""
+    texts_later.calls += 1
+    return by_length(completions) if texts_later.calls <= 4 else texts(completions)
+
+
+texts_later.calls = 0
 
 
 def texts(completions, **kwargs):
@@ -794,7 +851,8 @@ def train_until_stuck(folder, fault):
         trainer.add_callback(Stopping(trainer))
     with pytest.raises(RuntimeError, match="The rollout worker has given no sign of life"):
         trainer.train()
-    assert trainer.state.global_step > 0 and not psutil.Process().children()
+    left = [" ".join(part.cmdline()) for part in psutil.Process().children()]
+    assert trainer.state.global_step > 0 and not [line for line in left if "spawn_main" in line]
     assert not [path for path in os.listdir(tempfile.tempdir) if "weights" in path]
 
 

@@ -50,6 +50,22 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
     """
 
     def __post_init__(self) -> None:
+        self._check()
+        super().__post_init__()
+        self._derive()
+
+    @classmethod
+    def of(cls, args: AsyncGRPOConfig) -> "MinerAsyncGRPOConfig":
+        """Return TRL's settings with the defaults of ours. What TRL has derived stays as it is."""
+        config = cls.__new__(cls)
+        for name, setting in cls.__dataclass_fields__.items():
+            setattr(config, name, getattr(args, name, setting.default))
+        config.__dict__.update(vars(args))
+        config._check()
+        config._derive()
+        return config
+
+    def _check(self) -> None:
         self._check_own_fields()
         for method in self.estimators:
             missing = [
@@ -82,7 +98,8 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
                 f" whole groups: got {size} rollouts for num_generations={self.num_generations}."
                 " Make it a multiple."
             )
-        super().__post_init__()
+
+    def _derive(self) -> None:
         self.use_vllm = not self.use_cpu
         if self.use_cpu and self.token_budget is None:  # TRL would ask the server
             self.token_budget = 0

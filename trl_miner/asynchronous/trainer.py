@@ -5,13 +5,14 @@ generates meanwhile.
 on, at most
 """
 
+import functools
 import inspect
 import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import torch
@@ -35,6 +36,7 @@ from ..trainer.observers import ScoredBatch
 from ..trainer.outcomes import PromptOutcomes
 from ..trl_asynchronous import (
     TREE_ATTENTION,
+    AsyncGRPOConfig,
     AsyncGRPOTrainer,
     _TrainBeginCallback,
 )
@@ -54,7 +56,8 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
     are all right (https://huggingface.co/papers/2601.04731), and trains the methods that this is
     compared with.
 
-    Takes TRL's arguments, with a [`MinerAsyncGRPOConfig`] as `args`. Rewards, packing and loss are
+    Takes TRL's arguments. With a [`MinerAsyncGRPOConfig`] as `args` it trains the method that this
+    names; with TRL's `AsyncGRPOConfig`, or none, MINER with its defaults. Rewards, packing and loss are
     TRL's own; what changes are the advantages, one for each token. They are estimated on whole
     groups, a window of `per_device_train_batch_size x gradient_accumulation_steps x processes`
     rollouts at a time. That is an optimizer step, unless `token_budget` is above 0: then steps hold
@@ -64,42 +67,72 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
     """
 
     args: MinerAsyncGRPOConfig
+    has_stepped: bool
+    _num_unscored: int  # windows in a row without a reward
+    _collator: TokenAdvantages | None  # on the main process, once it trains
 
-    def __init__(
-        self, model: str, reward_funcs: Any = None, args: Any = None, *rest: Any, **kwargs: Any
-    ) -> None:
-        args = args or MinerAsyncGRPOConfig(default_output_dir(model, self._name))
-        if not isinstance(args, MinerAsyncGRPOConfig):
-            raise ValueError(
-                f"args must be a MinerAsyncGRPOConfig: got {type(args).__name__}, which does not say"
-                " which method to train. Use MinerAsyncGRPOConfig with the same settings."
+    if not TYPE_CHECKING:  # where the signature is TRL's, too
+
+        @functools.wraps(AsyncGRPOTrainer.__init__)
+        def __init__(self, model, reward_funcs=None, args=None, *rest, **kwargs) -> None:
+            args = self._settings(model, args)
+            bound = inspect.signature(AsyncGRPOTrainer.__init__).bind(
+                self, find_model(model), reward_funcs, args, *rest, **kwargs
             )
-        given = inspect.signature(AsyncGRPOTrainer.__init__).bind(
-            self, find_model(model), reward_funcs, args, *rest, **kwargs
-        )
-        with ExitStack() as stack:
-            self._construct(stack, args, given.arguments)
+            given = {name: value for name, value in bound.arguments.items() if name != "self"}
+            with ExitStack() as stack:
+                self._construct(stack, args, given)
+            self._describe(**given)
+            self.has_stepped = False
+            self._num_unscored = 0
+            self._collator = None
+            self._add_base()
+
+    @classmethod
+    def _settings(cls, model: str, args: Any) -> MinerAsyncGRPOConfig:
+        """Return the settings as ours; TRL's own train MINER with its defaults."""
+        if args is None:
+            return MinerAsyncGRPOConfig(default_output_dir(model, cls._name))
+        if isinstance(args, MinerAsyncGRPOConfig):
+            return args
+        if not isinstance(args, AsyncGRPOConfig):
+            raise ValueError(
+                "args must be a MinerAsyncGRPOConfig or TRL's AsyncGRPOConfig: got"
+                f" {type(args).__name__}. Use MinerAsyncGRPOConfig with the same settings."
+            )
+        settings = MinerAsyncGRPOConfig.of(args)
+        if args.process_index == 0:
+            logger.warning(
+                f"args is a {type(args).__name__}, so that MINER trains with its defaults:"
+                f" miner_gamma={settings.miner_gamma:g},"
+                f" miner_lambda_max={settings.miner_lambda_max:g}. MinerAsyncGRPOConfig sets them,"
+                " or another method."
+            )
+        return settings
+
+    def _describe(
+        self,
+        reward_funcs: Any = None,
+        tools: Any = None,
+        environment_factory: Any = None,
+        **given: Any,
+    ) -> None:
+        """Set what `TrainerBase` promises of a trainer, and TRL's asynchronous one leaves to its
+        worker."""
         functions = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         self.reward_funcs = [function for function in functions if function is not None]
         self.reward_func_names = [*map(get_callable_name, self.reward_funcs)]
-        self.tools, environments = (
-            given.arguments.get("tools") or [],
-            given.arguments.get("environment_factory"),
-        )
-        factories: dict[Any, Any] = (
-            environments if isinstance(environments, dict) else {None: environments}
-        )
-        self.environment_factories = factories if environments else {}
+        self.tools, self.rollout_func = tools or [], None
+        several = isinstance(environment_factory, dict)
+        factories = environment_factory if several else {None: environment_factory}
+        self.environment_factories = factories if environment_factory else {}
         for kind in dict.fromkeys(type(make()) for make in self.environment_factories.values()):
             if hasattr(kind, "get_reward"):  # one more reward, as in TRL's worker
                 self.reward_funcs.append(_score_environment)
                 self.reward_func_names.append(kind.__name__)
         self.reward_weights = torch.ones(len(self.reward_funcs))
-        self.rollout_func, self.num_generations = None, args.num_generations
-        self.max_completion_length, self.has_stepped = args.max_completion_length, False
-        self._num_unscored = 0  # windows in a row without a reward
-        self._collator: TokenAdvantages | None = None  # on the main process, once it trains
-        self._add_base()
+        self.num_generations = self.args.num_generations
+        self.max_completion_length = self.args.max_completion_length
 
     @classmethod
     def of_recipe(cls, script: Any, model_args: Any, **given: Any) -> "MinerAsyncGRPOTrainer":
@@ -151,7 +184,7 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
         stack.enter_context(patch.dict(trls, AsyncRolloutWorker=worker))
         if not torch.cuda.is_available():  # which is asked for a name
             stack.enter_context(patch.dict(trls, get_peak_flops_per_device=lambda *_: None))
-        super().__init__(**{name: value for name, value in given.items() if name != "self"})
+        super().__init__(**given)
         if not runs_tree_kernel():
             AttentionInterface.register(TREE_ATTENTION, tree_attention_anywhere)
             if self.accelerator.is_main_process:

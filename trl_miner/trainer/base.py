@@ -6,7 +6,7 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,15 @@ class TrainerBase(FiniteGradients):
     _name = "MINER"  # on the model card, and in the default output_dir
     _tag_names = ["trl", "miner"]  # noqa: RUF012
     _paper = {"title": "MINER", "id": "2601.04731"}  # noqa: RUF012
+    # What whoever works with a trainer reads of it. TRL's synchronous one has them of its own.
     reward_funcs: list[Any]
+    reward_func_names: list[str]
+    reward_weights: Tensor  # (F,), of the F reward functions
+    num_generations: int
+    max_completion_length: int  # tokens
+    tools: Sequence[Callable[..., Any]] | None
+    environment_factories: Mapping[Any, Callable[[], Any]] | None  # by the name that a row gives
+    rollout_func: Callable[..., Any] | None
 
     def _add_base(self) -> None:
         """Choose the verifier, and add the state."""
