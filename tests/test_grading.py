@@ -1,6 +1,7 @@
 """Verdicts, compared with what a reader of the rule would say."""
 
 import re
+import runpy
 
 import pytest
 from harness import GOLDEN
@@ -374,3 +375,11 @@ def test_a_reference_says_how_it_is_read():
 def test_the_text_of_a_dictionary_is_no_reference():
     with pytest.raises(ValueError, match="Name the key that holds the answer"):
         describe_reference("{'ground_truth': '82', 'style': 'rule'}")
+
+
+def test_the_guide_tells_how_often_verdicts_are_wrong(monkeypatch):
+    """Its table is what tests/bench/verdicts.py makes of the tables now."""
+    monkeypatch.syspath_prepend(GOLDEN.parent / "bench")
+    names = runpy.run_path(str(GOLDEN.parent / "bench" / "verdicts.py"))
+    guide = names["GUIDE"].read_text(encoding="utf-8")
+    assert guide.split(names["START"])[1].split(names["END"])[0].strip() == names["lines"]()

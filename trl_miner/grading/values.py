@@ -889,7 +889,7 @@ def _same_ratio(gold: Node, answer: Node) -> bool:
 
 
 def _last_side(node: Node) -> Node:
-    return node[1][-1] if node[0] == "relation" else node  # type: ignore[no-any-return]
+    return node[1][-1] if node[0] == "relation" else node
 
 
 def _same_matrix(gold: Node, answer: Node) -> bool:
