@@ -1,6 +1,5 @@
 """Verdicts, compared with what a reader of the rule would say."""
 
-import re
 import runpy
 
 import pytest
@@ -52,15 +51,15 @@ def test_given_verdicts():
 
 def test_verdicts_on_what_is_right_and_what_is_nearly_so():
     """By kind: a right answer in another notation, and one that misses by little."""
-    rows = rows_of("own.tsv", VERDICTS)
+    rows = [row[:4] for row in rows_of("own.tsv", VERDICTS)]
     assert not mistakes([[gold, rf"\boxed{{{text}}}", truth] for _, gold, text, truth in rows])
 
 
 def test_verdicts_without_a_box():
     """What is denied, doubted, asked or taken back is no final answer."""
     wrong = []
-    for gold, text, truth in rows_of("unboxed.tsv", VERDICTS):
-        text = re.sub(r"\\n(?!e|u)", "\n", text)
+    for gold, text, truth, _ in rows_of("unboxed.tsv", VERDICTS):
+        text = text.replace(r"\n", "\n")
         wrong += [(gold, text)] * (math_answers.is_correct((), text, gold) != (truth == "1"))
     assert not wrong
 

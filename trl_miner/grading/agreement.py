@@ -4,6 +4,7 @@ The reference says what the answer is read as: an option, a time, a date, a valu
 could not be read as mathematics is compared as text.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,12 +58,15 @@ def agrees(reference: str, answer: str) -> bool:
         return True
     if words.is_option(gold.flat):
         return _is_option(gold, given)
+    letters = words.several_options(gold.flat), words.several_options(given.flat)
+    if all(letters):
+        return letters[0] == letters[1]
     if (time := words.clock(gold.flat)) is not None:
         return _is_time(time, gold, given)
     if words.is_date(gold.flat) and not any(node[0] == "relation" for node in gold.nodes):
         return words.are_same_dates(gold.flat, given.flat)
     option = words.option(gold.flat)
-    if option is not None and option.rest and "(" in gold.flat[:1]:
+    if option is not None and option.rest and re.match(r"\([A-J]\)", gold.flat):
         chosen = words.option(given.flat)
         return chosen.letter == option.letter if chosen else agrees(option.rest, answer)
     if gold.nodes and any(

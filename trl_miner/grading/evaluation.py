@@ -8,7 +8,6 @@ only itself, written the same way.
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from fractions import Fraction
 from functools import cache, reduce
 from math import comb, factorial, gcd, isqrt, lcm, perm
@@ -23,6 +22,7 @@ _STEPS = 100_000  # of one evaluation
 _WORK = 10**9  # bits
 _TERMS = 20_000  # of a sum
 _FIRST_DIGITS, _DIGITS, _MOST_DIGITS = 60, 400, 20_000
+_NOISE = 100  # digits after which a value is as good as 0, where larger ones were added
 _POINTS, _ENOUGH = 8, 3
 # Symbols that stand for whole numbers, where a function needs one.
 _WHOLE = {*"nkmjiNKMlrst"}
@@ -499,12 +499,13 @@ def _has(node: Any, function: str) -> bool:
 def _are_equal(first: Node, second: Node, base: str) -> bool:
     names = sorted(symbols(first) | symbols(second))
     if not names:
-        return _agree(first, second, {}, base, allows_complex=True) is True
+        return _agree(first, second, {}, base, is_strict=True, is_deep=True) is True
     allows_complex = _has_part(first, ("constant", "i")) or _has_part(second, ("constant", "i"))
     has_bars = _has(first, "abs"), _has(second, "abs")
     agreed = 0
     for point in points(names, first, second):
-        verdict = _agree(first, second, point, base, allows_complex or has_bars[0] != has_bars[1])
+        is_strict = allows_complex or has_bars[0] != has_bars[1]
+        verdict = _agree(first, second, point, base, is_strict, is_deep=agreed == 0)
         if verdict is False:
             return False
         agreed += verdict is True
@@ -516,50 +517,65 @@ def _has_part(node: Any, part: Node) -> bool:
 
 
 def _agree(
-    first: Node, second: Node, point: dict[str, Fraction], base: str, allows_complex: bool
+    first: Node, second: Node, point: dict[str, Fraction], base: str, is_strict: bool, is_deep: bool
 ) -> bool | None:
-    """Return whether two expressions agree at a point; None where the first has no value there."""
+    """Return whether two expressions agree at a point; None where it tells nothing.
+
+    Args:
+        first: An expression of the gold.
+        second: An expression of the answer.
+        point: The value of each symbol.
+        base: What `\\log` without a base means.
+        is_strict: Whether values that are not real count.
+        is_deep: Whether to compare hundreds of digits.
+    """
     digits = _FIRST_DIGITS
-    while True:
+    while digits <= _MOST_DIGITS:
         both = Evaluator(point, digits, base), Evaluator(point, digits, base)
         try:
             a = both[0](first)
         except NoValue:
-            if first == second:
-                return True
-            with suppress(NoValue, TooLarge):
-                both[1](second)
-                return None if point else False
-            return None if point else False
+            return True if first == second else None if point else False
         except TooLarge:
-            return first == second
+            break
         try:
             b = both[1](second)
         except NoValue:
-            return None if point and both[0].is_complex else False
+            has_domain = both[0].is_complex or _has(second, "factorial")
+            return None if point and has_domain else False
         except TooLarge:
-            return first == second
+            break
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
-        if not _are_near(both, a, b):
-            is_real = allows_complex or not point or not (both[0].is_complex or both[1].is_complex)
-            return False if is_real else None
-        lost = max(both[0].lost, both[1].lost)
+        wanted = _digits_for(both, a, b)
+        if wanted is None:
+            is_real = not (both[0].is_complex or both[1].is_complex)
+            return False if is_strict or is_real or not point else None
         if both[0].is_approximate or both[1].is_approximate:
+            return wanted <= digits
+        if is_deep:
+            wanted = max(wanted, _DIGITS)
+        if digits >= wanted:
             return True
-        if lost > _MOST_DIGITS:
-            return first == second
-        if digits >= _DIGITS + lost or (point and digits >= _FIRST_DIGITS and lost <= 0):
-            return True
-        digits = _DIGITS + max(lost, 0) * 2
+        digits = wanted
+    return first == second
 
 
-def _are_near(both: tuple[Evaluator, Evaluator], a: Value, b: Value) -> bool:
+def _digits_for(both: tuple[Evaluator, Evaluator], a: Value, b: Value) -> int | None:
+    """Return the digits in which two values must have been computed to be trusted; None if they
+    differ already."""
     context = both[0].context
-    a, b = both[0].inexact(a), both[1].inexact(b)
-    a, b = context.convert(a), context.convert(b)
-    size = max(abs(a), abs(b), both[0].largest, both[1].largest)
-    return bool(abs(a - b) <= size * context.mpf(10) ** (-both[0].digits * 3 // 4))
+    a, b = (
+        context.convert(evaluator.inexact(value))
+        for evaluator, value in zip(both, (a, b), strict=True)
+    )
+    value = max(abs(a), abs(b))
+    size = max(value, both[0].largest, both[1].largest)
+    if abs(a - b) > size * context.mpf(10) ** (-both[0].digits * 3 // 4):
+        return None
+    # what was added may be far larger than the sum, or far smaller than what it was added to
+    apart = context.log10(size) - max(context.log10(value) if value else -_NOISE, -_NOISE)
+    return int((apart + 40) * 4 / 3) + 2 * max(both[0].lost, both[1].lost, 0)
 
 
 def points(names: list[str], *nodes: Node) -> Iterator[dict[str, Fraction]]:

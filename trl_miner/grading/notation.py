@@ -149,11 +149,13 @@ _DROPPED = {
     *"left right displaystyle textstyle limits nolimits quad qquad bf it rm sf tt hfill".split(),
     *"big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle".split(),
     *", ; : ! > ( ) [ ]".split(),
-    " ",
+    *("", " "),
 }
 _TEXTS = {*"text textnormal textbf textit textrm textsf texttt mbox hbox emph textup".split()}
 _ROMANS = {*"mathrm operatorname".split()}
-_FONTS = {*"mathbf mathit mathsf mathtt boldsymbol bm pmb mathbit mathnormal".split()}
+_FONTS = {
+    *"mathcal mathscr mathfrak mathbf mathit mathsf mathtt boldsymbol bm pmb mathbit mathnormal".split()
+}
 _WRAPPERS = {*"boxed fbox underline cancel mathstrut framebox".split()}
 _SAME = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "leq": "le", "geq": "ge",

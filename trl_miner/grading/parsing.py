@@ -48,9 +48,7 @@ _LEADS = {
     *"year page day room option choice is are the final correct equals total only".split(),
     *"答案 答案是 答案为 答 是 为 解 故 即".split(),
 }  # fmt: skip
-_ACCENTS = {
-    *"overline bar hat vec tilde widehat overrightarrow widetilde mathcal mathscr mathfrak dot ddot".split()
-}
+_ACCENTS = {*"overline bar hat vec tilde widehat overrightarrow widetilde dot ddot".split()}
 _NO_PRODUCT = {
     *"is of in to if at by no it an as we be or so do he on my up us the and for not are".split()
 }
@@ -354,10 +352,11 @@ def _chain(found: Tokens) -> Node:
 
 
 def _is_name(found: Tokens) -> bool:
-    return bool(found) and all(
-        token.kind in ("text", "word", "letter", "roman", "command") or token.text in "()_{}^',"
-        for token in found
-    )
+    kinds = {"text", "word", "letter", "roman", "command"}
+    if len(found) > 2 and found[1].text in ("(", "[") and found[0].kind in kinds:  # P(X = 1)
+        return _end(found, 1) == len(found) - 1
+    is_plain = (token.kind in kinds or token.text in "()_{}^'," for token in found)
+    return bool(found) and all(is_plain)
 
 
 def _is_series(found: Tokens) -> bool:
@@ -1094,6 +1093,9 @@ class _Expression:
         found = units.read(written)
         if found is not None:
             return found
+        first_word, _, rest = written.partition(" ")
+        if first.kind == "text" and rest and (unit := units.read(first_word)) and units.words(rest):
+            return unit  # 3 hours long
         if written.casefold() in ("percent", "per cent", "%"):
             return units.Unit(words="percent")
         if first.kind == "roman" and len(first.text) <= 2:

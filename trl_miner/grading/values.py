@@ -134,7 +134,7 @@ def _items(node: Node) -> Node | Several:
         for each in node[1:]
         for part in (each[1:] if each[0] in ("or", "and", "list") else [each])
     ]
-    if node[0] in ("or", "and") and any(_is_range(item) for item in items):
+    if node[0] in ("or", "and", "list") and any(_is_range(item) for item in items):
         return node
     equations = [equation(item) for item in items]
     if items and all(equations):
@@ -169,6 +169,8 @@ def equation(node: Node) -> tuple[Node, Node] | None:
 
 
 def _is_name(node: Node) -> bool:
+    if node[0] == "over" and all(part[0] == "times" for part in node[1:]):  # dy/dx
+        return all(part[1] == ("symbol", "d") for part in node[1:])
     return (
         node[0] in ("symbol", "opaque")
         or (node[0] == "apply" and node[2][0] in ("symbol", "number"))
@@ -544,6 +546,10 @@ def _same_relation(gold: Node, answer: Node) -> bool:
     sides, signs = gold[1:]
     if set(signs) <= {"=", "~"}:
         return _same_equation(gold, answer)
+    if not symbols(gold):
+        return (
+            signs == answer[2] and _all_same(sides, answer[1]) if answer[0] == "relation" else False
+        )
     ours = _real_set(gold)
     if ours is not None:
         return _agree_as_sets(gold, answer)
@@ -792,7 +798,7 @@ def _points(items: Sequence[Node]) -> RealSet | None:
 
 def _combined(node: Node) -> RealSet | None:
     parts = [_real_set(part) for part in node[1:]]
-    if None in parts or (node[0] == "list" and not all(map(_is_range, node[1:]))):
+    if None in parts or (node[0] == "list" and not any(map(_is_range, node[1:]))):
         return None
     variables = {part.variable for part in parts if part is not None and part.variable}
     if len(variables) > 1:
@@ -808,6 +814,8 @@ def _combined(node: Node) -> RealSet | None:
         else:
             outside = part if node[0] == "without" else part.complement()
             whole = RealSet([*whole.complement().pieces, *outside.pieces], variable).complement()
+    if node[0] == "list" and whole is not None and not whole.pieces:  # x < -1, x > 1
+        return _combined(("or", *node[1:]))
     return None if whole is None else RealSet(whole.pieces, variable)
 
 
@@ -931,4 +939,5 @@ _COMPARE: dict[str, Callable[[Node, Node], bool]] = {
     "relation": _same_relation, "ratio": _same_ratio, "matrix": _same_matrix, "congruence": _same_congruence,
     "pieces": _same_pieces, "builder": _same_as_set, "numbers": _same_as_set, "union": _same_as_set,
     "intersection": _same_as_set, "without": _same_as_set, "or": _same_as_set, "and": _same_as_set,
+    "list": _same_as_set,
 }  # fmt: skip

@@ -65,9 +65,6 @@ def are_same_words(gold: str, answer: str) -> bool:
     Case counts where a text has no word, as `r` is not `R`.
     """
     gold, answer = re.sub(r"\s+(?=[.,])", "", gold), re.sub(r"\s+(?=[.,])", "", answer)
-    letters = [[*map(str.strip, _LIST.split(text))] for text in (gold, answer)]
-    if all(re.fullmatch("[A-Z]", letter) for letter in letters[0]):  # several options
-        return sorted(letters[0]) == sorted(letters[1])
     if not re.search(r"[^\W\d_]{2}", gold):
         return are_same_characters(gold, answer)
     first, second = gold.casefold(), answer.casefold()
@@ -75,6 +72,14 @@ def are_same_words(gold: str, answer: str) -> bool:
         return _yes_or_no(second) == first
     names = _names(first), _names(second)
     return names[0] == names[1] or (" and " in first and sorted(names[0]) == sorted(names[1]))
+
+
+def several_options(text: str) -> list[str]:
+    """Return the letters of several options, A, B or (A) and (B); ABD is in order as it stands."""
+    if re.fullmatch("[A-J]{2,5}", text) and list(text) == sorted(set(text)):
+        return list(text)
+    letters = [part.strip(" ().") for part in _LIST.split(text)]
+    return sorted(letters) if all(re.fullmatch("[A-Z]", letter) for letter in letters) else []
 
 
 def are_same_characters(gold: str, answer: str) -> bool:
@@ -157,6 +162,8 @@ def option(text: str) -> Option | None:
     if match is None:
         return None
     rest = match["rest"].strip(" .:")
+    if re.match(r"[-+*/^=_(\[!]", match["rest"]):  # (A)(B + C)
+        return None
     if _SECOND_OPTION.search(rest) or (rest and not match["round"] and match["mark"] == ""):
         return None
     start = len(text) - len(match["rest"])
