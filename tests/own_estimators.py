@@ -3,7 +3,7 @@ distributed/train_worker.py name them."""
 
 import torch
 
-from trl_miner.methods import Estimate
+from trl_miner.methods import AdvantageEstimator, Estimate
 
 
 def by_length(rollouts, *, bonus: float = 0.25, cap: float | None = None, side: str = "short"):
@@ -61,3 +61,20 @@ def asks_late_for_logits(rollouts):
         "token_logits"
     ]
     return rollouts.local(rollouts.advantages_N).unsqueeze(1) + logits_BT
+
+
+def _by_logps(rollouts, *, weight: float = 1.0):
+    logps_BT = rollouts.score(("old_logps",), rollouts.kinds.is_ph_N)["old_logps"]
+    advantages_BT = -weight * logps_BT * rollouts.mask_BT
+    return Estimate(advantages_BT, rollouts.token_means(advantages_BT), {})
+
+
+BY_LOGPS = AdvantageEstimator(
+    name="by_logps",
+    label="By log-probs",
+    function=_by_logps,
+    estimate=_by_logps,
+    scores=frozenset({"old_logps"}),
+    acts_on=frozenset({"all_right"}),
+    knobs=("weight",),
+)

@@ -11,10 +11,11 @@ import torch
 from harness import config, mixed_reward, problems
 from trl import GRPOConfig
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner import MinerGRPOConfig
 from trl_miner.methods import ENTROPY, MINER
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.miner import miner_advantages
+from trl_miner.training import RunTrainer
 
 NAN, INF = math.nan, math.inf
 
@@ -278,7 +279,7 @@ SECRETS = dict(
 def test_a_trainer_keeps_its_secrets_and_saves_its_settings_without(policy, tmp_path):
     """That no file of a run holds one is in tests/test_hub.py."""
     args = config(tmp_path, max_steps=2, **SECRETS)
-    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer = RunTrainer(policy, mixed_reward, args, problems())
     trainer.train()
     trainer.save_model()
     assert {name: getattr(trainer.args, name) for name in SECRETS} == SECRETS

@@ -56,7 +56,7 @@ def test_a_bad_result_is_refused(name, words):
             None,
             "has no attribute 'by_lenght'. Did you mean 'by_length'?",
         ),
-        ("own_estimators.NUMBER", None, "must name a function: .* is a int"),
+        ("own_estimators.NUMBER", None, "must name a function or an Adv.*: .* is a int"),
         ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
         ("own_estimators.required", None, "must set weight, which has no default"),
         (
@@ -153,3 +153,20 @@ def test_the_guides_example_works(tmp_path, monkeypatch):
     is_ph = torch.tensor([True] * 4 + [False] * 8 + [True] * 4 + [False] * 8)
     assert torch.equal(found[~is_ph], grpo[~is_ph])
     assert torch.allclose(found[is_ph], grpo[is_ph] + 0.2 * mask[is_ph])
+
+
+def test_a_record_says_what_it_asks_for_and_where_it_acts(policy, tmp_path):
+    """On all-right prompts alone, by old log-probs; GRPO has the rest. Its knobs are settings."""
+    path = "own_estimators.BY_LOGPS"
+    kwargs = dict(advantage_estimator_kwargs={"weight": 0.5})
+    args = config(tmp_path, advantage_estimator=path, **kwargs)
+    made = args.composition
+    assert made.mixed.name == "grpo" and made.homogeneous["all_right"].name == path
+    rewards, mask, scores = batch()
+    found = run(path, rewards, mask, scores, **kwargs)
+    is_right = (rewards.view(-1, 4) == 1).all(dim=1).repeat_interleave(4)
+    expected = (group_relative_advantages(rewards, 4)).unsqueeze(1) * mask
+    expected[is_right] = -0.5 * (scores["old_logps"] * mask)[is_right]
+    assert is_right.any() and torch.allclose(found, expected)
+    trainer = trained(policy, tmp_path, advantage_estimator=path, max_steps=2, **kwargs)
+    assert trainer.forwarded  # a forward over the all-right rows

@@ -46,6 +46,21 @@ def test_what_is_light_imports_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
+def test_worlds_are_loaded_when_they_are_named():
+    """Neither the trainer nor the training script runs code that stands beside recipes."""
+    code = """if True:
+        import sys
+        import trl_miner.train, trl_miner.training.run_trainer
+        from trl_miner import MinerGRPOTrainer
+        from trl_miner.data.worlds import WORLDS
+        worlds = {"trl_miner.data.forks", "trl_miner.data.strategies"}
+        assert not worlds & set(sys.modules), sys.modules.keys()
+        assert WORLDS["trl_miner/forks"].NAME == "trl_miner/forks"
+        assert worlds & set(sys.modules) == {"trl_miner.data.forks"}"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def in_folders(*folders):
     return {name for name in MODULES if name.split(".")[0] in folders}
 
@@ -146,7 +161,7 @@ def test_imports_run_down_the_map():
 
 # What the core knows of ours, beside its own folder.
 CORE = {"config", "distributed", "generation_settings", "methods", "on_cpu", "prompt_keys"}
-CORE |= {"reward_functions", "rules"}
+CORE |= {"reward_functions", "rules", "trl_asynchronous"}
 
 
 def test_the_core_knows_nothing_of_runs():

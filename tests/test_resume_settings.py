@@ -224,6 +224,7 @@ RESUMES = dict(
 NEW_RUN = {
     "correct_reward_func",
     "gate_on_correctness",
+    "generation_kwargs",
     "held_out",
     "load_in_4bit",
     "load_in_8bit",

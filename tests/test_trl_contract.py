@@ -34,6 +34,7 @@ from trl_miner.trainer.generation_batch import (
 )
 from trl_miner.trainer.micro_batches import ROW_MEAN, SUMMED
 from trl_miner.trainer.scoring import MULTIMODAL_KEYS
+from trl_miner.trainer.trl_names import OVERRIDDEN, READ, check
 
 WRITTEN_AGAINST = "1.16.0"
 PACKAGE = Path(trl_asynchronous.__file__).parent
@@ -44,48 +45,6 @@ def moved(what):
         f"{what} is not what trl_miner/trainer was written against, TRL {WRITTEN_AGAINST}: got"
         f" {trl.__version__}"
     )
-
-
-# The private methods that MinerGRPOTrainer overrides, or replaces for as long as a call takes, and
-# why
-OVERRIDDEN = {
-    "_generate_and_score_completions": ("self inputs", "gives a batch its advantages"),
-    "_generate": (
-        "self prompts",
-        "rollouts are counted, and dynamic sampling has made them before",
-    ),
-    "_calculate_rewards": (
-        "self inputs prompts completions completion_ids_list",
-        "rewards decide the kinds of prompts",
-    ),
-    "_generate_single_turn": (None, "seeded held-out samples; 16-bit weights are cast once"),
-    "_tool_call_loop": (
-        "self prompts prompt_ids completion_ids completions logprobs images multimodal_fields",
-        "processes that generate together make as many turns",
-    ),
-    "_compute_loss": ("self model inputs", "micro-batches by length; policy losses"),
-    "_get_per_token_logps_and_entropies": (
-        None,
-        "scores rows by length, and finds statistics of logits on the way",
-    ),
-    "_save_checkpoint": ("self model trial", "a checkpoint keeps the state of the parts"),
-    "_get_grad_norm": ("self model grad_norm", "a gradient that is not finite reaches no weight"),
-}
-# Those that it reads or writes
-READ = {
-    "_step": "the micro-step; a checkpoint inside a generation cycle restores it",
-    "_buffered_inputs": "the generation batch, which such a checkpoint keeps",
-    "_metrics": "metrics of the training, of which TRL logs the mean",
-    "_logs": "the table of completions shows the loss's advantages; rewards that a user changes",
-    "_get_output_dir": "where a checkpoint is",
-    "_pending_extra_logs": (
-        "columns of reward functions, of rounds that dynamic sampling does not keep"
-    ),
-    "_entropy_bonus_enabled": (
-        "the gradient of the policy loss alone; micro-batches stay TRL's with a bonus"
-    ),
-    "_load_best_model": "a checkpoint that has done all steps",
-}
 
 
 # What trl_miner/asynchronous takes for granted about TRL's asynchronous trainer, beside the members
@@ -220,19 +179,17 @@ def test_the_list_of_asynchronous_names_is_what_the_code_uses():
 
 
 def test_overridden_methods_keep_their_signatures():
-    parameters = {name: parameters for name, (parameters, _) in OVERRIDDEN.items() if parameters}
-    parameters["create_model_card"] = "self model_name dataset_name tags"
+    """Those of the private ones are looked at by every import."""
+    parameters = {"create_model_card": "self model_name dataset_name tags"}
     parameters["save_model"] = "self output_dir _internal_call"
-    for name in OVERRIDDEN.keys() | parameters.keys():
-        assert hasattr(GRPOTrainer, name), moved(f"GRPOTrainer.{name} (gone)")
     for name, expected in parameters.items():
         found = list(inspect.signature(getattr(GRPOTrainer, name)).parameters)
         assert found == expected.split(), moved(f"GRPOTrainer.{name}{tuple(found)}")
 
 
 def test_the_private_side_of_trl_is_what_is_listed():
-    """Each private name that the trainer folder overrides, reads or writes has its reason above, and
-    no other has one."""
+    """Each private name that the trainer folder overrides, reads or writes has its reason in
+    trl_names.py, and no other has one; no other file there names a module of TRL's."""
     private = set(
         re.findall(
             r"self\.(_[a-z]\w+)", inspect.getsource(GRPOTrainer) + inspect.getsource(Trainer)
@@ -242,15 +199,27 @@ def test_the_private_side_of_trl_is_what_is_listed():
     private -= {"_name", "_paper", "_tag_names"}  # those of the model card
     used = set()
     for path in Path(inspect.getfile(MinerGRPOTrainer)).parent.glob("*.py"):
+        is_list = path.stem == "trl_names"
+        assert is_list or not re.search(r"^\s*(from|import) trl\b", path.read_text(), re.M), path
         if path.stem != "quantized_sync":  # of TRL's link to vLLM
             used |= set(re.findall(r"(?:self|trainer|super\(\))\.(_[a-z]\w+)", path.read_text()))
             used |= set(re.findall(r"holding\(\w+, (_\w+)=", path.read_text()))
     classes = (MinerGRPOTrainer, TrainerBase, FiniteGradients)
     overridden = {name for cls in classes for name in vars(cls)} & private
-    assert READ.keys() <= private, moved("GRPOTrainer")
-    assert overridden == OVERRIDDEN.keys()
+    assert overridden == {member.partition("(")[0] for member in OVERRIDDEN}
     assert (used & private) - overridden == READ.keys()
     assert len(OVERRIDDEN) <= 10 and len(READ) <= 8
+
+
+def test_a_trainer_of_trls_that_lacks_what_is_used_is_one_error_at_import():
+    """A renamed method, and one with other parameters."""
+
+    class Renamed(GRPOTrainer):
+        def _generate(self, prompts, images): ...
+
+    with pytest.raises(ImportError, match="written for TRL 1.14.2 to 1.16.*_generate"):
+        check(Renamed)
+    check(GRPOTrainer)
 
 
 def test_a_model_is_saved_with_the_settings_of_the_trainer():

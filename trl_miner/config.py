@@ -25,16 +25,29 @@ class SharedSettings:
 
     if TYPE_CHECKING:  # their fields, and TRL's
         __dataclass_fields__: ClassVar[dict[str, Any]]
+        adaptive_sampling_rounds: int
         advantage_estimator: Any
         advantage_estimator_kwargs: Any
+        all_right: str | None
+        all_wrong: str | None
+        chat_template_kwargs: Any
         correct_reward_func: Any
+        dose_share: float | None
+        dynamic_sampling: bool
         generation_batch_size: Any
         gradient_accumulation_steps: Any
+        importance_sampling_level: str
         miner_lambda_max: Any
+        model_init_kwargs: Any
+        num_generations: Any
+        num_iterations: int
+        optimizer_batch_size: int | None
+        per_device_train_batch_size: int
+        policy_loss: str
         policy_loss_kwargs: Any
+        prompt_selection: str
+        steps_per_generation: Any
         token_budget: Any
-
-        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def composition(self) -> Composition:

@@ -96,7 +96,7 @@ def run(
     """Train one recipe: score, train, score, save, draw. Return the trainer."""
     PartialState()
     grading.configure(args.judge_workers, args.judge_seconds)
-    with hold_run(config.output_dir):
+    with hold_run(str(config.output_dir)):
         reward_funcs = load_reward_funcs(args, config)
         trusts = bool(getattr(config, "trust_remote_code", False))
         _check_model(model_args, trusts=trusts)
@@ -163,7 +163,7 @@ def _run(
     args: MinerScriptArguments,
     model_args: ModelConfig,
 ) -> RunTrainer:
-    config, output = trainer.args, Path(trainer.args.output_dir)
+    config, output = trainer.args, Path(str(trainer.args.output_dir))
     trainer.about = {"dataset": args.dataset_name, "others": (args, model_args)}
     _train(
         trainer,

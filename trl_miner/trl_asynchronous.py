@@ -7,6 +7,7 @@ something that is overridden or read, ends that import with one error, and nothi
 trl_miner` and the synchronous trainer need none of them.
 """
 
+import inspect
 from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -121,23 +122,23 @@ def __getattr__(name: str) -> Any:
         ) as error:  # RuntimeError: of lazy modules
             reasons.append(f"{path} ({str(error).splitlines()[0]})")
             continue
-        if lost := [member for member in MEMBERS.get(name, ()) if not _has(found, member)]:
+        if lost := [member for member in MEMBERS.get(name, ()) if not has_member(found, member)]:
             raise _moved(f"a {name} without {', '.join(lost)} in {path}")
         globals()[name] = found
         return found
     raise _moved(f"no {name} in {' or '.join(reasons)}")
 
 
-def _has(kind: Any, member: str) -> bool:
+def has_member(kind: Any, member: str) -> bool:
     """Return whether a class has a member: a method with these parameters, a field, or an attribute
     that one of its methods sets or reads."""
     name, _, parameters = member.partition("(")
     methods = [value for value in vars(kind).values() if isinstance(value, FunctionType)]
     if not parameters:
         return hasattr(kind, name) or any(name in method.__code__.co_names for method in methods)
-    code = getattr(getattr(kind, name, None), "__code__", None)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
-    return ", ".join(names) == parameters.rstrip(")")
+    method = getattr(kind, name, None)
+    found = inspect.signature(method).parameters if callable(method) else ()
+    return ", ".join(found) == parameters.rstrip(")")
 
 
 def _moved(what: str) -> ImportError:

@@ -205,12 +205,12 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             self.rollout_queue = Taken(
                 self.rollout_worker.rollout_buffer, of_another_process=is_ours
             )
-        loader = super().get_train_dataloader()
+        loader: Any = super().get_train_dataloader()
         if self.accelerator.is_main_process:
-            planner = loader.dataset
+            planner: Any = loader.dataset
             planner.dataset = Windows(self, planner.dataset, self.rollout_queue)
             # accelerate's wrapper takes a collate_fn, too, and never calls it
-            inner = loader.base_dataloader
+            inner: Any = loader.base_dataloader
             self._collator = inner.collate_fn = TokenAdvantages(inner.collate_fn)
         return loader
 
@@ -348,7 +348,7 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Return completions of prompts as the reward functions see them in training: see
         `MinerGRPOTrainer`."""
-        tokenizer = self.processing_class
+        tokenizer: Any = self.processing_class
         ids = [token_ids(row["prompt"], tokenizer, self.args.chat_template_kwargs) for row in rows]
         config = self.accelerator.unwrap_model(self.model).config
         attention = config._attn_implementation

@@ -1,26 +1,54 @@
 """The embedded worlds, by name: problems and base models that need no download."""
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
 from typing import Any
 
 from ..recipe_files import shipped_folder
 from . import arithmetic
 
 
-def _of_recipes(folder: str, name: str) -> ModuleType:
-    """Load a world that stands beside the recipes that use it, as a module by which they can name
-    its functions."""
-    spec = spec_from_file_location(f"{__package__}.{name}", shipped_folder() / folder / "world.py")
+def load_beside_recipes(name: str, folder: str) -> None:
+    """Put the world that stands beside the recipes that use it in the place of a module of this
+    folder, by which they can name its functions."""
+    spec = spec_from_file_location(name, shipped_folder() / folder / "world.py")
     assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
 
 
-_FORKS = _of_recipes("forks", "forks")
-_ALL = (arithmetic, _of_recipes("study", "strategies"), _FORKS, _FORKS.mirrored())
+@cache
+def _mirrored() -> Any:
+    return import_module(".forks", __package__).mirrored()
+
+
 # Each has NAME, LEVELS, PRETRAINED_LEVELS, BASE_MODEL, draw, load_dataset, solution and
 # build_tokenizer.
-WORLDS: dict[str, Any] = {world.NAME: world for world in _ALL}
+_LOADERS: dict[str, Callable[[], Any]] = {
+    arithmetic.NAME: lambda: arithmetic,
+    "trl_miner/strategies": lambda: import_module(".strategies", __package__),
+    "trl_miner/forks": lambda: import_module(".forks", __package__),
+    "trl_miner/forks_mirror": _mirrored,
+}
+
+
+class _Worlds(Mapping[str, Any]):
+    """The worlds, each loaded when it is named."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _LOADERS[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in _LOADERS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_LOADERS)
+
+    def __len__(self) -> int:
+        return len(_LOADERS)
+
+
+WORLDS: Mapping[str, Any] = _Worlds()

@@ -1,8 +1,9 @@
-"""Advantage estimators of the user's own: a function, by import path; and the knobs that are given
-as a mapping.
+"""Advantage estimators of the user's own: a function, or the record of a method, by import path; and
+the knobs that are given as a mapping.
 
-It takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a tensor
-with the advantages of this process's rollouts.
+A function takes the `Rollouts` and its knobs as keyword arguments, and returns an `Estimate`, or a
+tensor with the advantages of this process's rollouts. A record says besides what it asks of the old
+policy, and on which prompts it acts.
 
 # N rollouts of the global batch; B of this process; T padded completion tokens
 """
@@ -10,6 +11,7 @@ with the advantages of this process's rollouts.
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -21,7 +23,8 @@ from .rollouts import Rollouts
 
 
 def load_estimator(path: str, setting: str = "advantage_estimator") -> AdvantageEstimator:
-    """Return the function at an import path as a record of that name, whose estimates are checked.
+    """Return the function or the record at an import path as a record of that name, whose estimates
+    are checked.
 
     Errors call the path by the name of its setting.
 
@@ -29,9 +32,12 @@ def load_estimator(path: str, setting: str = "advantage_estimator") -> Advantage
         ValueError: The path cannot be imported, or names something else.
     """
     function = import_object(setting, path)
+    if isinstance(function, AdvantageEstimator):
+        return replace(function, name=path, estimate=_checked(path, function.estimate))
     if not callable(function):
         raise ValueError(
-            f"{setting} must name a function: '{path}' is a {type(function).__name__}. Define "
+            f"{setting} must name a function or an AdvantageEstimator: '{path}' is a"
+            f" {type(function).__name__}. Define "
             f"def {path.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
         )
     try:

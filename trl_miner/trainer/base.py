@@ -6,7 +6,7 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..config import MinerGRPOConfig
 from ..generation_settings import left_out_settings
 from ..methods import GRPO, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
@@ -75,14 +76,17 @@ class TrainerBase(FiniteGradients):
     reward_func_names: list[str]
     reward_weights: Tensor  # (F,), of the F reward functions
     num_generations: int
-    max_completion_length: int  # tokens
-    tools: Sequence[Callable[..., Any]] | None
-    environment_factories: Mapping[Any, Callable[[], Any]] | None  # by the name that a row gives
-    rollout_func: Callable[..., Any] | None
+    max_completion_length: Any  # tokens
+    tools: Any  # functions, or None
+    environment_factories: Any  # by the name that a row gives, or None
+    rollout_func: Any
+    # TRL's types say less.
+    args: MinerGRPOConfig
+    model: Any
+    _metrics: dict[str, Any]
 
     def _add_base(self) -> None:
         """Choose the verifier, and add the state."""
-        self._metrics: dict[str, Any]
         self.observers: list[Observer] = []
         self.evaluation: dict[str, dict[str, float]] = {}
         self.held_out_metrics: set[str] = set()

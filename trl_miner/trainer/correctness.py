@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..methods.compose import NONE
 from ..methods.groups import GroupKinds, grouped
@@ -30,7 +31,11 @@ class CorrectnessWatch:
     """
 
     def __init__(
-        self, args: Any, verifier: Verifier, num_generations: int, names: Sequence[str] = ()
+        self,
+        args: MinerGRPOConfig,
+        verifier: Verifier,
+        num_generations: int,
+        names: Sequence[str] = (),
     ) -> None:
         self._threshold, self._verifier, self._num_generations = (
             args.correct_threshold,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
+from ..config import MinerGRPOConfig
 from ..distributed import accumulation_dtype, current_world
 from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, rows_of
@@ -25,6 +26,7 @@ from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, ste
 from ..methods.groups import GroupKinds
 from ..methods.method import AdvantageEstimator, Kind
 from ..rules import gradients_can_be_measured
+from .core import Core
 from .micro_batches import loss_mask
 from .row_layout import refuse_own_loss
 from .swaps import holding
@@ -38,18 +40,18 @@ FIRST_STEPS, EVERY = 8, 25
 Gradient = list[Tensor | None]  # this process's, of each trained parameter; None: 0
 
 
-def dosed_methods(args: Any) -> Mapping[Kind, AdvantageEstimator]:
+def dosed_methods(args: MinerGRPOConfig) -> Mapping[Kind, AdvantageEstimator]:
     """Return the methods that `dose_share` acts on, by kind of prompt; none without it."""
     return {} if args.dose_share is None else args.composition.dosed
 
 
-def with_parts(batch: dict[str, Any], kinds: GroupKinds, args: Any) -> dict[str, Any]:
+def with_parts(batch: dict[str, Any], kinds: GroupKinds, args: MinerGRPOConfig) -> dict[str, Any]:
     """Return TRL's batch with the part that each row belongs to."""
     is_first_N = rows_of(kinds, dosed_methods(args) or [ALL_RIGHT])
     return {**batch, IS_FIRST: is_first_N[current_world().local_slice(len(batch["advantages"]))]}
 
 
-def loss_slopes(trainer: Any, batch: dict[str, Any], weight: float) -> tuple[Tensor, Tensor]:
+def loss_slopes(trainer: Core, batch: dict[str, Any], weight: float) -> tuple[Tensor, Tensor]:
     """Return (B, T) log-probs of a micro-batch, and the derivative of the policy loss by each of
     them.
 
@@ -108,7 +110,7 @@ class GradientShare(TrainerCallback):
     It takes the whole trainer, for `loss_slopes`.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Core) -> None:
         self._trainer, args = trainer, trainer.args
         self._credited = dosed_methods(args)
         accelerator = trainer.accelerator
@@ -218,6 +220,7 @@ class GradientShare(TrainerCallback):
     @property
     def _state(self) -> DoseState:
         kept, target = self._dose, self._trainer.args.dose_share
+        assert target is not None, "nothing is steered without one"
         return DoseState(**kept["state"]) if kept.get("target") == target else start_dose(target)
 
     @_state.setter

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from ..distributed import World
+from .trl_names import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 # TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
 # averaged by tokens of the whole generation batch: nothing to do

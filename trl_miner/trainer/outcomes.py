@@ -13,6 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
+from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..prompt_keys import key_text, prompt_key, prompt_text
 from .selection import Selection, make_selection
@@ -80,7 +81,7 @@ class PromptHistory:
         selection: The decisions of `prompt_selection`; None: it is off.
     """
 
-    def __init__(self, args: Any, num_generations: int) -> None:
+    def __init__(self, args: MinerGRPOConfig, num_generations: int) -> None:
         self._num_generations = num_generations
         self._has_reader = any(method.reads_past for method in args.estimators)
         self.selection: Selection | None = make_selection(args)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..methods import Surrogate
+from .core import Core
 from .micro_batches import MicroBatchPlan, loss_mask
 from .row_layout import refuse_own_loss
 
@@ -24,7 +25,7 @@ class PolicyLoss:
     TRL's loss reads.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Core) -> None:
         self._trainer, self._method = trainer, trainer.args.policy_loss_method
         self._of_step: Surrogate | None = None  # of all rows of the optimizer step under way
 
@@ -87,6 +88,7 @@ class PolicyLoss:
     def _compute(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
         mask_BT = loss_mask(inputs)
         old_logps_BT = inputs.get("old_per_token_logps")
+        assert self._method.function is not None, "a policy loss has one"
         surrogate: Surrogate = self._method.function(
             logps_BT,
             logps_BT.detach() if old_logps_BT is None else old_logps_BT,

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from trl.trainer.utils import RepeatSampler
-
+from ..config import MinerGRPOConfig
 from ..distributed import current_world
 from ..prompt_keys import key_text, prompt_key
 from .selection import Selection
+from .trl_names import RepeatSampler
 
 
 class PromptStream:
@@ -103,7 +103,7 @@ class PromptStream:
 class PromptSource:
     """Draws the rows of prompts in the order of TRL's sampler, in the place of TRL's dataloader."""
 
-    def __init__(self, args: Any, selection: Selection | None) -> None:
+    def __init__(self, args: MinerGRPOConfig, selection: Selection | None) -> None:
         self._args, self._selection = args, selection
         self._rows: Any = None
         self._stream: PromptStream | None = None  # None: no prompt has been drawn

@@ -11,9 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 from torch import Tensor
-from trl.generation import vllm_generation
 
 from ..rules import vllm_gets_quantized_weights
+from .trl_names import vllm_generation
 
 
 class FullWeights(vllm_generation.VLLMGeneration):

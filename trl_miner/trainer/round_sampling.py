@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..distributed import current_world
 from ..methods.groups import differs_in_correctness
+from .core import Core
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -43,7 +44,7 @@ class Rounds:
     subclasses included.
     """
 
-    def __init__(self, trainer: Any, source: PromptSource) -> None:
+    def __init__(self, trainer: Core, source: PromptSource) -> None:
         self._trainer, self._source = trainer, source
         self.made: list[GeneratedRound] = []
         # Every round holds a multiple of so many prompts, so that the processes get equal shares.
@@ -157,7 +158,7 @@ def fill_batch(
 
 
 def sample_dynamically(
-    trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int
+    trainer: Core, source: PromptSource, batch: GenerationBatch, num_rows: int
 ) -> dict[str, float]:
     """Generate and score until a batch, `num_rows` for each process, is full; return what is to be
     logged. Every process must call it."""
@@ -244,7 +245,7 @@ def is_balanced(correct: Sequence[float], size: int) -> bool:
 
 
 def sample_adaptively(
-    trainer: Any, source: PromptSource, batch: GenerationBatch, num_rows: int
+    trainer: Core, source: PromptSource, batch: GenerationBatch, num_rows: int
 ) -> dict[str, float]:
     """Sample every prompt of a batch, `num_rows` for each process, in rounds, and choose among its
     rollouts; return what is to be logged. Every process must call it.

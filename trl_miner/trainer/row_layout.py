@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from .core import Core
 from .micro_batches import ROW_MEAN, SUMMED
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ ROW_WISE = set(
 )
 
 
-def can_sort_rows(trainer: Any) -> bool:
+def can_sort_rows(trainer: Core) -> bool:
     """Return whether the trainer may sort rows by length, without needless padding; warn if it was
     to, and may not.
 
@@ -43,7 +44,7 @@ def can_sort_rows(trainer: Any) -> bool:
     return not reason
 
 
-def _loss_problem(trainer: Any) -> str | None:
+def _loss_problem(trainer: Core) -> str | None:
     """Return why the gradient is no sum over rows, as far as one can see; None: it is."""
     if hooks := overridden(trainer, (*LOSS_HOOKS, FORWARD)):
         return f"{type(trainer).__name__} overrides {', '.join(hooks)}"
@@ -77,14 +78,14 @@ def _model_problem(config: Any) -> str | None:
     return None
 
 
-def overridden(trainer: Any, names: Collection[str]) -> list[str]:
+def overridden(trainer: Core, names: Collection[str]) -> list[str]:
     """Return those of the methods that a trainer, or one of its classes that is not of these
     packages, defines."""
     own = [cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES]
     return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
 
 
-def refuse_own_loss(trainer: Any, setting: str, hooks: Collection[str] = LOSS_HOOKS) -> None:
+def refuse_own_loss(trainer: Core, setting: str, hooks: Collection[str] = LOSS_HOOKS) -> None:
     """Refuse what computes TRL's loss by itself, where somebody changes that loss, by one of the
     `hooks`.
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
+from .core import Core
 
 NUM_ROWS = 16  # compared over all processes, if there are as many; every process compares a row
 ENOUGH_TOKENS = 50  # fewer may be further apart by chance; those of the next batches are then added
@@ -30,7 +31,7 @@ _UNCHANGED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def takes_sampler_logps(trainer: Any) -> bool:
+def takes_sampler_logps(trainer: Core) -> bool:
     """Return whether log-probs that come with the rollouts, from vLLM or a `rollout_func`, stand
     for the policy's."""
     args = trainer.args

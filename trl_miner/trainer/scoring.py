@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from trl.models.utils import disable_gradient_checkpointing
 
 from ..distributed import current_world
+from .core import Core
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import (
     loss_mask,
@@ -25,6 +25,7 @@ from .micro_batches import (
 )
 from .row_layout import can_sort_rows
 from .sampler_check import SamplerCheck
+from .trl_names import disable_gradient_checkpointing
 
 SAMPLER_LOGPS = "sampling_per_token_logps"  # TRL's name
 # What TRL's forward takes besides tokens. (Its signature does not say in every version: 1.14 has
@@ -115,7 +116,7 @@ class Forwards:
     looks them up.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Core) -> None:
         self._trainer = trainer
         self._wanted: set[str] = set()  # what the next forward is to find besides log-probs
         self._found: dict[str, Tensor] = {}  # where it puts that, (rows, T) each

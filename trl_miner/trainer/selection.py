@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..config import MinerGRPOConfig
+
 
 class Outcomes(Protocol):
     """How the prompts of a generation batch came out: so many of `rollouts` each were `correct`,
@@ -182,7 +184,7 @@ class Thompson(Selection):
         return float(abs(rate - self.TARGET))
 
 
-def make_selection(args: Any) -> Selection | None:
+def make_selection(args: MinerGRPOConfig) -> Selection | None:
     """Return the selection that the settings ask for; None: none."""
     if args.prompt_selection == "greso":
         return Greso(args.seed, by_correctness=args.dynamic_sampling or args.gate_on_correctness)

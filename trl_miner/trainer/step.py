@@ -12,6 +12,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 
 from ..distributed import accumulation_dtype, current_world
+from .core import Core
 from .micro_batches import MicroBatchPlan, loss_mask, padded_tokens, plan_micro_batches
 from .swaps import LocalGather
 
@@ -23,7 +24,7 @@ class OptimizerStep:
     batch. It takes the trainer for its counters, buffered rows, accelerator and loss.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Core) -> None:
         self._trainer = trainer
         self._gather = LocalGather(trainer.accelerator)
         self.reset()

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from trl.trainer import grpo_trainer
 
 from .quantized_sync import FullWeights
+from .trl_names import grpo_trainer
 
 
 def sending_full_weights() -> AbstractContextManager[Any]:

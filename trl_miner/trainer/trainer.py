@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from trl import GRPOConfig, GRPOTrainer
 
 from ..config import MinerGRPOConfig
 from ..distributed import current_world
@@ -50,6 +49,7 @@ from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep
 from .swaps import holding, sending_full_weights
+from .trl_names import GRPOConfig, GRPOTrainer
 
 logger = logging.getLogger(__name__)
 Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of prompts, in tokens
@@ -77,9 +77,13 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
     """
 
     args: MinerGRPOConfig
+    num_generations: int
     num_generations_eval: int
     epsilon_low: float
     epsilon_high: float
+    num_iterations: int
+    _buffered_inputs: Any
+    _logs: Any
 
     _config = MinerGRPOConfig  # what the settings are made of where they are TRL's
 

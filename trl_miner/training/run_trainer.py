@@ -83,7 +83,7 @@ class RunFolder(TrainerBase):
                 checkpoint to resume from, or it has other settings.
         """
         limit = num_checkpoints(self.args)
-        with hold_run(self.args.output_dir), holding(self.args, save_total_limit=limit):
+        with hold_run(str(self.args.output_dir)), holding(self.args, save_total_limit=limit):
             checkpoint = self._checkpoints.resume(resume_from_checkpoint)
             try:
                 return super().train(checkpoint, *args, **kwargs)
@@ -121,11 +121,11 @@ class RunFolder(TrainerBase):
         with holding(self, args=self.args.without_secrets()):
             super().save_model(output_dir, _internal_call=True)
         if self.args.should_save:
-            write_form(Path(output_dir or self.args.output_dir), self.prompt_form)
+            write_form(Path(output_dir or str(self.args.output_dir)), self.prompt_form)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save")
 
-    def create_model_card(
+    def create_model_card(  # type: ignore[override]  # of TRL's signature
         self,
         model_name: str | None = None,
         dataset_name: str | None = None,
@@ -134,7 +134,7 @@ class RunFolder(TrainerBase):
         """Write our own card in the place of TRL's."""
         if not self.is_world_process_zero():
             return
-        folder = Path(self.args.output_dir)
+        folder = Path(str(self.args.output_dir))
         record = add_to_record(
             folder, dataset_name, [tags] if isinstance(tags, str) else tags or ()
         )
@@ -150,7 +150,7 @@ class RunFolder(TrainerBase):
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
         open_repo(self, partial(super().init_hf_repo, *args, **kwargs))
 
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> bool:  # type: ignore[override]
         """Push the model and return whether it arrived: see
         `trl_miner.hub.training.push_trained`."""
         return push_trained(self, *args, **kwargs)
