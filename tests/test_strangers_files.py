@@ -12,11 +12,14 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from trl_miner import cli
+from trl_miner import MinerGRPOConfig, cli, preview
 from trl_miner.data.base_model import find_model
 from trl_miner.data.benchmarks import load, user_benchmark
 from trl_miner.doctor.context import parse
+from trl_miner.evaluation.generate import ProblemSet
+from trl_miner.evaluation.graded import read_graded
 from trl_miner.recipe import parse_words
+from trl_miner.rewards import math_reward
 from trl_miner.training_data import load_data
 
 ROWS = 30
@@ -301,6 +304,31 @@ def test_a_file_is_refused_with_what_to_write_which_helps(name, train, capsys):
         assert gold in [row["solution"] for row in rows]
 
 
+def test_an_answer_with_a_decimal_comma_is_right_in_scores_too(tmp_path):
+    """Of 0.5 and 1.5: `0,5` and `1.50` are right, `5` is not."""
+    path = tmp_path / "a.csv"
+    path.write_text("Frage;Antwort\nHalb?;0,5\nEinhalb?;1,5\n")
+    mine = user_benchmark("mine", path)
+    problem_set = ProblemSet(mine, load(mine)[0], 2)
+    folder = tmp_path / "out" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "benchmark.json").write_text(json.dumps(problem_set.about()))
+    problems = [
+        {"id": p.id, "question": p.question, "solution": p.solution} for p in problem_set.problems
+    ]
+    write_lines(folder / "problems.jsonl", problems)
+    texts = {("mine-0", 0): "0,5", ("mine-0", 1): "5", ("mine-1", 0): "1.50", ("mine-1", 1): "1,5"}
+    write_lines(folder / "samples.jsonl", [
+        {"problem": name, "sample": n, "text": f"\\boxed{{{text}}}", "tokens": 3, "truncated": False}
+        for (name, n), text in texts.items()
+    ])  # fmt: skip
+    assert read_graded(tmp_path / "out")[0].correct_PN.tolist() == [[True, False], [True, True]]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def test_naming_its_columns_does_not_switch_a_check_off(train, capsys):
     REFUSED["letters.csv"][0]("letters.csv")
     columns = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]
@@ -331,7 +359,12 @@ def test_what_stands_twice_is_on_one_side(train):
 
 def test_data_show_and_python_show_what_train_does(train, model, capsys):
     TRAINED["german.tsv"][0]("german.tsv")
-    assert train("german.tsv")[0] == 0
+    _, rows = train("german.tsv")
+    capsys.readouterr()
+    found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), Dataset.from_list(rows))
+    assert not found.refusals and "Prompts: " in str(found) and ".5 (number)" in str(found)
+    found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), [{"prompt": "1?"}] * 3)
+    assert "needs the column solution" in " ".join(found.refusals)
     assert cli.main(["data", "show", "german.tsv", "--model", model]) == 0
     shown = capsys.readouterr().out
     assert "cells separated by tabs, in cp1252): 27 in train, 3 in test" in shown

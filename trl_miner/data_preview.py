@@ -10,7 +10,6 @@ import inspect
 import math
 import re
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,10 +151,15 @@ def _positions(model: Any) -> int | None:
 
 
 def _some(rows: Any) -> Iterable[Row]:
-    """Return up to `ROWS` rows, evenly spaced; of a stream the first."""
+    """Return up to `ROWS` rows, evenly spaced, and the one with the longest prompt; of a stream the
+    first."""
     if not hasattr(rows, "__len__"):
         return islice(rows, ROWS)
-    return (rows[place] for place in range(0, len(rows), max(1, len(rows) // ROWS)))
+    places = [*range(0, len(rows), -(-len(rows) // ROWS) or 1)]
+    if "prompt" in getattr(rows, "column_names", ()):
+        sizes = [len(str(prompt)) for prompt in rows["prompt"]]
+        places = [*dict.fromkeys([*places, sizes.index(max(sizes))])]
+    return (rows[place] for place in places)
 
 
 @dataclass
@@ -246,10 +250,16 @@ class _Look:
             return
         long = sum(length >= self.positions for length in lengths)
         if long:
-            self.refusals.append(
+            is_refused = 2 * long > len(lengths)
+            (self.refusals if is_refused else self.warnings).append(
                 f"A prompt must be shorter than the model's {self.positions} positions: {long} of"
-                f" {len(lengths)} are not, the longest has {max(lengths)} tokens. Set"
-                " prompt_template: '{question}' for shorter prompts, or choose another model."
+                f" {len(lengths)} are not, the longest has {max(lengths)} tokens."
+                + (
+                    " Set prompt_template: '{question}' for shorter prompts, or choose another"
+                    " model."
+                    if is_refused
+                    else " Drop such rows."
+                )
             )
         elif longest and max(lengths) + longest > self.positions:
             self.warnings.append(
@@ -486,17 +496,16 @@ def _shortened(text: str, size: int = 1500) -> str:
 
 
 def show(shown: Preview) -> None:
-    """Print a preview, by one process of a run, and refuse what it refuses.
+    """Print a preview and its warnings, by one process of a run, and refuse what it refuses.
 
     Raises:
         ValueError: A refusal, by every process.
     """
-    if PartialState().is_main_process and (not is_quiet() or shown.refusals):
-        print(shown, file=sys.stderr, flush=True)
-    shown.check()
     if PartialState().is_main_process:
-        for text in shown.warnings:
-            warnings.warn(text, stacklevel=2)
+        lines = [] if is_quiet() and not shown.refusals else [str(shown)]
+        lines += [f"Warning: {text}" for text in shown.warnings]
+        print("\n".join(lines), end="\n" * bool(lines), file=sys.stderr, flush=True)
+    shown.check()
 
 
 def preview_recipe(

@@ -2,6 +2,7 @@
 prompts."""
 
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence, Sized
 from dataclasses import replace
 from itertools import islice
@@ -257,7 +258,9 @@ def _benchmark(args: MinerScriptArguments, trainer: "RunTrainer") -> tuple[Any, 
         }
         for p in loaded
     ]
-    return Dataset.from_list(rows), load_reward_func(f"{benchmark.grader}_reward", args)
+    settings = Namespace(**vars(args))
+    settings.decimal_comma = args.decimal_comma or benchmark.decimal_comma
+    return Dataset.from_list(rows), load_reward_func(f"{benchmark.grader}_reward", settings)
 
 
 def _warn_of_trained(problems: Dataset, rows: Any) -> None:

@@ -198,6 +198,7 @@ def user_benchmark(
         solution=layout.gold,
         options=layout.options_of if has_options else None,
         first_option=layout.first_option,
+        decimal_comma=layout.decimal_comma,
     )  # fmt: skip
 
 

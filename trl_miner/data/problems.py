@@ -57,6 +57,7 @@ class Benchmark:
     configs: tuple[str, ...] = ()  # of the data set; (): the default one
     keep: Callable[[Row], bool] | None = None  # which rows belong to it; None: all
     first_option: int | None = None  # its number in golds that are numbers, if no row tells
+    decimal_comma: bool = False  # 15,50 is 15.5, in answers too
     prompt: Kind | None = None  # None: the kind named like the grader
     path: str | None = None  # local file of a user's own benchmark
 

@@ -53,6 +53,7 @@ class ProblemSet:
         """Return the content of `benchmark.json`."""
         return {
             **{name: getattr(self.benchmark, name) for name in ("name", "title", "grader")},
+            **({"decimal_comma": True} if self.benchmark.decimal_comma else {}),
             "samples": self.samples,
             "fingerprint": fingerprint(self.problems),
             "source": dict(self.source),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..grading import Verdict, grade
+from ..grading.decimals import with_points
 from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems, read_samples
@@ -101,6 +102,8 @@ def _read_benchmark(path: Path) -> tuple[dict[str, Any], list[Pair], list[str]]:
     pairs = [
         (problem, samples[problem["id"], number]) for problem in problems for number in range(asked)
     ]
+    if about.get("decimal_comma"):
+        pairs = [(each, own | {"text": with_points(own["text"])}) for each, own in pairs]
     return about, pairs, warnings
 
 

@@ -88,7 +88,8 @@ Benchmark = record(
         "samples": Samples,
         "fingerprint": str,
         "source": Any,
-    }
+    },
+    {"decimal_comma": bool},
 )
 Problem = record({"id": str, "question": str, "solution": str}, {"options": list[str], "task": str})
 Sample = record({"problem": str, "sample": Count, "text": str, "tokens": Count, "truncated": bool})
