@@ -329,6 +329,15 @@ def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def test_what_a_recipe_says_of_its_file_is_not_said_of_another(tmp_path):
+    path = tmp_path / "held_out.csv"
+    path.write_text("q,a\n1 + 1?,2\n")
+    given = {"dataset_solution_column": "worked", "answer_after": "The answer is"}
+    assert load(user_benchmark("mine", path, given))[0][0].solution == "2"
+    with pytest.raises(ValueError, match="answer_after 'The answer is' finds none in row 0"):
+        load(user_benchmark("mine", path, {"answer_after": "The answer is"}))
+
+
 def test_naming_its_columns_does_not_switch_a_check_off(train, capsys):
     REFUSED["letters.csv"][0]("letters.csv")
     columns = ["--dataset_prompt_column", "question", "--dataset_solution_column", "answer"]

@@ -430,7 +430,9 @@ def data_settings(args: Any) -> dict[str, Any]:
     """Return those of `DATA_SETTINGS` that a recipe sets."""
     defaults = {each.name: each.default for each in fields(MinerScriptArguments)}
     found = {name: getattr(args, name, None) for name in DATA_SETTINGS}
-    return {name: value for name, value in found.items() if value not in (None, defaults[name])}
+    given = {name: value for name, value in found.items() if value not in (None, defaults[name])}
+    # which tells whether the others are meant for a file
+    return given and given | {"dataset_solution_column": args.dataset_solution_column}
 
 
 def layout_of(args: Any, form: PromptForm) -> Layout:

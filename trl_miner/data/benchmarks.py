@@ -73,6 +73,11 @@ _TABLE = (
 # fmt: on
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
+# of a file of the user's, beside its questions and answers
+MORE_SETTINGS = (
+    *("dataset_options_column", "options_columns", "context_columns"),
+    *("answer_pattern", "answer_after", "decimal_comma"),
+)
 KNOWN = (*BENCHMARKS, "reasoning_gym/FAMILY")  # as users write them
 
 
@@ -181,15 +186,22 @@ def user_benchmark(
     rows = [row for file in files for row in read_file(file)]
     names = {each for row in rows[:FIRST_ROWS] for each in c.fields(row)}
     known = {key: value for key, value in given.items() if names.issuperset(columns_in(key, value))}
-    settings, reasons = guess_settings(str(path), rows[:FIRST_ROWS], known)
+    if "dataset_solution_column" in given and "dataset_solution_column" not in known:
+        # they are said of another file's answers
+        known = {key: value for key, value in known.items() if not key.startswith("answer_")}
+    settings, _ = guess_settings(str(path), rows[:FIRST_ROWS], known)
     layout = layout_of_settings(settings)
     has_messages = isinstance(layout.question(rows[0]), list)
     has_options = "choice_reward" in settings["reward_funcs"]
     # a wrong guess would be a wrong score
     if not is_quiet() and os.environ.get("RANK", "0") == "0":
-        said = "; ".join(f"{key} {value!r}" for key, value in settings.items() if key in reasons)
-        said += "; of messages the user's is the question" * has_messages
-        print(f"{name} ({describe_file(files[0])}): {said}.", file=sys.stderr)
+        more = [f"{key}: {settings[key]}" for key in MORE_SETTINGS if settings.get(key)]
+        more += ["of messages the user's is the question"] * has_messages
+        print(
+            f"{name}: questions are in the column {layout.prompt}, answers in {layout.solution}."
+            f" {'; '.join([f'Read as {describe_file(files[0])}', *more])}.",
+            file=sys.stderr,
+        )
     return Benchmark(
         name, name, "", "", None, "choice" if has_options else "math", samples=8, id="id", level="level",
         path=str(path),

@@ -104,6 +104,11 @@ def describe_file(path: str | Path) -> str:
     """Return how a file is read, in words: its encoding, and what separates its cells."""
     path = Path(path)
     suffix = path.suffix.lower()
+    if suffix in SHEETS:
+        import pandas
+
+        first, *others = pandas.ExcelFile(path, engine="calamine").sheet_names
+        return f"sheet {first!r}" + f", without {len(others)} others" * bool(others)
     if suffix not in TEXT_SUFFIXES:
         return suffix.removeprefix(".")
     text, encoding = _decoded(path.read_bytes())
