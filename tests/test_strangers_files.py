@@ -192,6 +192,14 @@ TRAINED = {
         ]).to_parquet(name),
         ["Box 0 + 1."], "1",
     ),
+    # whose verifier knows these words
+    "solutions.csv": (
+        lambda name: delimited(
+            name, ",", ["question", "answer"],
+            lambda n: [f"Sum {n} and 2?", f"First we add {n} and 2. So the answer is {n + 2}."],
+        ),
+        ["Sum 0 and 2?"], "First we add 0 and 2. So the answer is 2.",
+    ),
     "squad.json": (
         lambda name: Path(name).write_text(json.dumps({"version": 1, "data": [
             {"context": f"Ann has {n} cats.", "question": "How many?", "answers": {"text": [str(n)]}}
@@ -234,15 +242,15 @@ def test_a_file_trains_on_what_it_says(name, train, capsys):
     assert problems[0].solution == gold and len(problems) == ROWS
 
 
-WORKED = "First we add {} and 2. So the answer is {} apples."
+WORKED = "First we add {} and 2, so that she has {} apples."
 # What writes the file, what is said, and what to write (none: the file must change).
 REFUSED = {
     "worked.csv": (
         lambda name: delimited(
-            name, ",", ["question", "answer"], lambda n: [f"{n} + 2?", WORKED.format(n, n + 2)]
+            name, ";", ["question", "answer"], lambda n: [f"{n} + 2?", WORKED.format(n, n + 2)]
         ),
-        "30|27 of .* are sentences.*Set answer_after: 'So the answer is'",
-        ["--answer_after", "So the answer is"], "2 apples",
+        "27 of 27 references are sentences.*Set answer_after: 'so that she has'",
+        ["--answer_after", "so that she has"], "2 apples",
     ),
     "letters.csv": (
         lambda name: delimited(
@@ -371,7 +379,7 @@ def test_data_show_and_python_show_what_train_does(train, model, capsys):
     _, rows = train("german.tsv")
     capsys.readouterr()
     found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), Dataset.from_list(rows))
-    assert not found.refusals and "Prompts: " in str(found) and ".5 (number)" in str(found)
+    assert not found.refusals and "Prompts: " in str(found) and ".50 (number)" in str(found)
     found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), [{"prompt": "1?"}] * 3)
     assert "needs the column solution" in " ".join(found.refusals)
     assert cli.main(["data", "show", "german.tsv", "--model", model]) == 0

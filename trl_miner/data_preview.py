@@ -8,6 +8,7 @@ reads them, and what answers would score.
 import asyncio
 import inspect
 import math
+import os
 import re
 import sys
 from collections import Counter
@@ -57,13 +58,7 @@ _FORMS = {
     "task_reward": _Form(re.compile("<answer>"), "<answer> and </answer>"),
 }
 _OPTIONS_SHOWN = re.compile(r"(?<!\w)\(?A\s*[.):\]].*(?<!\w)\(?B\s*[.):\]]", re.DOTALL)
-_BEFORE_ANSWER = re.compile(
-    r"[^\n.:,]{0,40}(?:answer|antwort|réponse|respuesta|solution) (?:is|ist|lautet|est|es)\b:?"
-    r"|答案(?:是|为|：)",
-    re.IGNORECASE,
-)
-
-
+_LAST_NUMBER = re.compile(r"[\s$€£]*[-+]?\d[\d.,/]*\D*$")
 # by the fault of a reference
 _ADVICE = {
     "sentence": "are sentences, which only the same words would match. Set answer_after: {!r},"
@@ -356,10 +351,12 @@ class _Look:
         return text.format(self._phrase(places)) if fault == "sentence" else text
 
     def _phrase(self, places: Sequence[int]) -> str:
-        """Return the words before the answer that references have most often."""
-        found = [[*_BEFORE_ANSWER.finditer(self._given(place))] for place in places]
-        words = Counter(matches[-1][0].strip() for matches in found if matches)
-        return words.most_common(1)[0][0] if words else "So the answer is"
+        """Return the words that all references have before their last number."""
+        heads = [_LAST_NUMBER.sub("", self._given(place)) for place in places]
+        common = os.path.commonprefix([head[::-1] for head in heads])[::-1]
+        # without a number, or a part of a word that is longer in some
+        words = re.split(r"\d\S*\s*", common if common[:1] == " " else f"0{common}")[-1].split()
+        return " ".join(words[-6:]).strip(" ,.:;") or "So the answer is"
 
     def look_at_tasks(self) -> None:
         """Check that problems of reasoning-gym can be made again, and have the answers that stand
@@ -419,9 +416,14 @@ class _Look:
         golds = ascii_uppercase[: len(options)] or [each.get("solution") for each in self.rows]
         wrong = next((each for each in golds if each != gold), "-1")
         right, wrong = (
-            own_answers(grader, Problem("", "", str(each), options))[0] for each in (gold, wrong)
+            own_answers(grader, Problem("", "", self._value(each, grader), options))[0]
+            for each in (gold, wrong)
         )
         return right, wrong, UNPARSABLE
+
+    def _value(self, gold: Any, grader: str) -> str:
+        """Return what a right answer says of a gold, which may be a sentence around it."""
+        return (read_reference(gold).answer if grader == "math" else "") or str(gold)
 
     def _call(
         self, function: Callable[..., Any], rows: Sequence[Row], answers: Sequence[str]
