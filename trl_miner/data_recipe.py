@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import yaml
 
@@ -65,12 +65,7 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
     if not is_data(name):
         return ["--config", name, *rest]
     with Progress(f"looking at {name}", unit="", leave=False):
-        recipe, reasons, others = read_data_words(name, rest)
-        given, left = split_given(recipe, others)
-        knobs, comments = choose_knobs(recipe | given)
-        run = {key: value for key, value in recipe.items() if key in _RUN}
-        recipe = {key: value for key, value in recipe.items() if key not in run}
-        recipe |= knobs | run | given
+        recipe, reasons, comments, left = plan_recipe(name, rest)
         path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
         text = recipe_text(name, recipe, comments)
         is_new = not path.exists() or read_yaml(path) != recipe
@@ -90,6 +85,25 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
         flush=True,
     )
     return ["--config", str(path), *left]
+
+
+class Planned(NamedTuple):
+    """A recipe for a data set, before it is written."""
+
+    recipe: dict[str, Any]
+    reasons: dict[str, str]  # of what was guessed
+    comments: dict[str, str]  # behind its settings
+    left: list[str]  # options that are not in it
+
+
+def plan_recipe(name: str, words: Sequence[str]) -> Planned:
+    """Return the recipe for a data set and the options behind it."""
+    recipe, reasons, others = read_data_words(name, words)
+    given, left = split_given(recipe, others)
+    knobs, comments = choose_knobs(recipe | given)
+    run = {key: value for key, value in recipe.items() if key in _RUN}
+    data = {key: value for key, value in recipe.items() if key not in run}
+    return Planned(data | knobs | run | given, reasons, comments, left)
 
 
 def _check_may_replace(path: Path, words: Sequence[str]) -> None:

@@ -67,11 +67,11 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
 def show(args: argparse.Namespace, rest: list[str]) -> int:
     """Print the preview of a data set. `rest` are options of the training."""
     with Progress(f"looking at {args.data}", unit="", leave=False):
-        from ..data_recipe import explained, look_at, read_data_words
+        from ..data_recipe import explained, look_at, plan_recipe
 
-        recipe, reasons, others = read_data_words(args.data, rest)
-        shown = look_at(recipe, others)
-    print(f"{explained(recipe, reasons)}\n{shown}")
+        planned = plan_recipe(args.data, rest)
+        shown = look_at(planned.recipe)
+    print(f"{explained(planned.recipe, planned.reasons)}\n{shown}")
     for text in shown.warnings:
         print(f"Warning: {text}")
     for text in shown.refusals:
