@@ -88,7 +88,10 @@ def test_the_index_of_the_recipes_names_every_folder():
 
 TEXTS = [
     ROOT / name
-    for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md", "recipes/study/README.md")
+    for name in (
+        *("README.md", "CONTRIBUTING.md", "AGENTS.md"),
+        *("recipes/README.md", "recipes/study/README.md"),
+    )
 ]
 TEXTS += sorted((ROOT / "trl_miner").glob("*/*.md"))
 

@@ -202,6 +202,23 @@ def test_the_golden_card(tmp_path):
     assert make_card(tmp_path, record, **facts) == (TESTS / "golden" / "card.md").read_text()
 
 
+def test_the_hub_reads_the_scores_of_a_card(tmp_path):
+    from huggingface_hub import ModelCard
+
+    interval = {"mean": 0.25, "low": 0.2, "high": 0.3}
+    scores = BENCHMARK | {"intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), interval)}
+    facts = {
+        "name": "me/tiny",
+        "evaluation": {},
+        "benchmarks": {"aime24": scores, "my own": scores},
+    }
+    card = ModelCard(make_card(tmp_path, KNOWN, **facts))
+    (found,) = card.data.eval_results  # of the one that is on the Hub
+    assert (found.dataset_type, found.dataset_split) == ("Maxwell-Jia/AIME_2024", "train")
+    assert (found.metric_type, found.metric_value) == ("pass@1", 0.25)
+    assert card.text.count("0.250 (0.200 to 0.300)") == 6
+
+
 HOSTILE = (
     *("<script>alert(1)</script>", "[click](https://evil.example)", "![x](https://evil.example)"),
     *("`code`", "```\n\n# evil", "a\n---\nlicense: evil\n---\n", "1 | 2", "{{ 7 * 7 }}"),

@@ -159,7 +159,8 @@ def test_our_own_runs_have_turnover_from_their_ledger(tmp_path):
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_report_shows_text_of_strangers_as_text(tmp_path, width):
-    rows = visits([0, 0], [0, 0], prompt=EVIL) + visits([1, 1], [0, 1], prompt=EVIL + "2")
+    rows = visits([0, 0], [0, 0], prompt=EVIL) + visits([1, 1], [0, 1], prompt=EVIL + "2" * 300)
+    rows[-1]["completions"] = [EVIL, "words " * 200]
     page = write_report([write_lines(tmp_path / "x.jsonl", rows)], tmp_path / "out", quiet=True)
     with open_page(page, viewport={"width": width, "height": 850}) as opened:
         opened.assert_quiet()

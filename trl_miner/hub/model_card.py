@@ -9,14 +9,18 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..data.benchmarks import BENCHMARKS
 from ..data.prompt_form import read_form
 from ..redaction import redact
 from ..runs.held_out import AFTER
 from ..runs.models import ADAPTER
 from ..runs.training_record import HUB_ID, papers_of, told_settings
 from ..text import code_for_markdown, for_markdown, one_line
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
 
 TEMPLATE = Path(__file__).with_name("card.jinja")
 PICTURE = "training.png"
@@ -79,6 +83,7 @@ def make_card(
         (label, arxiv if _ARXIV.fullmatch(arxiv or "") else None)
         for label, arxiv in papers_of(record)
     ]
+    results = _eval_results(benchmarks or {})
     tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
         library_name="peft" if is_adapter else "transformers",
@@ -86,6 +91,8 @@ def make_card(
         base_model=base_id,
         base_model_relation="adapter" if is_adapter and base_id else None,
         datasets=[dataset_id] if dataset_id else None,
+        model_name=name if results else None,
+        eval_results=results or None,
         tags=sorted(
             {"generated_from_trainer", "trl", *tags, *map(one_line, record.get("tags") or ())}
         ),
@@ -153,9 +160,30 @@ def _hub_id(named: Mapping[str, Any] | None) -> str | None:
     )
 
 
+def _eval_results(benchmarks: Mapping[str, Any]) -> list["EvalResult"]:
+    """Return Pass@1 on the benchmarks that have a data set on the Hub, for its `model-index`."""
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type="text-generation", dataset_type=known.hub, dataset_name=known.title,
+            dataset_split=known.split, metric_type="pass@1", metric_name="Pass@1",
+            metric_value=round(result["intervals"]["pass@1"]["mean"], 4),
+        )
+        for name, result in benchmarks.items()
+        if (known := BENCHMARKS.get(name)) is not None and known.hub
+    ]  # fmt: skip
+
+
 def _benchmark_row(result: Mapping[str, Any]) -> list[Any]:
-    means = [_share(result["intervals"][name]["mean"]) for name in ("pass@1", "pass@k", "maj@k")]
+    means = [_with_interval(result["intervals"][name]) for name in ("pass@1", "pass@k", "maj@k")]
     return [*(result[name] for name in ("title", "problems", "samples", "k")), *means]
+
+
+def _with_interval(score: Mapping[str, float]) -> str:
+    """Return a mean, with its 95 % interval where that is recorded."""
+    bounds = [_share(score[name]) for name in ("low", "high") if name in score]
+    return _share(score["mean"]) + (f" ({' to '.join(bounds)})" if len(bounds) == 2 else "")
 
 
 def _share(value: float | None) -> str:

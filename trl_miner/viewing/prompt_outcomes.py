@@ -178,7 +178,7 @@ class OutcomeCollector:
         part = _numbers(frame)
         self.parts.append(part)
         _add_texts(self._texts, frame["prompt"], part["prompt"])
-        self._newest = frame.tail(_NEWEST)
+        self._newest = frame.groupby("group", sort=False).tail(2).tail(_NEWEST)
         self._samples = _with_some(self._samples, frame[frame["gold"].notna()])
 
     def outcomes(self, notes: Sequence[str] = ()) -> Outcomes:

@@ -42,9 +42,8 @@ def rollout_sections(run: RunHistory, outcomes: Outcomes | None, prefix: str = "
 def _verdict(evidence: Evidence) -> tuple[str, list[str]]:
     causes, right = find_causes(evidence), evidence.right
     if causes:
-        return "Why does it not learn?", [
-            f"{n}. {cause}" for n, cause in enumerate(causes, start=1)
-        ]
+        hint = [] if evidence.outcomes else [HOW_TO_LOG]
+        return "Why does it not learn?", [*map(str, causes), *hint]
     if right and evidence.learned:
         rise = f"Right answers rose from {right[0].mean:.0%} to {right[1].mean:.0%}"
         return "It learns", [f"{rise}, from the first quarter of the steps to the last."]
