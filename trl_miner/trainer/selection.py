@@ -53,7 +53,7 @@ class Selection:
         """Return the places of those candidates that the batch in progress generates: of the
         smallest ranks."""
         ranks = [self._rank(key) for key in keys]
-        chosen = sorted(range(len(keys)), key=ranks.__getitem__)[:count]
+        chosen = set(sorted(range(len(keys)), key=ranks.__getitem__)[:count])
         self.left_out |= dict.fromkeys(key for place, key in enumerate(keys) if place not in chosen)
         return sorted(chosen)
 
