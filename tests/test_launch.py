@@ -242,8 +242,23 @@ def test_the_server_of_several_nodes_is_started_alone(recipe):
     assert (
         server.train == [] and server.num_processes == 0 and value(server.server, "--host") == "n3"
     )
-    assert server.server_env["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "development endpoints, which need no password, are open" in server.notes[0]
+
+
+@pytest.mark.parametrize(("parallel", "copies", "unused"), [(1, 8, 0), (2, 4, 0), (3, 2, 2)])
+def test_a_server_alone_uses_the_whole_node(recipe, parallel, copies, unused):
+    """8 GPUs: a copy of the model on each `vllm_tensor_parallel_size` of them."""
+    path = recipe(**SERVED | {"vllm_tensor_parallel_size": parallel})
+    plan = make_plan(path, num_gpus=8, only="server", server_args="--data-parallel-size 1")
+    gpus = plan.server_env["CUDA_VISIBLE_DEVICES"].split(",")
+    assert len(gpus) == len(plan.server_gpus) == copies * parallel == 8 - unused
+    assert value(plan.server, "--tensor-parallel-size") == str(parallel)
+    assert value(plan.server, "--data-parallel-size") == str(copies)
+    # the user's own comes last, and vLLM takes the last
+    assert plan.server[-2:] == ["--data-parallel-size", "1"]
+    assert [f"{unused} of 8 GPUs stay unused" in note for note in plan.notes] == [True] * bool(
+        unused
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Start a recipe's vLLM server and its training, and watch both.
 
 The server of a recipe (use_vllm: true, vllm_mode: server) gets the first vllm_tensor_parallel_size
-GPUs, and the training the others once it is healthy; both end when one ends. A recipe without a
+GPUs, and the training the others once it is healthy; both end when one ends. With --only server it
+gets all GPUs, and a copy of the model on each vllm_tensor_parallel_size of them. A recipe without a
 server is started and watched the same way. Options after the recipe override its settings:
 trl-miner launch RECIPE --learning_rate 1e-6
 

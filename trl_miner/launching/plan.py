@@ -52,7 +52,7 @@ def make_plan(
     server_args: str = "",
 ) -> Plan:
     """Plan a recipe: the server on the first `vllm_tensor_parallel_size` GPUs, the training on the
-    others.
+    others. A server alone has a copy of the model on each `vllm_tensor_parallel_size` of all GPUs.
 
     `overrides` are settings as on a command line; the other arguments are the options of `trl-miner
     launch`. Raises ValueError if the recipe cannot be read, there are too few GPUs, or settings
@@ -81,6 +81,11 @@ def make_plan(
         _server_gpus(settings, len(ids), trains) if listens and not settings.use_cpu else ()
     )
     train_gpus = tuple(range(len(server_gpus), len(ids))) if trains else ()
+    if server_gpus and not trains and len(server_gpus) < len(ids):
+        notes.append(
+            f"{len(ids) - len(server_gpus)} of {len(ids)} GPUs stay unused:"
+            f" vllm_tensor_parallel_size: {settings.vllm_tensor_parallel_size} does not divide them."
+        )
     train: list[str] = []
     processes = 0
     if trains:
@@ -108,7 +113,10 @@ def make_plan(
         )
         # an embedded one is a folder of this package
         model = find_model(str(settings.model_name_or_path))
-        server = server_command(settings, model, *listens, flags=server_args, memory=memory)
+        copies = len(server_gpus) // settings.vllm_tensor_parallel_size or 1
+        server = server_command(
+            settings, model, *listens, copies=copies, flags=server_args, memory=memory
+        )
     return Plan(
         settings=settings,
         accelerate=config,
@@ -223,8 +231,8 @@ def _visible_ids(num_gpus: int | None) -> list[str]:
 
 
 def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> tuple[int, ...]:
-    """Return the GPUs of the server, as indices into the visible ones, of which the training needs
-    one."""
+    """Return the GPUs of the server, as indices into the visible ones: all that its copies of the
+    model fill, or, where the training needs one, those of one copy."""
     number = int(settings.vllm_tensor_parallel_size)
     if number < 1:
         raise ValueError(
@@ -236,7 +244,7 @@ def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> t
             f"(vllm_tensor_parallel_size): got {num_gpus}. Lower that, set vllm_mode: colocate and "
             f"vllm_tensor_parallel_size: 1, or {ELSEWHERE}."
         )
-    return tuple(range(number))
+    return tuple(range(number if trains else num_gpus - num_gpus % number))
 
 
 def _visible_devices(

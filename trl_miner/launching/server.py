@@ -93,16 +93,24 @@ def wrong_logprobs(url: str, mode: str, temperature: float) -> str | None:
 
 
 def server_command(
-    settings: argparse.Namespace, model: str, host: str, port: int, *, memory: float, flags: str
+    settings: argparse.Namespace,
+    model: str,
+    host: str,
+    port: int,
+    *,
+    copies: int,
+    memory: float,
+    flags: str,
 ) -> list[str]:
-    """Return the command of vLLM's own server with the flags that TRL 1.16 imposes, and those of
-    the user."""
+    """Return the command of vLLM's own server with so many copies of the model, the flags that TRL
+    1.16 imposes, and those of the user."""
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
     arguments = ScriptArguments(
         model=model,
         revision=None if settings.model_revision == "main" else settings.model_revision,
         tensor_parallel_size=settings.vllm_tensor_parallel_size,
+        data_parallel_size=copies,
         host=host,
         port=port,
         gpu_memory_utilization=memory,
