@@ -7,6 +7,7 @@ import torch
 from harness import assert_matches_golden, golden_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trl_miner import miner_advantages
 from trl_miner.methods.groups import group_kinds
@@ -261,6 +262,30 @@ def test_without_a_signal_miner_is_grpo_and_asks_for_no_log_probs(rewards, knobs
         assert torch.equal(without.advantages_NT, given.advantages_NT)
         if "intrinsic" not in knobs:  # GRPO bit for bit
             assert torch.equal(given.advantages_NT, advantages.unsqueeze(1) * mask)
+
+
+class LargeTensors(TorchDispatchMode):
+    """Keeps the floats that operations make and that are as large as a batch of so many."""
+
+    def __init__(self, numel):
+        super().__init__()
+        self.numel, self.kept = numel, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **kwargs or {})
+        if isinstance(made, torch.Tensor) and made.untyped_storage().nbytes() >= 4 * self.numel:
+            self.kept[made.untyped_storage().data_ptr()] = made
+        return made
+
+
+def test_only_the_result_is_as_large_as_the_batch():
+    """Two prompts, all right and mixed, in blocks of 2**17 of the 2**19 tokens."""
+    num_rows, num_tokens = 16, 2**15
+    rewards_N = torch.tensor([1.0] * 8 + [1.0, 0.0] * 4)
+    logps_NT, mask_NT = -torch.ones(num_rows, num_tokens), torch.ones(num_rows, num_tokens).long()
+    with LargeTensors(num_rows * num_tokens) as large:
+        found = miner_advantages(rewards_N, logps_NT, mask_NT, num_generations=8)
+    assert list(large.kept) == [found.advantages_NT.untyped_storage().data_ptr()]
 
 
 def test_rewards_may_be_bools_and_log_probs_part_of_a_graph():
