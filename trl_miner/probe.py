@@ -415,7 +415,7 @@ class _Kept:
     """
 
     def __init__(self, path: Path | None, key: list[Any], prompts: Sequence[Sequence[int]]) -> None:
-        self._path, self.rows = path, []  # type: ignore[var-annotated]
+        self._path, self.rows = path, []
         if path is None:
             return
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

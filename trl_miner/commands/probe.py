@@ -15,7 +15,7 @@ from ..progress import Progress, finish
 from . import add_command, positive
 
 
-def add(commands: argparse._SubParsersAction) -> None:  # type: ignore[type-arg]
+def add(commands: argparse._SubParsersAction) -> None:
     option = add_command(commands, "probe", __doc__, run).add_argument
     option("recipe", metavar="RECIPE", help="as for trl-miner train")
     option(
