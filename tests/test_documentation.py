@@ -14,6 +14,7 @@ from accelerate.commands.launch import launch_command_parser
 
 from trl_miner import cli
 from trl_miner.commands import (
+    ask,
     compare,
     data,
     doctor,
@@ -138,6 +139,7 @@ def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
     for module in (
+        ask,
         compare,
         data,
         doctor,

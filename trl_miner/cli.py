@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
     from . import __version__
     from .commands import (
+        ask,
         compare,
         data,
         doctor,
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         doctor,
         probe,
         evaluate,
+        ask,
         score,
         compare,
         inspect,
@@ -79,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, rest = parser.parse_known_args(words)
         # whose options go to the training
         if rest and args.run not in (
+            ask.run,
             sft.run,
             train.run,
             launch.run,

@@ -172,6 +172,17 @@ class MinerScriptArguments(ScriptArguments):
         " before and after. This changes nothing in the training but its duration.",
         at_least=0,
     )
+    keep_best: bool = setting(
+        False,
+        "With score_steps: save the model with the best Pass@1 on held-out problems so far as"
+        " output_dir/best. Its score is the best of several, so that new problems may score less.",
+    )
+    early_stop: int = setting(
+        0,
+        "With score_steps: end the training after this many scores in a row without a better"
+        " Pass@1; 0: never.",
+        at_least=0,
+    )
     quiet: bool = setting(
         False, "Show only scores, warnings and errors: no progress, no line per log."
     )
@@ -179,6 +190,12 @@ class MinerScriptArguments(ScriptArguments):
     def __post_init__(self) -> None:
         check_limits(self)
         self._read_held_out()
+        for name in ("keep_best", "early_stop"):
+            if getattr(self, name) and not (self.score_steps and self.held_out):
+                raise ValueError(
+                    f"{name} needs scores during the training: got score_steps {self.score_steps} and"
+                    f" held_out {self.held_out}. Set both, or leave {name} out."
+                )
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):
             read_parts(str(self.dataset_name), self.task_config, self.tasks)

@@ -40,14 +40,16 @@ from .hub.model_card import PICTURE
 from .importing import import_object
 from .launching.watchdog import TrainingWatchdog
 from .on_cpu import fitting_threads
-from .progress import finish, quietly
+from .progress import finish, is_quiet, quietly
 from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
 from .recipe_files import with_recipe_file
 from .redaction import hide_in_tracebacks, learn, redact
 from .runs.locks import check_run, hold_run
 from .runs.models import base_of_adapter
+from .runs.run_folder import BEST
 from .tools import check_prompts, load_environments, load_tools
 from .training import RunTrainer
+from .training.best_score import BestScore
 from .training_callbacks import show_training, why_unmoved
 from .training_data import (
     check_rows,
@@ -154,6 +156,8 @@ def build(
         final_samples=args.score_final_samples,
     )
     trainer.add_callback(scores)
+    if args.keep_best or args.early_stop:
+        trainer.add_callback(BestScore(trainer, keeps=args.keep_best, patience=args.early_stop))
     return trainer, scores
 
 
@@ -179,7 +183,7 @@ def _run(
         trainer.end()
     if is_main:
         _finish(output)
-        if remark := why_unmoved(trainer):
+        if not is_quiet() and (remark := why_unmoved(trainer)):
             print(remark, flush=True)
     return trainer
 
@@ -298,10 +302,11 @@ def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
 
 def _finish(output: Path) -> None:
     """Print the closing lines: what the run wrote, and the commands that show it."""
-    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit")
+    names = ("README.md", "trainer_state.json", PICTURE, "held_out.json", "credit", BEST)
     written = [output, *(path for name in names if (path := output / name).exists())]
     shows = ["report", "inspect"] if (output / "credit").is_dir() else ["report"]
-    finish(written, [shlex.join(["trl-miner", show, str(output)]) for show in shows])
+    commands = [["trl-miner", show, str(output)] for show in ("try", *shows)]
+    finish(written, [*map(shlex.join, commands)])
 
 
 def _command(argv: Sequence[str] | None = None) -> int:

@@ -5,6 +5,8 @@ from typing import Any
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 from .progress import Progress, is_quiet
+from .text import one_line
+from .trainer.observers import ScoredBatch
 
 # What to show: metric, title, format. Shares are per cent of the generation batch.
 _SHOWN = (
@@ -62,11 +64,37 @@ def show_training(trainer: Any) -> None:
         trainer.remove_callback(ProgressCallback)
     elif not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
-        trainer.add_callback(TrainingProgress())
+        shown = TrainingProgress(trainer)
+        trainer.add_callback(shown)
+        trainer.observers.append(shown)
 
 
 class TrainingProgress(TrainerCallback):
-    """Shows progress over the optimizer steps, and `short_line` for each log."""
+    """Shows progress over the optimizer steps, and for each log `short_line` and a rollout of the
+    latest generation batch.
+
+    Args:
+        trainer: Of which it is an observer, too.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._sample, self._takes_best = "", False
+
+    def observe(self, batch: ScoredBatch) -> None:
+        """Take the best and the worst rollout of the batches in turn."""
+        every = max(1, int(self._trainer.args.logging_steps))
+        if not any(step % every == 0 for step in batch.steps):
+            return  # no log will show it
+        rewards_B = batch.rollouts.local(batch.rollouts.rewards_N).nan_to_num()
+        self._takes_best = not self._takes_best
+        place = int(rewards_B.argmax() if self._takes_best else rewards_B.argmin())
+        prompt, answer = batch.rows[place].get("prompt", ""), batch.rollouts.texts()[place]
+        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        self._sample = (
+            f"  {one_line(asked.strip(), 80)} -> {one_line(answer.strip(), 160)}"
+            f" (reward {rewards_B[place].item():g})"
+        )
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         is_shown = state.is_world_process_zero
@@ -82,6 +110,8 @@ class TrainingProgress(TrainerCallback):
     ) -> None:
         if state.is_world_process_zero and logs and "reward" in logs:
             print(short_line(state.global_step, logs), flush=True)
+            if self._sample:
+                print(self._sample, flush=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._bar.close()

@@ -126,6 +126,14 @@ def sample_filter(model: ModelOptions, output: str | Path, source: str | Path | 
     )
 
 
+def load_model(model: ModelOptions) -> tuple[Backend, Any, PromptForm]:
+    """Return what samples a model, its tokenizer, and the form in which it is asked."""
+    source = _resolve(model)
+    tokenizer = _load_tokenizer(source)
+    form = _choose_form(model, source, tokenizer)
+    return TransformersBackend(source, tokenizer), tokenizer, form
+
+
 def _resolve(model: ModelOptions) -> ModelOptions:
     """Return the options of the model to load: find an embedded one, and the base of an adapter."""
     if model.adapter:

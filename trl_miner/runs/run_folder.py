@@ -18,6 +18,7 @@ from .training_record import RECORD, read_run_record
 
 logger = logging.getLogger(__name__)
 
+BEST = "best"  # the folder of the model with the best held-out score
 _STEPS = ("credit/credit_*[0-9].parquet", "completions/completions_*[0-9].parquet")
 # beside each model that transformers' trainer saves, and no other
 _OF_TRAINING = "training_args.bin"
@@ -133,5 +134,6 @@ def _written(folder: Path) -> list[Path]:
     """Return everything that runs write into a folder, but for what `trl-miner compare` writes
     before them."""
     names = [*_MODEL] if (folder / _OF_TRAINING).is_file() else []
+    names += [BEST] if (folder / BEST / _OF_TRAINING).is_file() else []
     names += [*_STEPS, STATE, HELD_OUT, LEDGER, RECORD]
     return [*list_checkpoints(folder), *(path for name in names for path in folder.glob(name))]
