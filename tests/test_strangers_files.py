@@ -19,7 +19,7 @@ from trl_miner.doctor.context import parse
 from trl_miner.evaluation.generate import ProblemSet
 from trl_miner.evaluation.graded import read_graded
 from trl_miner.recipe import parse_words
-from trl_miner.rewards import math_reward
+from trl_miner.rewards import choice_reward, math_reward
 from trl_miner.training_data import load_data
 
 ROWS = 30
@@ -213,6 +213,12 @@ TRAINED = {
         ])),
         ["Double it.\n\n0"], "0",
     ),
+    "latex.jsonl": (
+        lambda name: lines(name, lambda n: {
+            "prompt": [user(f"Is {n} a half?\nA. $\\frac{{1}}{{2}}$\nB. 'no'\nBox the letter.")], "answer": "B",
+        }),
+        ["Is 0 a half?"], "B",
+    ),
     # whose options stand in the question, and are not repeated
     "listed.jsonl": (
         lambda name: lines(name, lambda n: {
@@ -344,6 +350,14 @@ def test_what_a_recipe_says_of_its_file_is_not_said_of_another(tmp_path):
     assert load(user_benchmark("mine", path, given))[0][0].solution == "2"
     with pytest.raises(ValueError, match="answer_after 'The answer is' finds none in row 0"):
         load(user_benchmark("mine", path, {"answer_after": "The answer is"}))
+
+
+def test_options_in_messages_are_found_as_they_are(model):
+    options = [r"$\frac{1}{2}$", "it's\n1"]
+    prompt = [user("Which?\n\nA. " + "\nB. ".join(options) + "\nThe answer is")]
+    row = {"prompt": prompt, "solution": "B", "options": options}
+    found = preview(model, choice_reward, MinerGRPOConfig(use_cpu=True), [row] * 3)
+    assert not found.refusals and "'The answer is A.': choice_reward 0.0" in str(found)
 
 
 def test_naming_its_columns_does_not_switch_a_check_off(train, capsys):

@@ -30,6 +30,7 @@ from .data.reading import SUFFIXES, Row, describe_file
 from .data.references import Reference, is_letter, read_reference
 from .data.worlds import WORLDS
 from .errors import first_line
+from .grading.choices import option_index
 from .progress import is_quiet
 from .recipe import load_tokenizer
 from .reward_functions import NEED_SOLUTION, required_columns
@@ -177,6 +178,11 @@ class _Look:
         """The names of the reward functions."""
         return [getattr(each, "__name__", type(each).__name__) for each in self.functions]
 
+    @property
+    def texts(self) -> list[str]:
+        """The words of the prompts, in messages those of all."""
+        return [_words(row.get("prompt")) for row in self.rows]
+
     def all(self) -> Preview:
         """Return what there is to see."""
         has_prompts = self._has("prompt")
@@ -211,9 +217,8 @@ class _Look:
         self._show_prompts(tokens, longest)
         self._check_tokens(tokens)
         self._check_lengths(lengths, longest)
-        texts = [prompt if isinstance(prompt, str) else str(prompt) for prompt in prompts]
-        self._check_form(texts)
-        self._check_options(texts)
+        self._check_form(self.texts)
+        self._check_options(self.texts)
 
     def _show_prompts(self, tokens: Sequence[Sequence[int]], longest: int | None) -> None:
         lengths = [*map(len, tokens)]
@@ -280,7 +285,7 @@ class _Look:
             for text, row in zip(texts, self.rows, strict=True)
             if row.get("options") and "choice_reward" in self.names
         ]
-        bare = sum(not all(option in text for option in options) for text, options in pairs)
+        bare = sum(not all(_words(each) in text for each in options) for text, options in pairs)
         if 2 * bare > len(pairs):
             self.refusals.append(
                 f"The options of a question must stand in its prompt: in {bare} of {len(pairs)}"
@@ -301,7 +306,7 @@ class _Look:
 
     def _check_letters(self) -> None:
         letters = sum(is_letter(row["solution"]) for row in self.rows)
-        shown = sum(bool(_OPTIONS_SHOWN.search(str(row.get("prompt")))) for row in self.rows)
+        shown = sum(bool(_OPTIONS_SHOWN.search(text)) for text in self.texts)
         has_options = any(row.get("options") for row in self.rows)
         if 2 * letters > len(self.rows) and (has_options or 2 * shown < letters):
             self.refusals.append(
@@ -413,7 +418,10 @@ class _Look:
         options = tuple(row.get("options") or ()) if "choice_reward" in self.names else ()
         grader = "choice" if options else "task" if "task_reward" in self.names else "math"
         gold = row.get("solution")
-        golds = ascii_uppercase[: len(options)] or [each.get("solution") for each in self.rows]
+        golds = [each.get("solution") for each in self.rows]
+        if options:
+            golds = [each for each in ascii_uppercase[: len(options)]
+                     if option_index(each, options) != option_index(gold, options)]  # fmt: skip
         wrong = next((each for each in golds if each != gold), "-1")
         right, wrong = (
             own_answers(grader, Problem("", "", self._value(each, grader), options))[0]
@@ -454,6 +462,12 @@ class _Look:
             "log_extra": lambda *args: None,
             "log_metric": lambda *args: None,
         }
+
+
+def _words(prompt: Any) -> str:
+    """Return the text of a prompt, with single blanks."""
+    parts = [prompt] if isinstance(prompt, str) else [each.get("content") for each in prompt or ()]
+    return " ".join(" ".join(map(str, parts)).split())
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.columns import field
 from ..data.guessing import guess_columns
 from ..data.reading import read_file
 from ..grading import grade
@@ -160,12 +161,20 @@ def _of_columns(
         {
             "prompt": [message_text(row.get("prompt")) for row in rows],
             "completion": [message_text(row.get(answer)) for row in rows],
-            "gold": [message_text(row.get(gold)) for row in rows],
+            "gold": [message_text(_field(row, gold)) for row in rows],
             "recorded": [_recorded(row.get(reward), threshold) for row in rows],
         }
     )
     named = f"recorded rewards in {reward}" if reward else "no recorded rewards"
     return table, [f"Answers are in the column {answer}, golds in {gold}, {named}."]
+
+
+def _field(row: Mapping[str, Any], name: str) -> Any:
+    """Return what a row has in a column or a field of one, such as reward_model.ground_truth."""
+    try:
+        return field({**row}, name)
+    except KeyError:
+        return None
 
 
 def _named(names: Sequence[str], usual: Sequence[str]) -> str:
