@@ -12,7 +12,7 @@ from trl_miner.viewing.verdicts import verify_file
 CSV = """question,answer,response,score
 1+1?,2,"So it is \\boxed{2}.",1
 half?,0.5,"It is \\boxed{\\frac{1}{2}}.",0
-2+2?,4,I think 4.,0
+2+2?,4,So it is 4.,0
 3+3?,6,\\boxed{7},1
 """
 

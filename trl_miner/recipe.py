@@ -125,10 +125,12 @@ class MinerScriptArguments(ScriptArguments):
         " is lost.",
     )
     math_accept_unboxed: bool = setting(
-        False, "For math_reward: also look for a final answer in completions without a \\boxed{}."
+        False,
+        "For math_reward: also look for a final answer in completions without a \\boxed{}. What they"
+        " deny, doubt or take back is none.",
     )
     judge_seconds: float = setting(
-        CPU_SECONDS, "CPU seconds to verify one answer, else it scores None.", at_least=0.01
+        CPU_SECONDS, "CPU seconds to verify one answer, else it is wrong.", at_least=0.01
     )
     judge_workers: int | None = setting(
         None,

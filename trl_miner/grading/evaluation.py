@@ -104,6 +104,8 @@ class Evaluator:
         return {"pi": +self.context.pi, "e": +self.context.e, "i": self.context.j}[name]
 
     def _symbol(self, name: str) -> Value:
+        if name not in self.point:
+            raise NoValue
         return self.point[name]
 
     def _apply(self, name: str, argument: Node) -> Value:

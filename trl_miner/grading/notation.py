@@ -181,6 +181,8 @@ _COMMANDS = FUNCTIONS | {
 _NAMED = {"infinity": "infty", "inf": "infty", "oo": "infty", "asin": "arcsin", "acos": "arccos"} | {
     "atan": "arctan", "abs": "abs", "binomial": "binom", "mod": "mod", "floor": "floor", "ceil": "ceil",
 }  # fmt: skip
+_ONE_OR_TWO = re.compile(r"[A-Za-z]|[a-z]{2}")
+_ORDINALS = {*"st nd rd th or am pm is no".split()}
 _NUMBER = re.compile(
     r"(?:\d{1,3}(?:(?:٬|,(?!\s))\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:(?<=\d)[eE][-+]?\d{1,4}(?![\w.^]))?(?:\.(?=\s*/))?|\.\d+"
 )
@@ -319,6 +321,12 @@ class _Reader:
         is_words = re.fullmatch(r"[^\\$^_=\d+*<>]*", content) and re.search(r"[^\W\d_]", content)
         unit = re.sub(r"\\[,;:! ]|~", " ", content).strip()
         stripped = stripped.strip("~ ")
+        if (
+            _ONE_OR_TWO.fullmatch(stripped)
+            and stripped not in _ORDINALS
+            and units.read(stripped) is None
+        ):
+            kind = "font"  # \text{i} is a letter
         if is_words and kind != "font" and not (kind == "roman" and stripped in FUNCTIONS):
             self.add(kind, " ".join(stripped.split()))
             return

@@ -1171,6 +1171,9 @@ def _braces(inner: Tokens) -> Node:
             rest = inner[len(parts[0]) + 1 :]
             variable = head[1][0] if head[0] == "relation" and head[2] == ("in",) else head
             if variable[0] == "symbol":
-                return ("builder", variable[1], _statement(rest))
+                condition = _statement(rest)
+                if head is not variable:  # x \in \mathbb{N}
+                    condition = ("and", head, condition)
+                return ("builder", variable[1], condition)
             raise NotRead("a set of what is no variable")
     return ("set", *_items(inner)) if inner else ("set",)

@@ -143,14 +143,14 @@ def _items(node: Node) -> Node | Several:
         if len({_base(name) for name in names}) > 1 and len({*names}) == len(names):
             return Several(values, names=names, kind="names")
         if len({_base(name) for name in names}) == 1:
-            return _collected(values, "list")
+            return _collected(values, "list" if len({*names}) > 1 else "set")
     elif (
         items
         and equations[0]
         and not any(equations[1:])
         and not any(item[0] == "relation" for item in items[1:])
     ):
-        return _collected([equations[0][1], *items[1:]], "list")  # x = 1, 2
+        return _collected([equations[0][1], *items[1:]], "set")  # x = 1, 2
     return _collected(items, {"list": "list", "and": "list"}.get(node[0], "set"))
 
 
@@ -621,8 +621,11 @@ def _same_name(first: Node, second: Node) -> bool:
 
 def _renamed(node: Any, old: Node, new: Node) -> Any:
     """Return f(t) = 2t as f(x) = 2x."""
-    are_functions = old[0] == new[0] == "apply"
-    return substituted(node, old[2], new[2]) if are_functions and old[2] != new[2] else node
+    if not old[0] == new[0] == "apply" or old[2] == new[2]:
+        return node
+    if new[2][1] in symbols(node):  # f(t) = 2x says nothing of x
+        return ("opaque", "")
+    return substituted(node, old[2], new[2])
 
 
 def _are_proportional(first: Node, second: Node, is_positive: bool = False) -> bool:
