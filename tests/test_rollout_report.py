@@ -69,7 +69,7 @@ def test_what_gave_no_gradient_is_told_in_rollouts_text_and_seconds(tmp_path):
     inputs = read_inputs([run])
     groups = inputs.outcomes[run].groups
     share = (groups["spread"] == 0).mean()
-    assert table["Rollouts without a gradient"][2] == f"{share:.0%}"
+    assert table["Rollouts without a gradient in GRPO"][2] == f"{share:.0%}"
     assert len(groups) == 8 * PROMPTS and table["Right answers"][2][:1] in "45"
     notes = rollout_sections(inputs.runs[0], inputs.outcomes[run])[1].blocks[0].notes
     assert f"{len(groups) * SIZE:,} rollouts of 64 different prompts." in notes
@@ -116,6 +116,14 @@ def test_a_log_alone_makes_a_shorter_report(tmp_path, capsys):
     assert "Rollouts with a gradient" in text and "## Prompts" not in text
     # 1 - frac_reward_zero_std
     assert read_inputs([run]).runs[0].points("rollouts/grpo")[0].tolist() == [1, 0.7]
+
+
+def test_of_several_runs_a_log_alone_is_told_if_it_shows_a_cause(tmp_path):
+    runs = [write_run(tmp_path / "good", logs=LOG)]
+    bad = LOG | {"completions/clipped_ratio": lambda t: 0.9}
+    runs.append(write_run(tmp_path / "bad", logs=bad))
+    text = write_report(runs, tmp_path / "out", quiet=True).with_name("report.md").read_text()
+    assert "## bad: Why does it not learn?" in text and "## good" not in text
 
 
 def test_rollouts_that_cannot_be_read_leave_the_log(tmp_path):

@@ -97,17 +97,17 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
     of_rollouts = [
         section
         for run in inputs.runs
-        if run.folder in inputs.outcomes or "frac_reward_zero_std" in run.columns
         for section in rollout_sections(
             run, inputs.outcomes.get(run.folder), "" if alone else f"{run.name}: "
         )
     ]
+    tells = any(block for section in of_rollouts for block in section.blocks)
     of_methods = methods_table(finished) if any(any(own) for own in finished.values()) else None
     sections = [
         # a run that was not scored has nothing to compare
         Section(
             "Result",
-            [] if of_rollouts and alone and not scored else [verdicts(methods, scored, compared)],
+            [] if tells and alone and not scored else [verdicts(methods, scored, compared)],
         ),
         *of_rollouts,
         Section(

@@ -9,7 +9,7 @@ from ..prompt_keys import prompt_text
 from ..prompt_kinds import PromptKind
 from ..runs.history import RunHistory
 from ..tables import Table
-from .causes import Evidence, find_causes
+from .causes import LEAST_GROUPS, Evidence, find_causes
 from .inputs import NOT_AVAILABLE
 from .pages import Block, Section
 from .prompt_outcomes import Outcomes
@@ -25,35 +25,43 @@ _GRESO_P = 0.5  # at which GRESO begins to generate a prompt without a gradient 
 
 
 def rollout_sections(run: RunHistory, outcomes: Outcomes | None, prefix: str = "") -> list[Section]:
-    """Return what is known of a run: causes first, then tables; `prefix` begins their titles."""
-    evidence = Evidence(outcomes, run.columns)
-    sections = [
-        Section(prefix + title, [points]) for title, points in [_verdict(evidence)] if points
-    ]
+    """Return what is known of a run: causes first, then tables.
+
+    A `prefix` begins the titles where there are several runs, of which a log alone is told only if
+    it shows causes.
+    """
+    title, points = _verdict(run, outcomes)
+    sections = [Section(prefix + title, [points])]
     if outcomes is None:
-        return sections
+        return sections if not prefix or title.startswith("Why") else []
     blocks: list[Block] = [_overview(run, outcomes), _by_kind(run, outcomes), _of_rewards(outcomes)]
-    sections.append(Section(f"{prefix}Rollouts", [*blocks, [*outcomes.notes]]))
-    sections.append(Section(f"{prefix}Prompts", [*_turnover(outcomes), _savings(outcomes)]))
-    sections.append(Section(f"{prefix}Newest rollouts", [_newest(outcomes)]))
-    return sections
+    return [
+        *sections,
+        Section(f"{prefix}Rollouts", [*blocks, [*outcomes.notes]]),
+        Section(f"{prefix}Prompts", [*_turnover(outcomes), _savings(outcomes)]),
+        Section(f"{prefix}Newest rollouts", [_newest(outcomes)]),
+    ]
 
 
-def _verdict(evidence: Evidence) -> tuple[str, list[str]]:
+def _verdict(run: RunHistory, outcomes: Outcomes | None) -> tuple[str, list[str]]:
+    """Return the title and the sentences that come first; none: nothing is known."""
+    evidence = Evidence(outcomes, run.columns)
     causes, right = find_causes(evidence), evidence.right
+    hint = [] if outcomes or run.settings else [HOW_TO_LOG]
     if causes:
-        hint = [] if evidence.outcomes else [HOW_TO_LOG]
         return "Why does it not learn?", [*map(str, causes), *hint]
     if right and evidence.learned:
         rise = f"Right answers rose from {right[0].mean:.0%} to {right[1].mean:.0%}"
         return "It learns", [f"{rise}, from the first quarter of the steps to the last."]
-    points = []
     if right:
         change = f"{right[0].mean:.0%} of the rollouts were right in the first quarter of the steps"
-        points = [f"{change}, {right[1].mean:.0%} in the last. The files show no cause."]
-    elif "reward" in evidence.logs and "frac_reward_zero_std" in evidence.logs:
-        points = [f"The log alone shows no cause. {HOW_TO_LOG}"]
-    return "Does it learn?", points
+        hint = [f"{change}, {right[1].mean:.0%} in the last. The files show no cause."]
+    elif outcomes and outcomes.decides:
+        hint = [
+            f"{counted(len(outcomes.groups), 'group')} of rollouts are too few to say:"
+            f" {2 * LEAST_GROUPS} are needed."
+        ]
+    return "Does it learn?", hint
 
 
 # Tables
@@ -76,7 +84,7 @@ def _overview(run: RunHistory, outcomes: Outcomes) -> Table:
     groups, rollouts = outcomes.groups, outcomes.rollouts
     idle = groups["spread"] == 0
     groups = groups.assign(prompts=1, idle=groups["rollouts"].where(idle, 0))
-    shares = {"Rollouts without a gradient": (groups, "idle", "rollouts")}
+    shares = {"Rollouts without a gradient in GRPO": (groups, "idle", "rollouts")}
     if outcomes.decides:
         kinds = {kind.words: groups["kind"] == kind for kind in PromptKind}
         groups = groups.assign(**kinds)
