@@ -250,3 +250,15 @@ def test_a_runs_settings_are_a_runs(policy, tmp_path):
     args = config(tmp_path, cls=MinerGRPOConfig)
     made = RunTrainer(policy, mixed_reward, args, problems()).args
     assert isinstance(made, RunConfig) and made.log_token_credit == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "named", "paper"), [("miner", "MINER", "2601.04731"), ("ucas", "UCAS", "")]
+)
+def test_trls_card_names_the_method_that_trains(policy, tmp_path, method, named, paper):
+    args = config(tmp_path, cls=MinerGRPOConfig, advantage_estimator=method)
+    trainer = MinerGRPOTrainer(policy, mixed_reward, args, problems())
+    trainer.create_model_card(model_name="mine")
+    card = (tmp_path / "README.md").read_text()
+    assert f"This model was trained with {named}" in card and paper in card
+    assert ("2601.04731" in card) == (method == "miner")

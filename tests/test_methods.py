@@ -21,6 +21,7 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOTrainer
+from trl_miner.runs.checkpoints import finish
 from trl_miner.trainer.logits import STATISTICS
 
 OFF_POLICY = dict(
@@ -81,7 +82,7 @@ class Scoring(Recording):
 
     asked = torch.arange(12) % 5 != 1
 
-    def _estimate_advantages(self, output, scores, rewards_NF):
+    def _estimate_advantages(self, rows, output, scores, batch):
         names = ("old_logps", "entropies", *STATISTICS)
         asked = self.asked.to(self.accelerator.device)
         self.found = (
@@ -89,7 +90,7 @@ class Scoring(Recording):
             direct_scores(self, output),
             output["completion_mask"].bool(),
         )
-        return super()._estimate_advantages(output, scores, rewards_NF)
+        return super()._estimate_advantages(rows, output, scores, batch)
 
 
 FORWARDS = {"own": {}, "TRL's": dict(num_iterations=2), "the reference's and own": dict(beta=0.1)}
@@ -165,10 +166,10 @@ class Drawing(Recording):
         self.kept, self.generated = [], []
         super().__init__(*args, **kwargs)
 
-    def _generate(self, prompts):
+    def note_rewards(self, rows, *args):
         order = list(self.train_dataset["prompt"])
-        self.generated.append([order.index(prompt) for prompt in prompts[:: self.num_generations]])
-        return super()._generate(prompts)
+        self.generated.append([order.index(row["prompt"]) for row in rows[:: self.num_generations]])
+        super().note_rewards(rows, *args)
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
@@ -262,6 +263,7 @@ def test_a_resume_without_the_cycles_rollouts_draws_that_cycles_prompts_again(po
     cut.train()
     rollouts = tmp_path / "checkpoint-3" / "rollouts_0.pt"
     torch.save({**torch.load(rollouts), "layout": [2, 6, 1, 2]}, rollouts)  # of 2 processes
+    finish(tmp_path / "checkpoint-3")
     resumed = Drawing(policy, half_mixed, config(tmp_path, **settings), problems(12))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert resumed.kept[0] == cut.kept[-1] and len(resumed.kept) == 2

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..config import MinerGRPOConfig
 from ..generation_settings import left_out_settings
-from ..methods import GRPO, Estimate
+from ..methods import GRPO, MINER, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
 from ..reward_functions import check_reward_columns, checked, find_verifier
 from .correctness import CorrectnessWatch
@@ -68,9 +68,13 @@ class TrainerBase(FiniteGradients):
         held_out_metrics: Those of them that every such moment has, which can choose the best model.
     """
 
-    _name = "MINER"  # on the model card, and in the default output_dir
+    # TRL's card names the method and cites it; the first is in the default output_dir, too.
+    _name = "MINER"
     _tag_names = ["trl", "miner"]  # noqa: RUF012
-    _paper = {"title": "MINER", "id": "2601.04731"}  # noqa: RUF012
+    _paper: dict[str, str] = {  # noqa: RUF012
+        "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
+        "id": "2601.04731",
+    }
     # What whoever works with a trainer reads of it. TRL's synchronous one has them of its own.
     reward_funcs: list[Any]
     reward_func_names: list[str]
@@ -100,6 +104,10 @@ class TrainerBase(FiniteGradients):
                 self.reward_func_names, self.reward_funcs, columns, needs_prompt=needs_prompt
             )
         self.reward_funcs = [*map(checked, self.reward_func_names, self.reward_funcs)]
+        method = self.args.estimators[-1]
+        self._name = method.label
+        if method is not MINER:
+            self._paper = {"title": method.label, "id": method.arxiv} if method.arxiv else {}
         self.totals = Totals()
         self.resumable = ResumableState(self)
         self.resumable.add("totals", self.totals)

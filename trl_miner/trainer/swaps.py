@@ -1,4 +1,5 @@
-"""What is put in the place of a part of TRL's, each with its reason, in this file alone."""
+"""What is put in the place of a part of TRL's, each with its reason: here, and for the link to vLLM
+in quantized_sync.py."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
