@@ -241,3 +241,41 @@ def test_a_run_none_of_whose_answers_were_judged_is_told_without_a_score(
     )
     assert _train_all([Run(tmp_path, tmp_path, {"method": "grpo", "seed": 1})], [], 1)
     assert capsys.readouterr().out == "[1/1] grpo seed 1: finished before\n"
+
+
+def test_one_recipe_is_planned_with_several_methods(recipe, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("trl_miner.compare._train_all", lambda runs, *_: seen.extend(runs) or True)
+    monkeypatch.setattr("trl_miner.compare._write_table", lambda *_: None)
+    words = ["compare", str(recipe), "--methods", "grpo", "miner", "--seeds", "2"]
+    assert cli.main([*words, "--beta", "0", "--output", str(tmp_path / "out")]) == 0
+    folders = [str(run.folder.relative_to(tmp_path / "out")) for run in seen]
+    assert folders == ["grpo/seed1", "miner/seed1", "grpo/seed2", "miner/seed2"]
+    assert {run.recipe for run in seen} == {recipe}
+    assert seen[1].settings["method"] == "miner"
+    at = seen[1].command.index("--advantage_estimator")
+    assert seen[1].command[at + 1] == "miner" and "--beta" in seen[1].command
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--methods", "grpo"], "A comparison needs recipes"),
+        (["{}", "--methods", "grpo", "grop"], "grop"),
+        (["{}", "--methods", "grpo", "grpo"], "must be different methods for one recipe"),
+        (["{}", "--methods", "grpo", "--advantage_estimator", "miner"], "is set by --methods"),
+    ],
+)
+def test_wrong_methods_are_refused(recipe, tmp_path, capsys, words, says):
+    words = [word.format(recipe) for word in words]
+    assert cli.main(["compare", *words, "--seeds", "1", "--output", str(tmp_path / "out")]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_methods_are_rows_of_the_table(policy, tmp_path):
+    path = write(tmp_path, "base", model_name_or_path=policy, max_steps=1)
+    words = ["compare", str(path), "--methods", "grpo", "miner", "--seeds", "1"]
+    assert cli.main([*words, "--output", str(tmp_path / "out")]) == 0
+    table = (tmp_path / "out" / "comparison.md").read_text()
+    assert "grpo" in table and "miner" in table

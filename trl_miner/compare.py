@@ -70,10 +70,11 @@ def compare(
     seeds: int | Sequence[int],
     output: str | Path,
     options: Sequence[str] = (),
+    methods: Sequence[str] = (),
     jobs: int = 1,
 ) -> int:
-    """Train every recipe with several seeds, and write `comparison.md`, the table of these runs,
-    and `runs.jsonl`.
+    """Train every recipe with several seeds, or one recipe with several methods, and write
+    `comparison.md`, the table of these runs, and `runs.jsonl`.
 
     The first seed of every recipe comes before the second seed of any, so that a comparison that is
     stopped has pairs. Finished runs are skipped and interrupted ones resumed, so the same call
@@ -97,9 +98,14 @@ def compare(
         "resume_from_checkpoint",
     }:
         raise ValueError(f"--{min(given)} is set by compare. Give --recipes, --seeds and --output.")
+    if methods:
+        _check_methods(paths, methods, options)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
+    pairs = [(path, method) for path in paths for method in methods or [None]]
     with collect_signals() as received, lock_folder(output):
-        runs = [_plan(path, seed, output, options) for seed in seeds for path in paths]
+        runs = [
+            _plan(path, seed, output, options, method) for seed in seeds for path, method in pairs
+        ]
         try:
             succeeded = _train_all(runs, received, jobs)
         finally:
@@ -115,15 +121,35 @@ def compare(
         return 0 if succeeded else 1
 
 
-def _plan(path: Path, seed: int, output: Path, options: Sequence[str]) -> Run:
+def _check_methods(paths: Sequence[Path], methods: Sequence[str], options: Sequence[str]) -> None:
+    """Raise ValueError for methods that there are not, or that something else says, too."""
+    from .methods.compose import find_composition
+
+    if len(paths) > 1 or len({*methods}) < len(methods):
+        raise ValueError(
+            f"--methods must be different methods for one recipe: got {', '.join(methods)} and"
+            f" {len(paths)} recipes. Give one of them."
+        )
+    if "advantage_estimator" in _by_name(options):
+        raise ValueError("--advantage_estimator is set by --methods. Leave one of them out.")
+    for method in methods:
+        find_composition(method, None, None)
+
+
+def _plan(
+    path: Path, seed: int, output: Path, options: Sequence[str], method: str | None = None
+) -> Run:
     """Return a run. Raise ValueError if its folder holds another one, which must not be taken for
     it."""
     recipe = read_yaml(path)
     if not recipe.get("held_out"):
         options = ["--held_out", str(HELD_OUT), *options]  # before the user's, which therefore win
-    settings = {"method": path.stem, "recipe": recipe, "options": [*options], "seed": seed}
+    if method is not None:
+        options = [*options, "--advantage_estimator", method]
+    name = method or path.stem
+    settings = {"method": name, "recipe": recipe, "options": [*options], "seed": seed}
     learn(settings)  # so that no log shows their secrets
-    run = Run(output / path.stem / f"seed{seed}", path, settings)
+    run = Run(output / name / f"seed{seed}", path, settings)
     known = read_compared(run.folder)
     if known or last_step(run.folder) is not None:
         before, after = (

@@ -1,4 +1,7 @@
-"""Train several recipes with several seeds, and print one table.
+"""Train several recipes, or one with several methods, with several seeds, and print one table.
+
+trl-miner compare RECIPE --methods grpo miner --seeds 5
+trl-miner compare --recipes A.yaml B.yaml --seeds 5
 
 It has Pass@k, time and rollouts, as mean and standard deviation over the seeds. Any other option
 goes to every `trl-miner train`: --learning_rate 2e-4, --score_steps 15. The same command again
@@ -14,7 +17,14 @@ from . import add_command, positive
 
 def add(commands: Any) -> None:
     option = add_command(commands, "compare", __doc__, run).add_argument
-    option("--recipes", nargs="+", required=True, metavar="FILE", help="recipes, named by method")
+    option("--recipes", nargs="+", default=[], metavar="FILE", help="recipes, named by method")
+    option(
+        "--methods",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="values of advantage_estimator with which to train one recipe",
+    )
     option(
         "--seeds",
         required=True,
@@ -30,9 +40,15 @@ def run(args: argparse.Namespace, options: list[str]) -> int:
     """Run the comparison. `options` go to every training."""
     from ..compare import compare
 
-    return compare(
-        args.recipes, seeds=args.seeds, output=args.output, options=options, jobs=args.jobs
-    )
+    if options and not options[0].startswith("-"):  # not declared: it would take options' values
+        args.recipes, options = [*args.recipes, options[0]], options[1:]
+    if not args.recipes:
+        raise ValueError(
+            "A comparison needs recipes: got none. Give RECIPE --methods grpo miner, or --recipes A"
+            " B. See trl-miner compare --help."
+        )
+    more = {"options": options, "methods": args.methods, "jobs": args.jobs}
+    return compare(args.recipes, seeds=args.seeds, output=args.output, **more)
 
 
 def _seeds(text: str) -> range:
