@@ -1,6 +1,7 @@
 """`trl-miner doctor`: every check with a recipe that it must find fault with, here and on described
 machines."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,26 @@ def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monk
         and "gated repo" in text
         and "hf auth login" in text
     )
+
+
+def test_the_time_is_a_range_with_its_assumptions_and_a_price(recipe, capsys, monkeypatch):
+    """Of 100 steps of 32 rollouts on one GPU, 1024 to 205 tokens, by transformers: at least 205 x
+    0.02 s = 4.1 s a step, 0.11 hours; at most 1024 x 0.04 = 41 s, 1.1 hours."""
+    settings = dict(model_name_or_path="Qwen/Qwen3-0.6B-Base", per_device_train_batch_size=32)
+    settings |= dict(num_generations=8, max_completion_length=1024, max_steps=100)
+    settings |= dict(use_vllm=False, optimizer_batch_size=32, accelerate_config=None, held_out=0)
+    path = recipe(gpu=True, **settings)
+    main(["doctor", str(path), "--machine", "1x80GB", "--price", "2"])
+    said = capsys.readouterr().out
+    low, high = map(
+        float, re.search(r"Time: ([\d.]+) to ([\d.]+) hours for 100 steps", said).groups()
+    )
+    assert 0.11 < low < 0.2 and 1.1 < high < 2
+    assert "205 to 1024 tokens, 30 to 150 TFLOP/s" in said
+    cost = re.search(r"Cost: ([\d.]+) to ([\d.]+), at 2", said)
+    assert float(cost[1]) == pytest.approx(2 * low, rel=0.1)
+
+
+def test_the_time_on_a_cpu_is_not_guessed(recipe, capsys):
+    main(["doctor", str(recipe())])
+    assert "Time: not estimated" in capsys.readouterr().out

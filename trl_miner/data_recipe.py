@@ -19,7 +19,7 @@ from .data_preview import Preview, preview_recipe
 from .doctor.context import parse
 from .model_knobs import choose_knobs
 from .progress import Progress
-from .recipe import MinerScriptArguments, load_reward_funcs, parse_words
+from .recipe import MinerScriptArguments, load_reward_funcs, parse_words, split_words
 from .recipe_files import shipped
 from .recipe_text import is_unedited, recipe_text
 from .runs.checkpoints import choose
@@ -171,7 +171,9 @@ def _parse(recipe: Mapping[str, Any], words: Sequence[str] = ()) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "recipe.yaml")
         path.write_text(yaml.safe_dump({**recipe}), encoding="utf-8")
-        return parse_words(["--config", str(path), *words])
+        words = ["--config", str(path), *words]
+        split_words(words)  # an unknown option is told before anything is looked at
+        return parse_words(words)
 
 
 def look_at(recipe: Mapping[str, Any]) -> Preview:

@@ -1,6 +1,7 @@
 """Check a recipe before you start it, and say what to change.
 
-Looks at packages, GPUs, memory, model, data and verifier. Starts nothing. If the recipe names code,
+Looks at packages, GPUs, memory, model, data and verifier, and works out how long it may take.
+Starts nothing. If the recipe names code,
 such as a reward function of its own, doctor imports it, and says so before.
 The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be
 known of another machine is reported as not checked. Other options override the recipe's settings:
@@ -22,6 +23,9 @@ def add(commands: Any) -> None:
         help="a YAML file, one of `trl-miner recipes`, or a data set with --model",
     )
     option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
+    option(
+        "--price", type=float, metavar="P", help="of a GPU and hour: say what the training may cost"
+    )
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
@@ -31,7 +35,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     # takes seconds, because it imports TRL
     with Progress("looking at the machine", unit="", leave=False):
-        from ..doctor import examination
+        from ..doctor import duration, examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
         from ..recipe import named_code, read_recipe
@@ -48,6 +52,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     print("\n".join(examination.table(findings)))
     if context is not None and any(finding.about == "memory" for finding in findings):
         print("\n".join(examination.memory_table(context)))
+        print("\n".join(duration.lines(context, args.price)))
     if any(finding.status == FAILED for finding in findings):
         return 1
     finish([], format_command(["trl-miner", "launch", args.recipe, *overrides]))
