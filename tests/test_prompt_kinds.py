@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import trackio
 from harness import build_policy, call_on_ranks, config, mixed_reward, problems, trained
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
@@ -71,6 +72,16 @@ def test_it_warns_once_of_each_cause(policy, tmp_path, caplog):
     ]
     assert [text.partition(".")[0] for text in said] == ["Answers are cut off", "No right answer"]
     assert "0 of the last" in said[1] and "Next: " in said[1]
+
+
+@pytest.mark.parametrize("logs", [8, 20])
+def test_trackio_gets_alerts_while_its_run_lasts(policy, tmp_path, monkeypatch, logs):
+    alerts = []
+    monkeypatch.setattr(trackio, "alert", lambda title, text: alerts.append((title, text)))
+    train(policy, tmp_path / "run", never, max_steps=logs, report_to="trackio", project="tests")
+    titles = [title for title, _ in alerts]
+    # the first look is after 16 logs; a shorter run is warned when it ends, without an alert
+    assert titles == ["Answers are cut off", "No right answer"] * (logs > 16)
 
 
 def test_a_run_that_shows_no_cause_is_told_nothing(policy, tmp_path, caplog):

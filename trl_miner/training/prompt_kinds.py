@@ -85,11 +85,11 @@ class PromptKinds(TrainerCallback):
         self._logs.append({**(logs or {}), "step": state.global_step})
         if len(self._logs) >= self._next_look:
             self._next_look *= 2
-            self._warn(args)
+            self._warn(with_alerts="trackio" in (args.report_to or ()))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            self._warn(args)
+            self._warn()  # the tracker's run is over
 
     def _new_batch(self) -> Any:
         """Return the rollouts of the last generation batch as a frame; None: they were there
@@ -108,7 +108,7 @@ class PromptKinds(TrainerCallback):
         table = pd.DataFrame(columns | rewards | {"advantage": list(kept["advantages"])})
         return self._batches.batch(table.assign(step=self._trainer.state.global_step))
 
-    def _warn(self, args: Any) -> None:
+    def _warn(self, *, with_alerts: bool = False) -> None:
         from ..runs.history import columns_of
 
         outcomes = self._collector.outcomes() if self._collector.parts else None
@@ -116,7 +116,7 @@ class PromptKinds(TrainerCallback):
             if cause.key not in self._warned:
                 self._warned.add(cause.key)
                 logger.warning(f"{cause}")
-                if "trackio" in (args.report_to or ()):
+                if with_alerts:
                     import trackio
 
                     trackio.alert(
