@@ -314,7 +314,7 @@ def test_the_answer_of_a_thinking_model_follows_its_thinking(answer, is_correct)
 
 
 def test_a_choice_is_right_by_letter_or_text_of_the_gold():
-    for gold in ("B", "b", "ibuprofen", " Ibuprofen. "):
+    for gold in ("B", "b", "ibuprofen", " Ibuprofen. ", "B) ibuprofen", "(B)", "Option B"):
         verdicts = grade(
             "choice", ["The answer is B.", "The answer is A."], [gold] * 2, options=[DRUGS] * 2
         )

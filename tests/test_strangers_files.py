@@ -172,7 +172,7 @@ TRAINED = {
     # numbered from 1, as the last number shows: 4 is D
     "medical.jsonl": (
         lambda name: lines(name, lambda n: {
-            "question": f"{n} + 1?", "cop": n % 4 + 1,
+            "question": f"{n} + 1?", "cop": 4 if n == 7 else n % 3 + 1,
             **{f"op{letter}": text for letter, text in zip("abcd", letters(n), strict=True)},
         }),
         ["A. 0\nB. 1"], "A",
@@ -257,6 +257,18 @@ REFUSED = {
         ),
         "27 of 27 references are sentences.*Set answer_after: 'so that she has'",
         ["--answer_after", "so that she has"], "2 apples",
+    ),
+    "thousands.csv": (
+        lambda name: delimited(
+            name, ";", ["q", "a"], lambda n: [f"{n}?", f"{n},125" if n % 5 else f"1.000,{n % 10}5"]
+        ),
+        "are read as several numbers because of a comma", ["--decimal_comma", "true"], "1000.05",
+    ),
+    "text.csv": (
+        lambda name: delimited(
+            name, "\t", ["prompt", "solution"], lambda n: [f"[{{'role': 'user', 'content': 'Box {n}'}}]", "1"]
+        ),
+        "The prompts are messages written as text", None, None,
     ),
     "letters.csv": (
         lambda name: delimited(

@@ -59,6 +59,7 @@ _FORMS = {
     "task_reward": _Form(re.compile("<answer>"), "<answer> and </answer>"),
 }
 _OPTIONS_SHOWN = re.compile(r"(?<!\w)\(?A\s*[.):\]].*(?<!\w)\(?B\s*[.):\]]", re.DOTALL)
+_MESSAGES = re.compile(r"""\s*\[\s*\{\s*["'](?:role|content|from)["']""")
 _LAST_NUMBER = re.compile(r"[\s$€£]*[-+]?\d[\d.,/]*\D*$")
 # by the fault of a reference
 _ADVICE = {
@@ -211,6 +212,11 @@ class _Look:
                 " has one, or set prompt_style: plain and dataset_prompt_column to their column."
             )
             return
+        if isinstance(prompts[0], str) and _MESSAGES.match(prompts[0]):
+            self.refusals.append(
+                "The prompts are messages written as text, which the model would read as they stand."
+                " Write them as lists of objects, in JSONL or Parquet."
+            )
         kwargs = getattr(self.args, "chat_template_kwargs", None)
         tokens = [token_ids(prompt, self.tokenizer, kwargs) for prompt in prompts]
         lengths, longest = [*map(len, tokens)], getattr(self.args, "max_completion_length", None)
@@ -332,6 +338,8 @@ class _Look:
     def _check_references(self, references: Sequence[Reference]) -> None:
         places = self._faults(references)
         is_refused = 2 * sum(map(len, places.values())) > len(references)
+        # the same comma may be read as thousands elsewhere
+        is_refused |= 10 * len(places.get("comma", ())) > len(references)
         for fault, own in sorted(places.items(), key=lambda item: -len(item[1])):
             examples = "; ".join(
                 f"{self._given(place)!r} -> {references[place].shown}" for place in own[:SHOWN]

@@ -193,19 +193,16 @@ def explained(recipe: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
 
 
 def is_data(name: str) -> bool:
-    """Return whether a word names a data set rather than a recipe: a data file, a task, or
-    OWNER/NAME on the Hub."""
+    """Return whether a word names a data set rather than a recipe: a data file, a folder, a task,
+    or OWNER/NAME on the Hub."""
     if Path(name).suffix.lower() in SUFFIXES or name in WORLDS or is_task(name):
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
     is_recipe = Path(name).suffix in (".yaml", ".yml") or any(
         Path(f"{name}{end}").exists() for end in ("", ".yaml")
     )
-    return (
-        not is_recipe
-        and name.count("/") == 1
-        and name.partition("/")[0] not in {*folders, "recipes"}
-    )
+    is_on_hub = name.count("/") == 1 and name.partition("/")[0] not in {*folders, "recipes"}
+    return not is_recipe and (is_on_hub or Path(name).is_dir())
 
 
 def make_recipe(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -15,7 +15,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 from .config import RunConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
-from .data.layout import Layout, arrange, check_answers, check_questions
+from .data.layout import Layout, arrange, check_answers, check_questions, decided
 from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
@@ -55,6 +55,8 @@ def load_data(
     if is_made(args):
         return data
     used = (args.dataset_train_split, args.dataset_test_split)
+    if "choice_reward" in names:
+        layout = decided(layout, [rows for split, rows in data.items() if split in used])
     return {
         split: arrange(rows, layout, names) if split in used else rows
         for split, rows in data.items()

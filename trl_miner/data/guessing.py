@@ -17,6 +17,7 @@ from .settings import DATA_SETTINGS
 QUESTIONS = (
     *"question problem prompt query stem instruction input task text q messages conversations".split(),
     *"frage aufgabe fragestellung probleme enonce pregunta problema enunciado".split(),
+    *"statement exercise exercice ejercicio ubung".split(),
     *("问题", "題目", "题目", "问", "problemstatement", "questiontext"),
 )
 ANSWERS = (
@@ -36,6 +37,8 @@ CONTEXTS = (
 _OPTION = re.compile(r"(?:option|op|opt|choice|ending|auswahl|antwort|opcion|choix|选项)?([a-j])")
 _NUMBERED = re.compile(r"(?:option|op|opt|choice|ending|auswahl|antwort|opcion|choix|选项)([0-9])")
 FIRST_ROWS = 1000  # of a data set, from which its settings are guessed
+_THOUSANDS = re.compile(r"\.\d{3}(?=[.,])")  # in 1.234,56
+_DECIMAL = re.compile(r"\d,\d{1,2}(?!\d)|(?<!\d)0,\d")
 MARKED = r"####\s*(.+)"  # the answer at the end of a worked solution, as in GSM8K
 
 
@@ -171,7 +174,9 @@ def guess_settings(name: str, rows: Sequence[Row], given: Mapping[str, Any]) -> 
         reasons["answer_pattern"] = "every answer ends with ####"
     if "decimal_comma" not in given and has_decimal_commas(golds):
         settings["decimal_comma"] = True
-        reasons["decimal_comma"] = "one or two digits follow every comma, and no point occurs"
+        reasons["decimal_comma"] = (
+            "one or two digits follow every comma, or a 0 precedes it; no decimal point occurs"
+        )
     if "reward_funcs" not in given:
         has_options = {"options_columns", "dataset_options_column"} & {*settings}
         settings["reward_funcs"] = ["choice_reward" if has_options else "math_reward"]
@@ -208,16 +213,13 @@ def is_marked(golds: Sequence[str]) -> bool:
 
 
 def has_decimal_commas(golds: Sequence[str]) -> bool:
-    """Return whether numbers have commas, one or two digits follow each, and none has a point."""
-    short = [gold for gold in golds if len(gold) <= 40 and not re.search(r"[({\[\\]", gold)]
-    commas = [match for gold in short for match in re.finditer(r"\d,(\d*)", gold)]
-    has_points = any(re.search(r"\d\.\d", gold) for gold in short)
-    return (
-        2 * len(commas) > len(golds) > 0
-        and not has_points
-        and all(len(match[1]) in (1, 2) for match in commas)
-        and all(gold.count(",") < 2 for gold in short)
-    )
+    """Return whether most have one comma, with one or two digits behind it or a 0 before it, and
+    none a decimal point."""
+    numbers = [gold for gold in golds if len(gold) <= 40 and not re.search(r"[({\[\\]", gold)]
+    commas = [gold for gold in numbers if "," in gold]
+    has_points = any(re.search(r"\d\.\d", _THOUSANDS.sub("", gold)) for gold in numbers)
+    is_decimal = all(gold.count(",") == 1 and _DECIMAL.search(gold) for gold in commas)
+    return 2 * len(commas) > len(golds) > 0 and not has_points and is_decimal
 
 
 def _lettered(names: Sequence[str]) -> list[str]:

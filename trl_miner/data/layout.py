@@ -3,8 +3,8 @@ prompts."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from ..grading.decimals import with_points
@@ -154,7 +154,7 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
             raise ValueError(
                 f"{setting} must name a column: got {name!r}, and there are {', '.join(names)}."
             )
-    first = first_option(data, layout) if "choice_reward" in rewards else None
+    first = first_option(_bounded(data), layout) if "choice_reward" in rewards else None
     # `datasets` would take prompts of an earlier version of this package from its cache.
     afresh = {"load_from_cache_file": False} if hasattr(data, "__len__") else {}
     return data.map(
@@ -167,10 +167,21 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
 def first_option(rows: Iterable[Row], layout: Layout) -> int | None:
     """Return the number of the first option in golds that number them; see
     `columns.number_options`."""
-    some = rows if hasattr(rows, "__len__") else islice(rows, STREAMED)
-    pairs = [pair for row in some if (pair := _choice(layout, row))]
+    pairs = [pair for row in rows if (pair := _choice(layout, row))]
     golds, options = [gold for gold, _ in pairs], [own for _, own in pairs]
     return c.number_options(golds, options, layout.first_option)
+
+
+def decided(layout: Layout, parts: Iterable[Any]) -> Layout:
+    """Return a layout with the number of the first option that all parts of a data set tell
+    together: a small one alone may not."""
+    first = first_option(chain.from_iterable(map(_bounded, parts)), layout)
+    return layout if first is None else replace(layout, first_option=first)
+
+
+def _bounded(rows: Any) -> Iterable[Row]:
+    """Return all rows, and of a stream the first."""
+    return rows if hasattr(rows, "__len__") else islice(rows, STREAMED)
 
 
 def _choice(layout: Layout, row: Row) -> tuple[Any, tuple[str, ...]] | None:

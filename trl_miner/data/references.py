@@ -13,8 +13,8 @@ from ..grading.math_answers import gold_content
 from ..grading.references import describe_reference
 from .columns import ascii_uppercase, text
 
-# two numbers, or one with a decimal comma
-_COMMA = re.compile(r"[^\d({\[\\]*\d+,\d{1,2}[^\d)}\]]*")
+# several numbers, or one with a decimal comma; of 0,125 the reading is 125
+_COMMA = re.compile(r"[^\d({\[\\]*(?:\d+(?:[.\s]\d{3})*,\d{1,2}|0,\d+)[^\d)}\]]*")
 _NAME = re.compile(r"[^\d\\=<>{}\[\]]{1,60}")
 _LETTER = re.compile(r"\(?[A-J]\)?\.?")
 
@@ -55,7 +55,7 @@ def read_reference(gold: Any, options: Sequence[str] | None = None) -> Reference
     is_worked = "\\boxed" not in given and ("\n" in given or "####" in given)
     if reading.kind == "sentence" or (reading.is_text and is_worked):
         return Reference(shown, "sentence")
-    if reading.kind in ("list", "set") and _COMMA.fullmatch(gold_content(given)):
+    if reading.kind in ("list", "set", "number") and _COMMA.fullmatch(gold_content(given)):
         return Reference(shown, "comma")
     # a name may be given in other case and markup; with a number in it, it is hardly one
     is_name = _NAME.fullmatch(reading.value)

@@ -66,7 +66,7 @@ def option_index(gold: Any, options: Sequence[str], first: int = 0) -> int | Non
     """Return the index of a gold, from 0; None if it is none of the options.
 
     A number is the option's own, counted from `first`. A text is a letter, or else the text of one
-    option, or else such a number.
+    option, or else such a number, or else names an option as an answer does: `B) ibuprofen`.
     """
     if isinstance(gold, (int, float)) and not isinstance(gold, bool):
         return int(gold) - first if gold - first in range(len(options)) else None
@@ -76,6 +76,8 @@ def option_index(gold: Any, options: Sequence[str], first: int = 0) -> int | Non
     same = [index for index, option in enumerate(options) if is_option(gold, option)]
     if not same and letter.isdecimal():
         return option_index(int(letter), options, first)
+    if not same:
+        return _chosen_at(str(gold), 0, options)
     return same[0] if len(same) == 1 else None
 
 
