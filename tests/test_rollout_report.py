@@ -126,6 +126,15 @@ def test_of_several_runs_a_log_alone_is_told_if_it_shows_a_cause(tmp_path):
     assert "## bad: Why does it not learn?" in text and "## good" not in text
 
 
+def test_a_comparison_stays_one_though_a_tracker_keeps_tables_in_it(tmp_path):
+    (tmp_path / "cmp" / "grpo").mkdir(parents=True)
+    run = write_run(tmp_path / "cmp" / "grpo" / "seed1", logs=LOG)
+    (run / "compared.json").write_text('{"method": "grpo"}')
+    (run / "wandb").mkdir()
+    (run / "wandb" / "completions_1.table.json").write_text('{"columns": [], "data": []}')
+    assert [run.name for run in read_inputs([tmp_path / "cmp"]).runs] == ["grpo/seed1"]
+
+
 def test_rollouts_that_cannot_be_read_leave_the_log(tmp_path):
     run = write_run(tmp_path / "run", logs=LOG)
     (run / "completions").mkdir()

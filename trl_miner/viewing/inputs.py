@@ -86,10 +86,20 @@ def read_inputs(
     results, notes = [], []
     outcomes: dict[Path, Outcomes] = {}
     for folder in dict.fromkeys(Path(folder) for folder in folders):  # twice the same is once
+        is_run = has_state(folder)
         if is_runs_file(folder) and not is_rollout_file(folder):
             runs += read_runs(folder)
-        elif has_state(folder) or find_rollouts(folder):
-            run = read_run(folder) if has_state(folder) else RunHistory(folder, folder.name, {})
+        elif not is_run and (compared := run_folders(folder)):
+            missing = [path for path in compared if not has_state(path)]
+            notes += [f"{path} is left out: it has no {STATE} yet." for path in missing]
+            own = [read_run(path) for path in compared if path not in missing]
+            if not own:
+                raise FileNotFoundError(no_state(folder))
+            runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
+        elif not is_run and ((folder / SETTINGS).is_file() or benchmark_folders(folder)):
+            results.append(read_result(folder))
+        elif is_run or find_rollouts(folder):
+            run = read_run(folder) if is_run else RunHistory(folder, folder.name, {})
             try:
                 found = read_outcomes(run, correct, threshold, quiet=quiet)
             except NoRolloutsError as error:
@@ -99,15 +109,6 @@ def read_inputs(
                 notes.append(str(error))
             runs.append(with_columns(run, found))
             outcomes |= {folder: found} if found else {}
-        elif compared := run_folders(folder):
-            missing = [path for path in compared if not has_state(path)]
-            notes += [f"{path} is left out: it has no {STATE} yet." for path in missing]
-            own = [read_run(path) for path in compared if path not in missing]
-            if not own:
-                raise FileNotFoundError(no_state(folder))
-            runs += [replace(run, name="/".join(run.folder.parts[-2:])) for run in own]
-        elif (folder / SETTINGS).is_file() or benchmark_folders(folder):
-            results.append(read_result(folder))
         else:
             raise FileNotFoundError(no_state(folder))
     return Inputs(tell_apart(runs), results, notes, outcomes)
