@@ -8,6 +8,7 @@ from browser import needs_browser, open_page
 from rollout_files import LOG, PROMPTS, SIZE, at, nothing, write_run
 
 from trl_miner.cli import main
+from trl_miner.runs.settings import as_texts
 from trl_miner.runs.token_credit import groups_of
 from trl_miner.viewing import rollout_credit
 from trl_miner.viewing.inputs import read_inputs
@@ -163,6 +164,9 @@ def test_our_own_runs_have_turnover_from_their_ledger(tmp_path):
         {"step": 2, "rollouts": 2, "prompts": [0, 1], "correct": [1, 0], "scored": [2, 2], "spread": [1.0, 0.0]},
     ]  # fmt: skip
     write_lines(tmp_path / "prompt_ledger.jsonl", lines)
+    settings = as_texts({"num_generations": 2, "correct_threshold": 1.0})
+    assert settings["num_generations"] == "2.0"  # a record has numbers in one spelling
+    (tmp_path / "training.json").write_text(json.dumps({"settings": settings}))
     (tmp_path / "trainer_state.json").write_text(
         json.dumps({"log_history": [{"step": 1, "reward": 0.5, "groups/ph": 0.5}]})
     )

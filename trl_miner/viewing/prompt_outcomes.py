@@ -114,7 +114,8 @@ def read_outcomes(
     """Return how the prompts of a run came out: from its rollouts, whose frames go through `watch`,
     else from its ledger; None: it kept neither."""
     settings = run.settings
-    size = int(settings.get("num_generations", 0)) or None
+    # a record has every number in one spelling: "8.0"
+    size = int(float(settings.get("num_generations", 0))) or None
     files = find_rollouts(run.folder, num_generations=size)
     if files is None:
         ledger = read_ledger(run.folder) if run.folder.is_dir() else None
