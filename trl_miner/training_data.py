@@ -15,7 +15,7 @@ from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 from .config import RunConfig
 from .data import reasoning_gym
 from .data.benchmarks import find_benchmark, load, read_entry
-from .data.layout import Layout, arrange, check_answers, check_questions, decided
+from .data.layout import arrange, check_answers, check_questions, decided
 from .data.prompt_form import QUESTION, form_of_rows, style_of
 from .data.prompts import PromptForm, build_prompt
 from .data.reading import load_data_set
@@ -50,17 +50,18 @@ def load_data(
     The model decides on the style of prompts that are built here.
     """
     form = prompt_form(args, model_args, trusts=trusts)
-    layout, names = layout_of(args, form), reward_names(args)
-    data = hold_out(_read(args, mixture, form), args, layout)
+    data = _read(args, mixture, form)
     if is_made(args):
-        return data
+        return hold_out(data, args)
+    layout, names = layout_of(args, form), reward_names(args)
     used = (args.dataset_train_split, args.dataset_test_split)
     if "choice_reward" in names:
         layout = decided(layout, [rows for split, rows in data.items() if split in used])
-    return {
+    arranged = {
         split: arrange(rows, layout, names) if split in used else rows
         for split, rows in data.items()
     }
+    return hold_out(arranged, args)
 
 
 def is_made(args: MinerScriptArguments) -> bool:
@@ -102,7 +103,7 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
     }
 
 
-def hold_out(data: Any, args: MinerScriptArguments, layout: Layout) -> Any:
+def hold_out(data: Any, args: MinerScriptArguments) -> Any:
     """Return a data set with a test split: where it has none, the rows that `held_out` asks for,
     the same every time. A share becomes their number.
 
@@ -124,7 +125,7 @@ def hold_out(data: Any, args: MinerScriptArguments, layout: Layout) -> Any:
         )
     size = number_of(args.held_out_size, len(rows))
     places: dict[Any, list[int]] = {}
-    for place, key in enumerate(problem_keys(rows, layout)):
+    for place, key in enumerate(problem_keys(rows)):
         places.setdefault(key or place, []).append(place)
     if size >= len(places):
         raise ValueError(
@@ -145,20 +146,14 @@ def _split(places: Sequence[Sequence[int]], size: int) -> tuple[list[int], list[
     return [*train, *(copy for first in train for copy in copies[first])], test
 
 
-def problem_keys(rows: Any, layout: Layout) -> list[str]:
-    """Return for each row a text that two rows share where they are one problem: question, context
-    and options; empty where there is no question."""
-    shown = {name.partition(".")[0] for name in layout.shown_columns}
-    columns = [name for name in rows.column_names if name in shown]
-    keys = [] if columns else [""] * len(rows)
-    for row in rows.select_columns(columns):
-        try:
-            question = layout.question(row)
-            key = " ".join(str([question, *layout.options_of(row)]).split()) if question else ""
-        except (KeyError, ValueError):  # told where the row is read
-            key = ""
-        keys.append(key)
-    return keys
+def problem_keys(rows: Dataset) -> list[str]:
+    """Return for each row a text that two rows share where they are one problem: prompt and
+    options; empty where there is no prompt."""
+    if "prompt" not in rows.column_names:
+        return [""] * len(rows)
+    options = rows["options"] if "options" in rows.column_names else [None] * len(rows)
+    pairs = zip(rows["prompt"], options, strict=True)
+    return [" ".join(str(pair).split()) if pair[0] else "" for pair in pairs]
 
 
 def number_of(held_out: float, rows: int) -> int:

@@ -63,7 +63,6 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..compare import HELD_OUT
     from ..data.base_model import find_model
-    from ..data.layout import Layout
     from ..data.prompt_form import write_form
     from ..data.worlds import WORLDS
     from ..recipe import make_parser
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     rows = rows_of(data, script)
     if not script.held_out and isinstance(rows, Sized) and len(rows) > HELD_OUT:
         script.held_out = HELD_OUT  # what trl-miner compare scores must not be taught
-        rows = rows_of(hold_out(data, script, Layout()), script)
+        rows = rows_of(hold_out(data, script), script)
     form = training_form(script, config, rows)
     rows = rows.map(_add_completion, with_indices=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -56,11 +56,6 @@ class Layout:
         shown = self.options_columns or self.context_columns
         return bool(self.prompt != "prompt" or self.form.is_own or shown)
 
-    @property
-    def shown_columns(self) -> tuple[str, ...]:
-        """The columns of which prompts are made."""
-        return self.prompt, self.options, *self.options_columns, *self.context_columns
-
     def asked(self, rewards: Collection[str], names: Collection[str]) -> list[tuple[str, str]]:
         """Return the columns that the data set must have, behind their settings; none: it stays as
         it is."""
