@@ -179,6 +179,15 @@ def test_the_learning_rate_fits_the_size_of_the_model(parameters, rate):
     assert learning_rate(parameters, is_adapter=True) == pytest.approx(10 * rate)
 
 
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_a_model_without_a_tokenizer_is_refused(kind):
+    """transformers makes an empty one, which reads every prompt as no tokens."""
+    sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    AutoConfig.for_model(kind, **sizes).save_pretrained("bare")
+    with pytest.raises(ValueError, match="must be a model with a tokenizer: that of bare "):
+        with_made_recipe(["sums.csv", "--model", "bare"])
+
+
 @pytest.mark.parametrize(
     ("template", "given", "tokens", "kwargs"),
     [

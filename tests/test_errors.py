@@ -6,6 +6,8 @@ import json
 
 import pytest
 from datasets import Dataset
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, errors, rewards
 from trl_miner import train as script
@@ -203,3 +205,12 @@ def test_help_is_short_or_has_all_settings(capfd):
     first, everything = names
     assert {"--model_name_or_path", "--advantage_estimator"} < first and len(first) < 20
     assert first | {"--policy_loss_kwargs", "--warmup_steps"} < everything and len(everything) > 300
+
+
+def test_damaged_weights_are_told_as_such(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}      ????")
+    with pytest.raises(SafetensorError) as caught:
+        load_file(tmp_path / "model.safetensors")
+    assert errors.describe(caught.value).startswith(
+        "The weights of a model are damaged or cut off ("
+    )

@@ -101,7 +101,8 @@ def compare(
     if methods:
         _check_methods(paths, methods, options)
     seeds = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    pairs = [(path, method) for path in paths for method in methods or [None]]
+    chosen: Sequence[str | None] = [*methods] or [None]
+    pairs = [(path, method) for path in paths for method in chosen]
     with collect_signals() as received, lock_folder(output):
         runs = [
             _plan(path, seed, output, options, method) for seed in seeds for path, method in pairs

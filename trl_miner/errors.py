@@ -45,6 +45,8 @@ def describe(error: BaseException) -> str:
         text = f"{error.filename} cannot be used: {error.strerror}."
     elif isinstance(error, Explained):
         text = " ".join([str(error), *getattr(error, "__notes__", ())])  # in which phase
+    elif type(error).__name__ == "SafetensorError":  # whose package need not be there
+        text = f"The weights of a model are damaged or cut off ({error}). Get its files anew."
     elif isinstance(error, ValueError | OSError | ImportError):
         text = str(error)
     else:

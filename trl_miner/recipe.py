@@ -496,15 +496,23 @@ def load_tokenizer(model: str, revision: str | None = None, *, trusts: bool = Fa
     Raises:
         ValueError: There is no such model here, or it has no tokenizer.
     """
+    rule = f"model_name_or_path must be a model with a tokenizer: that of {model} "
     try:
-        return AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             find_model(model), revision=revision, trust_remote_code=trusts
         )
     except Exception as error:  # a damaged file may raise anything
         raise ValueError(
-            f"model_name_or_path must be a model with a tokenizer: that of {model} could not be"
-            f" loaded ({first_line(error)}). Check the name, and the files of its folder."
+            f"{rule}could not be loaded ({first_line(error)}). Check the name, and the files of its"
+            " folder."
         ) from error
+    # where there is none, transformers makes one that reads every prompt as no tokens
+    if len(tokenizer) - len(tokenizer.all_special_tokens) < 2:
+        raise ValueError(
+            f"{rule}has {len(tokenizer)} tokens. Put the files of its tokenizer, such as"
+            " tokenizer.json, into its folder."
+        )
+    return tokenizer
 
 
 def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., Any]:

@@ -90,9 +90,9 @@ class TrainingProgress(TrainerCallback):
         self._takes_best = not self._takes_best
         place = int(rewards_B.argmax() if self._takes_best else rewards_B.argmin())
         prompt, answer = batch.rows[place].get("prompt", ""), batch.rollouts.texts()[place]
-        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        asked = prompt if isinstance(prompt, str) else (prompt or [{}])[-1].get("content")
         self._sample = (
-            f"  {one_line(asked.strip(), 80)} -> {one_line(answer.strip(), 160)}"
+            f"  {one_line(str(asked).strip(), 80)} -> {one_line(answer.strip(), 160)}"
             f" (reward {rewards_B[place].item():g})"
         )
 
