@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accelerate.commands.launch import launch_command_parser
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
 from trl_miner import cli
 from trl_miner.commands import (
@@ -31,6 +31,7 @@ from trl_miner.commands import (
     watch,
 )
 from trl_miner.commands import inspect as inspect_command
+from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import make_parser
 
 ROOT = Path(__file__).parent.parent
@@ -194,7 +195,27 @@ def test_a_launch_that_is_shown_can_be_planned(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert cli.main([*shlex.split(command)[1:], "--dry-run", "--num_gpus", "8"]) == 0
-    assert "trl_miner.launching.local" in capsys.readouterr().out
+    program = "vllm.entrypoints" if "--only server" in command else "trl_miner.launching.local"
+    assert program in capsys.readouterr().out
+
+
+def test_accelerate_takes_its_launcher_as_shown_and_trains_the_recipe(monkeypatch):
+    """Up to the start of the processes; tests/test_accelerate.py trains on two."""
+    monkeypatch.chdir(ROOT)
+    (command,) = (one for one in shown_commands() if "accelerate launch" in one)
+    words = shlex.split(command)
+    gpus = words.pop(0).removeprefix("CUDA_VISIBLE_DEVICES=").split(",")
+    assert words[:2] == ["accelerate", "launch"]
+    launched, *_ = _validate_launch_command(launch_command_parser().parse_args(words[2:]))
+    assert launched.use_deepspeed and launched.zero_stage == 3
+    assert launched.num_processes == len(gpus) == 2
+    assert (launched.module, launched.training_script) == (True, "trl_miner.train")
+    option, recipe = launched.training_script_args  # tests/test_recipes.py parses all recipes
+    plan = make_plan(recipe, num_gpus=4)
+    assert option == "--config"
+    # what trl-miner launch does on four GPUs
+    assert (plan.num_processes, plan.train_gpus) == (2, (2, 3))
+    assert Path(plan.settings.accelerate_config).name == "zero3.yaml"
 
 
 # --- Notebooks

@@ -255,9 +255,9 @@ def test_train_that_is_ended_ends_accelerates_child(tiny, tmp_path):
     assert run.returncode == 128 + signal.SIGTERM and gone([worker])
 
 
-# Slurm itself cannot be had here. What stands for it keeps what the script relies on: `scontrol
-# show hostnames`, tasks with SLURM_PROCID, a step that fails when a task does, signals that are
-# passed on.
+# What stands for Slurm, which tests/slurm has, keeps what the script relies on: `scontrol show
+# hostnames`, tasks with SLURM_PROCID, a step that fails when a task does, an `srun` that kills its
+# tasks on SIGTERM, and a `scancel` that lets them end.
 SCONTROL = "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n"
 SRUN = """#!{python}
 import os, signal, subprocess, sys
@@ -267,14 +267,28 @@ while words[0].startswith("--"):
     options[name] = value if equals else words.pop(0)
 tasks = [subprocess.Popen(words, env=os.environ | dict(SLURM_PROCID=str(rank), SLURMD_NODENAME=node))
          for rank, node in enumerate(options["--nodelist"].split(","))]
-signal.signal(15, lambda *args: [task.terminate() for task in tasks])
+signal.signal(15, lambda *args: [task.kill() for task in tasks])
 sys.exit(max(abs(task.wait()) for task in tasks))
 """
-# In the place of trl-miner: notes how it was called. The server's task waits, the others end with a
-# code.
-TASK = """#!{python}
-import json, os, sys, time
+SCANCEL = """#!{python}
+import json, os, sys
 from pathlib import Path
+assert sys.argv[1:] == ["--signal=TERM", "7"]
+for node in ("n1", "n2", "n3"):
+    try:
+        os.kill(json.loads(Path(node).read_text())["pid"], 15)
+    except ProcessLookupError:
+        pass
+"""
+# In the place of trl-miner: notes how it was called. The server's task waits until it is let end,
+# the others end with a code.
+TASK = """#!{python}
+import json, os, signal, sys, time
+from pathlib import Path
+def end(*args):
+    Path("ended").touch()
+    sys.exit(143)
+signal.signal(15, end)
 node = os.environ["SLURMD_NODENAME"]
 Path(node).write_text(json.dumps(dict(pid=os.getpid(), arguments=sys.argv[1:])))
 while not all(Path(name).is_file() for name in ("n1", "n2", "n3")) or node == "n3":
@@ -290,15 +304,21 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(
     """On three nodes. The real commands make of the arguments what is meant."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("scontrol", SCONTROL), ("srun", SRUN), ("trl-miner", TASK)):
+    for name, text in (
+        ("scontrol", SCONTROL),
+        ("scancel", SCANCEL),
+        ("srun", SRUN),
+        ("trl-miner", TASK),
+    ):
         (programs / name).write_text(text.format(python=sys.executable))
         (programs / name).chmod(0o755)
     for name in ("SLURM_PROCID", "SLURM_GPUS_ON_NODE"):
         monkeypatch.delenv(name, raising=False)
     path = f"{programs}:{os.environ['PATH']}"
     environment = os.environ | dict(
-        PATH=path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]", CODE=str(code)
-    )
+        PATH=path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-3]", CODE=str(code),
+        SERVER_ARGS="--seed 1 --enforce-eager",
+    )  # fmt: skip
     config = ROOT / "recipes" / "accelerate" / "multi_node.yaml"
     settings = {
         "use_vllm": True,
@@ -320,11 +340,12 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(
     assert done.returncode == code, done.stderr
     assert f"The training ended with exit code {code}; ending the vLLM server." in done.stderr
     tasks = {node: json.loads((tmp_path / node).read_text()) for node in ("n1", "n2", "n3")}
-    assert gone([task["pid"] for task in tasks.values()])
+    assert gone([task["pid"] for task in tasks.values()]) and (tmp_path / "ended").is_file()
     parser = argparse.ArgumentParser()
     launch.add(parser.add_subparsers())
     args, overrides = parser.parse_known_args(tasks["n3"]["arguments"])
     monkeypatch.chdir(tmp_path)
+    assert args.server_args == "--seed 1 --enforce-eager"
     server = make_plan(args.recipe, overrides, num_gpus=8, only=args.only, server_host=args.host)
     assert server.train == [] and server.server_listens == ("n3", 8000)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
