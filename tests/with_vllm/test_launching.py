@@ -32,9 +32,9 @@ def launch(base_model_folder, vllm_environment, tmp_path):
     )  # fmt: skip
     launched = []
 
-    def start(environment=None, **more):
+    def start(environment=None, copies=1, **more):
         command = [sys.executable, "-m", "trl_miner.cli", "launch", RECIPE]
-        command += ["--server-args=--enforce-eager"]
+        command += [f"--server-args=--enforce-eager --data-parallel-size {copies}"]
         for name, value in (settings | more).items():
             command += [f"--{name}", str(value)]
         with open(tmp_path / "printed", "w") as out:
@@ -56,8 +56,10 @@ def is_listening(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_launch_trains_with_its_own_server(launch, tmp_path):
-    process, printed, port = launch(max_steps=3)
+@pytest.mark.parametrize("copies", [1, 2])
+def test_launch_trains_with_its_own_server(launch, tmp_path, copies):
+    """Each copy of the model in the server gets the weights, and samples."""
+    process, printed, port = launch(max_steps=3, copies=copies)
     assert process.wait(timeout=300) == 0, printed.read_text()[-5000:]
     history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
     steps = [log for log in history if "reward" in log]

@@ -40,7 +40,8 @@ def join(info, rank):
 def rendezvous_without_nccl(module):
     module.trainer_init = lambda info, rank=0: join(info, rank)
     module.worker_init_process_group = lambda info, parallel: join(
-        info, parallel.rank + info.rank_offset
+        info,
+        parallel.data_parallel_index * parallel.world_size + parallel.rank + info.rank_offset,
     )
 
 
