@@ -1095,7 +1095,7 @@ class _Expression:
             return found
         first_word, _, rest = written.partition(" ")
         if first.kind == "text" and rest and (unit := units.read(first_word)) and units.words(rest):
-            return unit  # 3 hours long
+            return units.Unit(unit.size, unit.exponents, rest)  # 3 hours long
         if written.casefold() in ("percent", "per cent", "%"):
             return units.Unit(words="percent")
         if first.kind == "roman" and len(first.text) <= 2:
@@ -1119,7 +1119,10 @@ class _Expression:
             unit = units.Unit(unit.size, unit.exponents, rest)
         if node[0] == "quantity":
             if node[2] == unit or node[2].exponents is None or unit.exponents is None:
-                return ("quantity", node[1], unit if unit.exponents is not None else node[2])
+                named, other = (node[2], unit) if unit.exponents is None else (unit, node[2])
+                if named.exponents is not None:  # 5 km east
+                    named = units.Unit(named.size, named.exponents, other.words)
+                return ("quantity", node[1], named)
             raise NotRead("two units")
         return ("quantity", node, unit)
 

@@ -12,16 +12,27 @@ from fractions import Fraction
 _TABLE = """
 m meter metre; mm millimeter millimetre = 1/1000 m; cm centimeter centimetre = 1/100 m;
 dm decimeter decimetre = 1/10 m; km kilometer kilometre kilometers = 1000 m; nm nanometer = 1/1000000000 m;
+µm = 1/1000000 m;
 in inch inches = 254/10000 m; ft foot feet = 3048/10000 m; yd yard = 9144/10000 m; mi mile = 1609344/1000 m;
 g gram gramme gm; mg milligram = 1/1000 g; kg kilogram kilo = 1000 g; t ton tonne;
 lb pound gbp; oz ounce; l liter litre; ml milliliter millilitre = 1/1000 l; gal gallon;
 s second sec; ms millisecond = 1/1000 s; min minute = 60 s; h hour hr = 3600 s; day = 86400 s; week = 604800 s;
-month; year yr = 12 month; usd dollar buck; cent = 1/100 usd; eur euro; yen; rmb yuan; rupee rs;
+month; year yr = 12 month; usd dollar buck; cent = 1/100 usd; eur euro; yen; rmb yuan; jiao = 1/10 rmb; rupee rs;
 deg degree; rad radian; celsius; fahrenheit; kelvin k; n newton; j joule; kj = 1000 j; w watt; kw = 1000 w; v volt;
 a amp ampere; hz hertz; khz = 1000 hz; mhz = 1000000 hz; pa pascal; kpa = 1000 pa; ev; mev = 1000000 ev; mol mole; ohm;
 coulomb c; tesla;
 mph = 1609344/3600000 m/s; kmh kph kmph = 1000/3600 m/s; bit; byte; knot; atm; bar; cal; kcal = 1000 cal
 """
+# Chinese names, whose longest match counts.
+_CHINESE = dict(
+    pair.split("=")
+    for pair in """
+    千米=km 公里=km 厘米=cm 分米=dm 毫米=mm 微米=µm 纳米=nm 米=m 千克=kg 公斤=kg 毫克=mg 克=g 吨=ton 毫升=ml 升=l
+    小时=h 分钟=min 毫秒=ms 秒钟=s 秒=s 时=h 天=day 星期=week 个月=month 年=year 元=rmb 角=jiao 度=deg
+    平方=square 立方=cubic 每=per 千瓦=kw 瓦=w 牛=n 焦耳=j 焦=j 伏=v 安培=amp 赫兹=hz 帕=pa
+    """.split()
+)
+_CHINESE_NAME = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
 
 
 def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
@@ -40,6 +51,10 @@ def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
 
 
 _UNITS = _read_table()
+# Of "5 km east" and "5 km west" the words tell which one is meant.
+_DIRECTIONS = {
+    *"north south east west left right up down forward backward gain loss increase decrease".split()
+}
 # Letters that are units in one case only.
 _UPPER = {*"NJWVACK"}
 _GENERIC = {
@@ -55,6 +70,7 @@ _CHANGING = re.compile(
     r"remainder|true|false|undefined|does|do|is|are|isn|aren|cannot|can)\b"
 )
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_CHINESE_SCALES = {"百万": 6, "千万": 7, "万": 4, "亿": 8}
 _TOKEN = re.compile(r"[A-Za-zµΩ]+|\^\s*\(?\{?\s*(-?\d{1,2})\s*\}?\)?|\S")
 
 
@@ -68,11 +84,14 @@ class Unit:
 
     def may_equal(self, other: "Unit") -> bool:
         """Return whether two quantities of these units may be compared."""
+        mine, theirs = _stems(self.words), _stems(other.words)
+        directions = mine & _DIRECTIONS, theirs & _DIRECTIONS
+        if all(directions) and directions[0] != directions[1]:
+            return False
         if self.exponents is not None and other.exponents is not None:
             return self.exponents == other.exponents
         if self.exponents is not None or other.exponents is not None:
             return False
-        mine, theirs = _stems(self.words), _stems(other.words)
         return not mine or not theirs or bool(mine & theirs) or bool((mine | theirs) & _GENERIC)
 
 
@@ -85,9 +104,12 @@ def _stems(words: str) -> set[str]:
 def scale(words: str) -> tuple[int, str]:
     """Return the power of ten that words begin with, and the other words: (6, "dollars") for
     "million dollars"."""
+    for name, power in _CHINESE_SCALES.items():
+        if words.startswith(name):
+            return power, words.removeprefix(name)
     first, _, rest = words.strip().partition(" ")
-    power = _SCALES.get(first.casefold())
-    return (0, words) if power is None else (power, rest)
+    power = _SCALES.get(first.casefold(), 0)
+    return (power, rest) if power else (0, words)
 
 
 def read(text: str) -> Unit | None:
@@ -96,6 +118,7 @@ def read(text: str) -> Unit | None:
     exponents: Counter[str] = Counter()
     size, sign, power, last = Fraction(1), 1, 1, ""
     text = re.sub(r"([²³])", lambda match: "^" + str("²³".index(match[0]) + 2), text)
+    text = _CHINESE_NAME.sub(lambda match: f" {_CHINESE[match[0]]} ", text)
     for match in _TOKEN.finditer(text.replace("\\cdot", " ")):
         token = match[0].casefold()
         if (

@@ -612,10 +612,16 @@ def _is_consistent(chain: Node) -> bool:
 
 
 def _same_name(first: Node, second: Node) -> bool:
-    if first == second or "opaque" in (first[0], second[0]):
+    """Return whether two names may name one thing: f(x) and f(t), but not P(A) and P(B)."""
+    kinds = {first[0], second[0]}
+    if first == second:
         return True
-    if first[0] == second[0] == "apply":
-        return bool(first[1] == second[1]) and first[2][0] == second[2][0] == "symbol"
+    if "opaque" in kinds:
+        return len(kinds) > 1 or not all("(" in name[1] for name in (first, second))
+    if kinds == {"apply"}:
+        arguments = first[2], second[2]
+        is_variable = all(part[0] == "symbol" and not part[1].isupper() for part in arguments)
+        return bool(first[1] == second[1]) and is_variable
     return {first[0], second[0]} == {"apply", "symbol"} and ("symbol", "y") in (first, second)
 
 
@@ -795,6 +801,8 @@ def _interval(items: Sequence[Node], brackets: str, variable: str | None) -> Rea
 
 
 def _points(items: Sequence[Node]) -> RealSet | None:
+    if any(item[0] == "quantity" and item[2].exponents is None for item in items):
+        return None  # 5 boys and 3 girls are no set of numbers
     ends = [_end(value) for item in items for value in _expanded(item)]
     return None if None in ends else RealSet([(end, True, end, True) for end in ends], None)
 

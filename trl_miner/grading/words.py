@@ -227,13 +227,20 @@ def ratio_of(text: str) -> Fraction | None:
 # Dates.
 
 
+_ISO_DATE = re.compile(r"[12]\d{3}-[01]\d-[0-3]\d")
+
+
 def is_date(text: str) -> bool:
-    """Return whether a short flat text names a month or a day of the week."""
+    """Return whether a short flat text names a month or a day of the week, or is 2024-03-05."""
+    if _ISO_DATE.fullmatch(text):
+        return True
     return len(text.split()) <= 6 and _DATE.search(text.casefold()) is not None
 
 
 def are_same_dates(gold: str, answer: str) -> bool:
     """Return whether an answer has all parts of a date; it may also have a weekday or a year."""
+    if _ISO_DATE.fullmatch(gold) and _ISO_DATE.fullmatch(answer):
+        return gold == answer
     first, second = _date(gold.casefold()), _date(answer.casefold())
     more = second - first
     is_denied = re.search(r"\b(?:or|not|before|after|until)\b", answer.casefold())
