@@ -38,6 +38,8 @@ _SHAPES = re.compile(  # tokens, webhooks and keys, and the user in an address
     r"|wandb_v1_\w{20,}|sk-(?=[\w-]{0,99}?[A-Za-z0-9]{12})(?=[A-Za-z_-]{0,99}\d)[\w-]{16,}"
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])"
     r"|xox[abposr]-(?=[\w-]*\d)[\w-]{10,}|gl(?:pat|dt|ft|soat|rt)-[\w-]{20,}|[rs]k_live_[A-Za-z0-9]{20,}|AIza[\w-]{35}|nvapi-[\w-]{20,}|r8_[A-Za-z0-9]{30,}"
+    r"|pypi-[\w-]{50,}|SG\.[\w-]{20,}\.[\w-]{30,}|\d{8,10}:AA[\w-]{33,}|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}"
+    r"|pplx-[A-Za-z0-9]{40,}|do[opr]_v1_[0-9A-Za-z]{64,}|ya29\.[\w-]{20,}|shp(?:at|ca|pa|ss)_[0-9A-Za-z]{32,}"
     r"|npm_[A-Za-z0-9]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
     r"|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)"
     r"|(?<=hooks\.slack\.com/services/)[\w/]+|(?<=/api/webhooks/)\d+/[\w-]+|(?<=webhook\.office\.com/)[^\s'\"]+"
