@@ -19,7 +19,7 @@ if [ "${1:-}" != inside ]; then
     "${own[@]}" true || { echo "This stage needs namespaces, which are not allowed here." >&2; exit 1; }
     work=$(mktemp -d)
     # the first process of the namespaces takes no signal but this one
-    trap 'kill -KILL $! 2>/dev/null; rm -rf "$work"' EXIT
+    trap 'kill -KILL $! 2>/dev/null || true; rm -rf "$work"' EXIT
     trap 'exit 143' INT TERM
     "${own[@]}" "$0" inside "$work" &
     wait $!
