@@ -156,7 +156,7 @@ _ROMANS = {*"mathrm operatorname".split()}
 _FONTS = {
     *"mathcal mathscr mathfrak mathbf mathit mathsf mathtt boldsymbol bm pmb mathbit mathnormal".split()
 }
-_WRAPPERS = {*"boxed fbox underline cancel mathstrut framebox".split()}
+_WRAPPERS = {*"boxed fbox underline mathstrut framebox".split()}
 _SAME = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "leq": "le", "geq": "ge",
     "leqslant": "le", "geqslant": "ge", "neq": "ne", "lt": "<", "gt": ">", "lbrace": "{", "rbrace": "}", "lbrack": "[",

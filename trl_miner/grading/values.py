@@ -96,12 +96,16 @@ class Several:
         names: Sequence[Node] | None = None,
         kind: str = "set",
         point: str = "",
+        repeated: Sequence[Node] = (),
     ) -> None:
         self.items, self.names, self.kind, self.point = list(items), list(names or ()), kind, point
+        self.repeated = list(repeated)  # a list with the items that it names twice; empty: none
 
 
 def normal(node: Node) -> Node | Several:
     """Return a set, list, pair or system as its items, anything else as it is."""
+    if node[0] == "over" and _is_name(node):  # dy/dx is not y/x
+        return ("opaque", str(node))
     if node[0] == "sequence":
         return Several(node[3:], kind=node[1] + node[2])
     if node[0] == "point":
@@ -200,7 +204,7 @@ def _collected(items: Sequence[Node], kind: str) -> Node | Several:
             kept.append(value)
     if len(kept) == 1 and kept[0][0] not in ("set", "numbers"):
         return normal(kept[0])
-    return Several(kept, kind=kind)
+    return Several(kept, kind=kind, repeated=values if len(values) > len(kept) else ())
 
 
 def _plain_number(node: Node) -> Any:
@@ -251,6 +255,8 @@ def _with_signs(node: Any, choice: Any) -> Any:
 def _agrees(gold: Node | Several, answer: Node | Several) -> bool:
     if isinstance(gold, Several):
         if isinstance(answer, Several):
+            if gold.kind == answer.kind == "list" and gold.repeated and answer.repeated:
+                return _same_set(gold.repeated, answer.repeated)  # 1, 1, 2 is not 1, 2, 2
             return _agree_in_items(gold, answer) or _agree_as_sets(gold, answer)
         return _agree_as_sets(gold, answer) or (
             answer[0] == "matrix" and _agree_as_column(answer, gold)
