@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 from trl_miner import MinerGRPOConfig, cli, preview
 from trl_miner.data.base_model import find_model
 from trl_miner.data.benchmarks import load, user_benchmark
+from trl_miner.data.reading import load_data_set
 from trl_miner.doctor.context import parse
 from trl_miner.evaluation.generate import ProblemSet
 from trl_miner.evaluation.graded import read_graded
@@ -442,3 +443,20 @@ def test_a_reward_function_without_kwargs_is_told_what_it_lacks(train, capsys):
     Path("lacks.py").write_text("def scored(completions):\n    return [0.0] * len(completions)\n")
     assert train("sheet.ods", "--reward_funcs", "lacks.scored")[0] == 2
     assert "The reward function scored must take **kwargs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, encoding",
+    [
+        ("Was kostet es: 3,50 € und 4 €?", "cp1252"),  # whose only sign is a letter of Cyrillic
+        ("L'élève a déjà mangé «½ œuf»…", "cp1252"),
+        ("¿Cuántos años tiene él?", "cp1252"),
+        ("Сколько будет два плюс три? Ответ: пять яблок.", "cp1251"),
+        ("小明有三个苹果，又买了两个，一共有多少个苹果？", "gb18030"),
+    ],
+)
+def test_the_encoding_of_a_text_is_guessed(text, encoding, tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_bytes(f"question,answer\n{text.replace(',', ';')},5\n".encode(encoding))
+    rows = load_data_set(str(path))["train"]
+    assert rows[0]["question"] == text.replace(",", ";")

@@ -21,6 +21,7 @@ Row = dict[str, Any]
 SHEETS = (".xlsx", ".xls", ".ods")
 TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, *SHEETS, ".parquet")
+_WESTERN_SIGNS = {*"€£¥§°²³µ«»“”„‚‘’–—…¿¡½¼¾×÷±·©®™†\xa0"}
 # Of what spreadsheets and editors write; of all that there are, a short text fits too many.
 ENCODINGS = ["cp1252", "gb18030", "big5", "shift_jis", "euc_kr", "cp1251"]
 
@@ -227,10 +228,23 @@ def _decoded(content: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         from charset_normalizer import from_bytes
 
+        if _is_western(content):
+            return content.decode("cp1252"), "cp1252"
         best = from_bytes(content, cp_isolation=ENCODINGS).best()
     if best is None:
         raise ValueError("its encoding is not known: save it as UTF-8")
     return str(best), best.encoding
+
+
+def _is_western(content: bytes) -> bool:
+    """Return whether a text can only be of a Western language: its accents and signs stand alone or
+    in pairs, where words of other scripts are runs of bytes above 127."""
+    try:
+        signs = {sign for sign in content.decode("cp1252") if ord(sign) > 127}
+    except UnicodeDecodeError:  # five bytes stand for nothing
+        return False
+    is_usual = all(sign.isalpha() or sign in _WESTERN_SIGNS for sign in signs)
+    return is_usual and not re.search(rb"[\x80-\xff]{3}", content)
 
 
 def _separator(text: str, suffix: str) -> str:
