@@ -183,7 +183,8 @@ def test_train_on_a_terminal(recipe, tmp_path):
     written, commands = closing("\n".join(rows))
     names = ["README.md", "trainer_state.json", "training.png", "held_out.json"]
     assert written == [str(run), *(str(run / name) for name in names)]
-    assert [line for line in commands if line] == [f"trl-miner report {run}"]
+    shown = [line for line in commands if line.startswith("trl-miner")]
+    assert shown == [f"trl-miner try {run}", f"trl-miner report {run}"]
 
 
 def test_a_quiet_training_says_its_scores_alone(recipe, capfd):

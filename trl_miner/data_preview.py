@@ -280,8 +280,11 @@ class _Look:
                 continue
             if name == "math_reward" and self.settings.get("math_accept_unboxed"):
                 continue
-            self.refusals.append(
-                f"{name} reads the answer in {_FORMS[name].words}, which no prompt asks for. Set"
+            # it also takes a last line that is right
+            is_needed = name != "task_reward"
+            (self.refusals if is_needed else self.warnings).append(
+                f"{name} reads the answer in {_FORMS[name].words}, which no prompt asks for"
+                f"{'' if is_needed else ': without them the last line must be the answer'}. Set"
                 f" prompt_template, with {{question}} and these words in it{_FORMS[name].setting}."
             )
 

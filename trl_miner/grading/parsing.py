@@ -367,6 +367,7 @@ def _is_series(found: Tokens) -> bool:
 
 
 def text_of(found: Tokens) -> str:
+    """Return tokens as text, with a blank between them."""
     return " ".join(token.text for token in found)
 
 

@@ -483,6 +483,7 @@ def unit_of(node: Node) -> Unit | None:
 
 
 def without_unit(node: Node) -> Node:
+    """Return the number of a quantity; anything else as it is."""
     return _quantity(node)[0]
 
 
