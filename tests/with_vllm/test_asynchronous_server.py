@@ -32,7 +32,9 @@ def test_the_first_rollouts_are_the_policys(trained):
 
 def test_all_kinds_of_prompts_train(trained):
     steps = trained["steps"]
-    assert all(step["grad_norm"] > 0 for step in steps)
+    # Which groups a step trains on is a matter of timing, and one without a mixed group has no
+    # gradient: MINER's cap is a share of theirs.
+    assert sum(step["grad_norm"] > 0 for step in steps) >= len(steps) // 2
     kinds = ("groups/ph", "groups/he", "groups/nh")
     assert all(sum(step[kind] for step in steps) > 0 for kind in kinds)
 
