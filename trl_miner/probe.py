@@ -22,7 +22,16 @@ from . import grading
 from .data.prompts import token_ids
 from .data_preview import preview_recipe
 from .evaluation.generate import sample_seed
-from .evaluation.probe import FEWEST_PROMPTS, GRPO_ALONE, Policy, Push, Samples, Way, probe
+from .evaluation.probe import (
+    FEWEST_PROMPTS,
+    GRPO_ALONE,
+    MAX_TOKENS,
+    Policy,
+    Push,
+    Samples,
+    Way,
+    probe,
+)
 from .evaluation.seeded_sampling import sample_all
 from .methods.compose import find_composition
 from .methods.grpo import GRPO
@@ -338,8 +347,7 @@ class _Sampler:
         self.model = trainer.model.eval()
         self._tokenizer = trainer.processing_class
         self.pad = self._tokenizer.pad_token_id or 0
-        per_device = trainer.args.max_tokens_per_micro_batch
-        self.max_tokens = per_device or 8_192
+        self.max_tokens = trainer.args.max_tokens_per_micro_batch or MAX_TOKENS
 
     def draw(
         self, name: str, rows: Sequence[Mapping[str, Any]], verifier: Callable[..., Any] | None
