@@ -1,5 +1,5 @@
 """A reward function that lets a test act at a known place of a run: while the completions of step 1
-are scored."""
+are scored. The preview of the data, which calls a reward before there are steps, passes the gate."""
 
 import os
 import time
@@ -11,7 +11,7 @@ DEADLINE = 300  # seconds
 
 
 def reward(prompts, completions, trainer_state, **kwargs):
-    if trainer_state.global_step == 0:
+    if trainer_state.global_step == 0 and trainer_state.max_steps > 0:
         gate = Path(os.environ["GATE"])
         gate.with_suffix(f".{os.environ.get('RANK', 0)}").touch()
         started = time.monotonic()
