@@ -11,7 +11,8 @@ from harness import build_policy, call_on_ranks, config, crc, mixed_reward, prob
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner.viewing.prompt_outcomes import collect, final_answer
-from trl_miner.viewing.rollouts import find_rollouts, message_text, read_rollouts
+from trl_miner.viewing.rollout_lines import message_text
+from trl_miner.viewing.rollouts import find_rollouts, read_rollouts
 
 CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
@@ -142,6 +143,86 @@ def test_rollouts_of_prime_rl_have_metrics_and_cuts(tmp_path):
     outcomes = collect(find_rollouts(tmp_path).frames())
     assert outcomes.groups["kind"].tolist() == ["HE", "PH"]
     assert outcomes.decides == ["correct_answer"]
+
+
+def node(role, content, parent=None, sampled=0, advantages=None):
+    """A message of a trace: 2 tokens of scaffold, then those that were sampled."""
+    found = {"message": {"role": role, "content": content}, "sampled": bool(sampled), "timestamp": 1.5,
+             "token_ids": [1, 2, *range(10, 10 + sampled)], "mask": [False] * 2 + [True] * sampled,
+             "is_content": [], "logprobs": [-0.5] * sampled}  # fmt: skip
+    found |= {} if parent is None else {"parent": parent}  # null fields are left out
+    return found | ({} if advantages is None else {"advantages": advantages})
+
+
+def episode(group, right, *, ok=True, stop="stop", length=3):
+    task = {"type": "GSM8KTask", "data": {"idx": 0, "prompt": f"2+{group}?", "answer": "4"}}
+    solver, judge = (
+        {"version": 1, "id": "x", "task": task, "agent": {"config": {}, "name": name, "trainable": trains},
+         "tools": [], "calls": [{"node": 2, "finish_reason": stop, "usage": {"completion_tokens": length}}],
+         "nodes": [node("system", "be brief"), node("user", f"2+{group}?", 0), node("assistant", "4", 1, length)],
+         "rewards": {"correct": {"score": float(right), "weight": 1.0}, "form": {"score": 1.0, "weight": 0.5}},
+         "metrics": {"num_turns": 1.0}, "is_completed": True, "ok": ok, "stop_condition": "agent_completed"}
+        for name, trains in (("solver", True), ("judge", False))
+    )  # fmt: skip
+    return {"id": "e", "env": {"id": "gsm8k"}, "task": task, "group": {"id": f"g{group}"}, "ok": ok,
+            "run": {"type": "train", "id": "r", "work": {"type": "train", "step": 6}}, "errors": [],
+            "traces": [solver, judge] if ok else []}  # fmt: skip
+
+
+def test_episodes_of_prime_rl_are_read_from_all_that_arrived(tmp_path):
+    """As its FileMonitor writes them: what trained, what arrived, evaluations and metrics."""
+    write_lines(tmp_path / "metrics.jsonl", [{"step": 7, "time": 1.0, "reward/all/mean": 0.5}])
+    rows = [
+        episode(0, 1),
+        episode(1, 1),
+        episode(1, 0, stop="length", length=9),
+        episode(2, 0, ok=False),
+    ]
+    for step, own in ((7, rows), (10, [episode(0, 1)])):
+        write_lines(tmp_path / "rollouts" / f"step_{step}" / "train" / "all" / "traces.jsonl", own)
+    for place in ("train/effective", "eval/all"):
+        write_lines(tmp_path / "rollouts" / "step_7" / place / "traces.jsonl", rows[:1])
+    rollouts = read_rollouts(tmp_path)
+    assert rollouts["step"].tolist() == [7, 7, 7, 10]  # the fourth failed, and judges do not train
+    assert rollouts["group"].nunique() == 2  # a group may arrive over two steps
+    assert rollouts["prompt"][0] == "system: be brief\n\nuser: 2+0?"
+    assert rollouts["completion"][0] == "4" and rollouts["gold"][0] == "4"
+    assert rollouts["reward"].tolist() == [1.5, 1.5, 0.5, 1.5]  # 1 * 1.0 + 1 * 0.5
+    assert rollouts["length"].tolist() == [3, 3, 9, 3] and rollouts["truncated"].tolist() == [
+        0,
+        0,
+        1,
+        0,
+    ]
+    assert rollouts["advantage"].isna().all()  # given after they arrived
+    assert "1 lines of rollouts/step_7/train/all/traces.jsonl hold no" in rollouts.attrs["notes"][0]
+    assert collect(find_rollouts(tmp_path).frames()).decides == ["correct"]
+
+
+def test_the_last_branch_of_a_trace_is_its_rollout(tmp_path):
+    """Tools answer between what is sampled; an earlier branch was left."""
+    nodes = [node("user", "2+2?"), node("assistant", "left", 0, 1), node("assistant", "call", 0, 2, [0.5, 0.5]),
+             node("tool", "4", 2), node("assistant", "so 4", 3, 1, [0.0])]  # fmt: skip
+    trace = {"id": "t", "task": {"prompt": "2+2?", "answer": [4]}, "nodes": nodes, "errors": [],
+             "rewards": {"correct": 1.0}, "group_id": "g", "kind": "train"}  # fmt: skip
+    path = tmp_path / "step_3" / "train" / "effective" / "traces.jsonl"
+    files = find_rollouts(write_lines(path, [trace]))  # a line as in July 2026
+    files.with_tokens = True
+    row = next(files.frames()).iloc[0]
+    assert row["completion"] == "assistant: call\n\ntool: 4\n\nassistant: so 4"
+    assert row["advantage"] == 0.5 and row["length"] == 3 and row["gold"] == "4"
+    tokens = row["tokens"]
+    assert tokens["prompt"].tolist() == [1, 2, 1, 2]  # the user's, and what opens the answer
+    assert tokens["ids"].tolist() == [10, 11, 1, 2, 1, 2, 10]
+    assert np.isfinite(tokens["logps"]).tolist() == tokens["is_sampled"].tolist()
+
+
+def test_golds_of_structures_are_kept(tmp_path):
+    """verl passes on what a data set has: lists and objects too."""
+    golds = [["4"], {"target": 24, "numbers": [4, 6]}, 7, None]
+    rows = [{"input": "a", "output": "b", "gts": gold, "score": 0.0, "step": 1} for gold in golds]
+    found = read_rollouts(write_lines(tmp_path / "1.jsonl", rows))["gold"].tolist()
+    assert found[:3] == ["4", '{"target": 24, "numbers": [4, 6]}', "7"] and pd.isna(found[3])
 
 
 def test_a_line_may_be_a_prompt(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..prompt_kinds import PromptKind
 from .prompt_outcomes import Outcomes
-from .rollouts import REWARD
+from .rollout_lines import REWARD
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

@@ -18,7 +18,8 @@ from ..prompt_kinds import PromptKind
 from ..reward_functions import KNOWN_VERIFIERS
 from ..runs.history import RunHistory
 from ..runs.prompt_ledger import Ledger, read_ledger
-from .rollouts import REWARD, find_rollouts
+from .rollout_lines import REWARD
+from .rollouts import find_rollouts
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

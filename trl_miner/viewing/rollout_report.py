@@ -13,7 +13,8 @@ from .causes import LEAST_GROUPS, Evidence, find_causes
 from .inputs import NOT_AVAILABLE
 from .pages import Block, Section
 from .prompt_outcomes import Outcomes
-from .rollouts import HOW_TO_LOG, REWARD
+from .rollout_lines import REWARD
+from .rollouts import HOW_TO_LOG
 from .tables import counted
 
 if TYPE_CHECKING:

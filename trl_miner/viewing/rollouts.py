@@ -1,23 +1,14 @@
 """The rollouts of any GRPO run as tidy frames, file by file, so that a long run fits into memory.
 
-Four forms are known:
-
 - A run of TRL with `log_completions=True` writes `completions/completions_STEP.parquet`: step,
   prompt, completion, a column for each reward function and for each `log_extra`, advantage. The
   rollouts of a prompt are neighbours, in the order of all processes.
 - A table of completions that W&B keeps, `*.table.json`, has the same columns.
-- verl with `trainer.rollout_data_dir` writes `STEP.jsonl`: input, output, gts, score, step, and
-  what the reward function returns besides (acc, ...). Its order is not that of the prompts.
-- prime-rl writes `step_STEP/train_rollouts.jsonl`: example_id, prompt, completion, answer, reward,
-  advantage, metrics, is_truncated. Files of evaluations are left out.
-
-A line of JSON may also be one prompt: prompt, rewards (a list, or a list for each function), and
-perhaps completions, advantages and step. The forms of verl and prime-rl are taken from their
-releases of 2025 and have not been compared with later ones.
+- Lines of JSON, of verl and of prime-rl among others: see `rollout_lines`. Files of evaluations
+  are left out.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -33,11 +24,11 @@ from ..progress import Progress
 from ..runs.files import bounded_memory
 from ..runs.history import has_state, read_state
 from ..runs.records import number
+from .rollout_lines import NAMES, REWARD, gold_text, message_text, rows_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-REWARD = "reward:"  # begins the columns of reward functions
 COLUMNS = (
     *("step", "group", "prompt", "completion", "gold", "reward", "advantage", "length"),
     "truncated",
@@ -47,19 +38,9 @@ HOW_TO_LOG = (
     " logging_steps=1, as TRL writes the newest generation batch of each log)."
 )
 _LINES = 4096  # of JSON that are one frame
+_NO_ROLLOUT = (ValueError, TypeError, AttributeError, KeyError, StopIteration, IndexError)
 _SAMPLED_FILES = 20  # from which the size of the groups is found
-_OWN_LINES = {"prompt_ledger.jsonl", "runs.jsonl", "samples.jsonl", "problems.jsonl"}
-_ROW_NUMBERS = ("advantage", "length", "truncated")
-_NAMES = {  # of the fields of a line, the surest first
-    "prompt": ("prompt", "input", "question", "problem"),
-    "completion": ("completion", "output", "response", "completions"),
-    "gold": ("gts", "gold", "solution", "ground_truth", "answer"),
-    "reward": ("reward", "score", "rewards"),
-    "group": ("group", "uid", "group_id", "prompt_id", "example_id"),
-    "truncated": ("is_truncated", "truncated"),
-    "length": ("length", "num_tokens", "completion_tokens"),
-    "advantage": ("advantage", "advantages"),
-}
+_OTHER_LINES = {"prompt_ledger", "runs", "samples", "problems", "metrics"}  # of ours and prime-rl
 
 
 class NoRolloutsError(ValueError):
@@ -77,6 +58,9 @@ class RolloutFiles:
         num_generations: Rollouts of a prompt in TRL's tables. None: neighbours with the same prompt
             are a group.
         evaluated: Steps whose file TRL has overwritten with rollouts of an evaluation.
+        notes: Sentences on what was left out.
+        with_tokens: Whether frames have the columns "asked", the prompt as the file has it, and
+            "tokens": see `rollout_lines`.
     """
 
     folder: Path
@@ -85,6 +69,7 @@ class RolloutFiles:
     num_generations: int | None = None
     evaluated: frozenset[int] = frozenset()
     notes: list[str] = field(default_factory=list)
+    with_tokens: bool = False
     _groups: int = 0
     _last: int | None = None  # the hash of the last generation batch
 
@@ -142,11 +127,13 @@ class RolloutFiles:
         weights = [self.weights.get(name, 1.0) for name in names]
         total = (rewards * weights).sum(axis=1, min_count=1)
         advantage = table["advantage"] if "advantage" in table else math.nan
-        gold = next((table[name] for name in _NAMES["gold"] if name in table), None)
+        golds = next((table[name] for name in NAMES["gold"] if name in table), [None] * len(table))
         found = table[["step"]].assign(
-            group=groups, prompt=texts, completion=answers, gold=gold, reward=total,
-            advantage=advantage, length=math.nan, truncated=math.nan,
+            group=groups, prompt=texts, completion=answers, gold=[*map(gold_text, golds)],
+            reward=total, advantage=advantage, length=math.nan, truncated=math.nan,
         )  # fmt: skip
+        if self.with_tokens:
+            found = found.assign(asked=table["prompt"], tokens=None)
         return found.join(rewards.add_prefix(REWARD))
 
     def _functions(self, table: "DataFrame") -> list[str]:
@@ -169,8 +156,8 @@ class RolloutFiles:
         with open(path, encoding="utf-8", errors="replace") as file:
             for place, line in enumerate(file):
                 try:
-                    rows += _rows_of(json.loads(line), step, f"{path.name} {place}")
-                except (ValueError, TypeError, AttributeError):
+                    rows += self._rows(json.loads(line), step, f"{path.name} {place}")
+                except _NO_ROLLOUT:
                     damaged += bool(line.strip())
                 if len(rows) >= _LINES:
                     yield pd.DataFrame(rows)
@@ -178,7 +165,13 @@ class RolloutFiles:
         if rows:
             yield pd.DataFrame(rows)
         if damaged:
-            self.notes.append(f"{damaged} lines of {path.name} hold no rollout and are left out.")
+            name = path.relative_to(self.folder) if path != self.folder else path.name
+            self.notes.append(f"{damaged} lines of {name} hold no rollout and are left out.")
+
+    def _rows(self, record: Any, step: int, place: str) -> list[dict[str, Any]]:
+        rows = rows_of(record, step, place)
+        names = () if self.with_tokens else ("asked", "tokens")
+        return [{name: row[name] for name in row if name not in names} for row in rows]
 
 
 def find_rollouts(folder: str | Path, *, num_generations: int | None = None) -> RolloutFiles | None:
@@ -240,8 +233,8 @@ def is_rollout_file(path: Path) -> bool:
     """Return whether the first line of a file of JSON lines is a rollout, or a prompt with its."""
     try:
         with open(path, encoding="utf-8") as file:
-            return bool(_rows_of(json.loads(file.readline()), 0, ""))
-    except (OSError, ValueError, TypeError, AttributeError):
+            return bool(rows_of(json.loads(file.readline()), 0, ""))
+    except (OSError, *_NO_ROLLOUT):
         return False
 
 
@@ -272,51 +265,21 @@ def read_rollouts(
     return frame
 
 
-def message_text(value: Any) -> str:
-    """Return a prompt or a completion as text: the one message of a chat as it is, several with
-    their roles, of parts the text."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, Mapping):
-        value = [value]
-    if not isinstance(value, list | tuple | np.ndarray):
-        return str(value)
-    texts = [_content(message) for message in value]
-    if len(texts) == 1:
-        return texts[0]
-    return "\n\n".join(f"{_role(own)}: {text}" for own, text in zip(value, texts, strict=True))
-
-
-def _content(message: Any) -> str:
-    """Return the text of a message, its calls of tools behind it."""
-    if not isinstance(message, Mapping):
-        return str(message)
-    content = message.get("content") or ""
-    if not isinstance(content, str):
-        content = "".join(str(part.get("text") or "") for part in content)
-    calls = message.get("tool_calls")
-    return content + "".join(
-        json.dumps(call, default=str) for call in ([] if calls is None else calls)
-    )
-
-
-def _role(message: Any) -> str:
-    return str(message.get("role", "")) if isinstance(message, Mapping) else ""
+_PATTERNS = (
+    *("completions/completions_*.parquet", "completions_*.parquet"),
+    # of prime-rl; "effective" has no prompts without a gradient
+    *("**/step_*/train/all/traces.jsonl", "**/step_*/train/effective/traces.jsonl"),
+    *("**/step_*/train_rollouts*.jsonl", "*.jsonl", "**/completions*.table.json"),
+)
 
 
 def _paths(folder: Path) -> list[Path]:
+    """Return the rollout files of the first form that a folder has, by their steps."""
     if folder.is_file():
         known = folder.suffix in (".jsonl", ".parquet") or folder.name.endswith(".table.json")
-        return [folder] * (known and folder.name not in _OWN_LINES)
-    for pattern in (
-        *("completions/completions_*.parquet", "completions_*.parquet"),
-        *("*.jsonl", "**/step_*/**/*.jsonl", "**/completions*.table.json"),
-    ):
-        paths = [
-            path
-            for path in folder.glob(pattern)
-            if path.name not in _OWN_LINES and not path.name.startswith("eval")
-        ]
+        return [folder] * (known and folder.stem not in _OTHER_LINES)
+    for pattern in _PATTERNS:
+        paths = [path for path in folder.glob(pattern) if path.stem not in _OTHER_LINES]
         if paths:  # 2.jsonl comes before 10.jsonl
             return sorted(
                 paths, key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))] or [0]
@@ -401,71 +364,3 @@ def _weights(logs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if rank == len(names) and error < 1e-3 * max(1.0, np.abs(known[:, -1]).max()):
             weights = found.round(4)
     return dict(zip(names, weights.tolist(), strict=True))
-
-
-def _rows_of(record: Mapping[str, Any], step: int, place: str) -> list[dict[str, Any]]:
-    """Return the rollouts of a line: one, or those of a prompt."""
-    fields = {name: _first(record, keys) for name, keys in _NAMES.items()}
-    if fields["reward"] is None:
-        raise ValueError("no reward")
-    several = isinstance(fields["reward"], list | Mapping)
-    step = int(number(record.get("step")) or step)
-    prompt = message_text(fields["prompt"])
-    # a line of several rollouts is a group; single ones are put together by task, number and text
-    name = place if several else f"{record.get('task')} {fields['group']} {prompt}"
-    gold = fields["gold"]
-    common = {
-        "step": step, "group": _hashed(f"{step} {name}"), "prompt": prompt,
-        "gold": None if gold is None else message_text(gold),
-    }  # fmt: skip
-    if several:
-        return _rollouts_of(fields, common)
-    row = {**common, "completion": message_text(fields["completion"])}
-    row |= {name: _number(fields[name]) for name in ("reward", *_ROW_NUMBERS)}
-    return [{**row, f"{REWARD}reward": row["reward"], **_single_rewards(record)}]
-
-
-def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    return next((record[key] for key in keys if record.get(key) is not None), None)
-
-
-def _hashed(text: str) -> int:
-    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def _single_rewards(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return what else a reward function says of a rollout: its metrics, else other numbers."""
-    metrics = record.get("metrics")
-    own = {key for keys in _NAMES.values() for key in keys} | {"step"}
-    if not isinstance(metrics, Mapping):
-        metrics = {key: value for key, value in record.items() if key not in own}
-    numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
-    return {REWARD + key: float(value) for key, value in numbers.items()}
-
-
-def _rollouts_of(fields: Mapping[str, Any], common: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rollouts of a prompt from lists of their rewards, completions and advantages."""
-    rewards = fields["reward"]
-    functions = rewards if isinstance(rewards, Mapping) else {"reward": rewards}
-    count = len(next(iter(functions.values())))
-    lists = {
-        name: fields[name] if isinstance(fields[name], list) else [None] * count
-        for name in ("completion", *_ROW_NUMBERS)
-    }
-    if any(len(values) != count for values in (*lists.values(), *functions.values())):
-        raise ValueError("lists of different lengths")
-    rows = []
-    for place in range(count):
-        own = {REWARD + name: _number(values[place]) for name, values in functions.items()}
-        total = math.fsum(own.values())
-        numbers = {name: _number(lists[name][place]) for name in _ROW_NUMBERS}
-        text = message_text(lists["completion"][place])
-        rows.append({**common, "completion": text, "reward": total, **numbers, **own})
-    return rows
-
-
-def _number(value: Any) -> float:
-    return (
-        float(value) if isinstance(value, bool) else (math.nan if value is None else float(value))
-    )

@@ -16,7 +16,8 @@ from ..progress import Progress, track
 from ..tables import Table
 from ..text import one_line
 from .prompt_outcomes import THRESHOLD, OutcomeCollector
-from .rollouts import find_rollouts, is_rollout_file, message_text
+from .rollout_lines import gold_text, message_text
+from .rollouts import find_rollouts, is_rollout_file
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -161,7 +162,7 @@ def _of_columns(
         {
             "prompt": [message_text(row.get("prompt")) for row in rows],
             "completion": [message_text(row.get(answer)) for row in rows],
-            "gold": [message_text(_field(row, gold)) for row in rows],
+            "gold": [gold_text(_field(row, gold)) or "" for row in rows],
             "recorded": [_recorded(row.get(reward), threshold) for row in rows],
         }
     )
