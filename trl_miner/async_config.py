@@ -44,9 +44,97 @@ def _as_synchronous(cls: type) -> type:
 @dataclass(repr=False)
 @_as_synchronous
 class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
-    """
-    Configuration of [`MinerAsyncGRPOTrainer`]: everything TRL's `AsyncGRPOConfig` has, with its
-    defaults, and the fields of `MinerGRPOConfig` that `_SHARED` names.
+    """Configuration of `MinerAsyncGRPOTrainer`: TRL's `AsyncGRPOConfig` with the settings below, and
+    of `GRPOConfig` those of vLLM's server: `vllm_tensor_parallel_size`,
+    `vllm_gpu_memory_utilization` and `vllm_max_model_length`.
+
+    TRL's settings keep their defaults, which TRL documents.
+
+    Args:
+        > Method
+
+        advantage_estimator (`str`, *optional*, defaults to `"miner"`):
+            Method that turns rewards into advantages: `miner` (arXiv 2601.04731), `grpo` (arXiv
+            2402.03300), `reinforce_pp` (arXiv 2501.03262), `reinforce_pp_baseline` (arXiv
+            2501.03262), `ucas` (arXiv 2510.10649), `entropy_adv` (arXiv 2506.14758), `unlikeliness`
+            (arXiv 2506.02355), `rl_zvp` (arXiv 2509.21880), `entropy`, `placebo`, `f_grpo` (arXiv
+            2602.06717), `passk` (arXiv 2503.19595), `boundary_gate` (arXiv 2606.15455); or the
+            import path of your own, such as `my_lib.my_advantages`. It decides for mixed prompts,
+            and for all-right and all-wrong prompts unless `all_right` and `all_wrong` name another.
+            If it has no advantage for mixed prompts, GRPO decides there: `miner` means `grpo` with
+            `all_right: miner`.
+
+        all_right (`str | None`, *optional*, defaults to `None`):
+            Method for all-right prompts, those whose completions are all correct: `entropy`,
+            `miner`, `placebo`, `reinforce_pp`, `reinforce_pp_baseline`, `rl_zvp`, `ucas`,
+            `unlikeliness`, the import path of your own, or `none`, which gives them no advantage.
+            By default `advantage_estimator` decides.
+
+        all_wrong (`str | None`, *optional*, defaults to `None`):
+            Method for all-wrong prompts, those whose completions are all incorrect: `reinforce_pp`,
+            `reinforce_pp_baseline`, `rl_zvp`, `ucas`, the import path of your own, or `none`. By
+            default `advantage_estimator` decides.
+
+        advantage_estimator_kwargs (`dict[str, Any] | str | None`, *optional*, defaults to `None`):
+            Parameters of the methods' functions, such as `{alpha: 0.2}` for `rl_zvp`: a mapping in
+            a recipe, JSON on a command line. MINER and `entropy` have settings of their own
+            instead.
+
+        miner_gamma (`float`, *optional*, defaults to `2.0`):
+            How strongly MINER favors tokens that the model was unsure of: a token of probability p
+            gets the weight (1 - p)^gamma. At 0 all tokens weigh the same (the paper's ablation w/o
+            FW).
+
+        miner_lambda_max (`float | None`, *optional*, defaults to `0.0015`):
+            The most signal that MINER takes from all-right prompts, as a share of the signal of the
+            mixed prompts in the same generation batch. 0 is plain GRPO. `inf`, or `null` in a
+            recipe, removes the cap (the paper's ablation w/o AC).
+
+        miner_intrinsic (`str`, *optional*, defaults to `"nll"`):
+            What MINER rewards on all-right prompts. `nll` rewards completions that the model was
+            unsure of. `certainty` rewards the opposite, and is not in the paper. `constant` rewards
+            all of them with 0.05 (the paper's ablation w/o IR, which needs `miner_lambda_max:
+            null`).
+
+        > What counts as correct
+
+        correct_reward_func (`str | None`, *optional*, defaults to `None`):
+            The verifier: the reward function that decides what is correct, by its name in the
+            metric `rewards/NAME/mean`. If each task has its own, give several, joined by `+` or as
+            a list; those that score the same completion must agree. By default it is the only
+            reward function, or else the known verifiers among them (`math_reward`, `choice_reward`,
+            `task_reward`, `accuracy_reward`, `reasoning_accuracy_reward`), or else, with a warning,
+            all of them together. A prompt is neither all right nor all wrong if the verifier leaves
+            one of its completions unscored.
+
+        correct_threshold (`float`, *optional*, defaults to `1.0`):
+            A completion is correct if the verifier's reward, before weighting, is at least this.
+
+        gate_on_correctness (`bool`, *optional*, defaults to `False`):
+            Let correctness alone decide which prompts are all right or all wrong, even if a reward
+            for format or length differs between their completions. That reward then gives these
+            prompts no advantage, and `all_right` and `all_wrong` apply to them.
+
+        > Speed and memory
+
+        optimizer_batch_size (`int | None`, *optional*, defaults to `None`):
+            Completions per optimizer step, over all processes. This sets
+            `gradient_accumulation_steps`, so that a recipe is the same run on two GPUs and on
+            eight.
+
+        > The run
+
+        overwrite_output_dir (`bool`, *optional*, defaults to `False`):
+            Delete what earlier runs have written into `output_dir` before a run starts there; other
+            files stay. Without it, a folder in which a run has finished a step is an error. A run
+            that resumes from a checkpoint of the folder deletes nothing.
+
+        > Logging
+
+        log_token_credit (`int`, *optional*, defaults to `0`):
+            Record every this many optimizer steps the credit of each token of up to 64 completions,
+            in `credit/credit_STEP.parquet` of `output_dir`, for `trl-miner inspect`; 0 is never. If
+            no part of the step has computed their log-probs, a record costs one forward pass.
     """
 
     def __post_init__(self) -> None:

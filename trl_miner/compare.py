@@ -1,7 +1,7 @@
 """`trl-miner compare`: train every recipe with every seed, one run or several at a time, and print
 one table.
 
-Each run is a process of its own in OUTPUT/<recipe>/seed<k>. This process uses no GPU.
+Each run is a process of its own in `OUTPUT/RECIPE/seedK`. This process uses no GPU.
 """
 
 import os

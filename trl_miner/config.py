@@ -162,161 +162,309 @@ class SharedSettings:
         check_settings(self)
 
 
+def _values(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def _names(methods: Iterable[Method]) -> str:
     """Return the names of methods, each with its paper, if it has one."""
     return ", ".join(
-        f"{method.name} (arXiv {method.arxiv})" if method.arxiv else method.name
-        for method in methods
+        f"`{method.name}`" + f" (arXiv {method.arxiv})" * bool(method.arxiv) for method in methods
     )
 
 
 @dataclass(repr=False)  # that of transformers shows secrets, and dataclass would write another
 class MinerGRPOConfig(SharedSettings, GRPOConfig):
-    """
-    Configuration of [`MinerGRPOTrainer`]: everything [`~trl.GRPOConfig`] has, with its defaults,
-    and the fields below.
+    """Configuration of `MinerGRPOTrainer`: TRL's `GRPOConfig` with the settings below.
+
+    TRL's settings keep their defaults, which TRL documents.
+
+    Args:
+        > Method
+
+        advantage_estimator (`str`, *optional*, defaults to `"miner"`):
+            Method that turns rewards into advantages: `miner` (arXiv 2601.04731), `grpo` (arXiv
+            2402.03300), `reinforce_pp` (arXiv 2501.03262), `reinforce_pp_baseline` (arXiv
+            2501.03262), `ucas` (arXiv 2510.10649), `entropy_adv` (arXiv 2506.14758), `unlikeliness`
+            (arXiv 2506.02355), `rl_zvp` (arXiv 2509.21880), `entropy`, `placebo`, `f_grpo` (arXiv
+            2602.06717), `passk` (arXiv 2503.19595), `boundary_gate` (arXiv 2606.15455); or the
+            import path of your own, such as `my_lib.my_advantages`. It decides for mixed prompts,
+            and for all-right and all-wrong prompts unless `all_right` and `all_wrong` name another.
+            If it has no advantage for mixed prompts, GRPO decides there: `miner` means `grpo` with
+            `all_right: miner`.
+
+        all_right (`str | None`, *optional*, defaults to `None`):
+            Method for all-right prompts, those whose completions are all correct: `entropy`,
+            `miner`, `placebo`, `reinforce_pp`, `reinforce_pp_baseline`, `rl_zvp`, `ucas`,
+            `unlikeliness`, the import path of your own, or `none`, which gives them no advantage.
+            By default `advantage_estimator` decides.
+
+        all_wrong (`str | None`, *optional*, defaults to `None`):
+            Method for all-wrong prompts, those whose completions are all incorrect: `reinforce_pp`,
+            `reinforce_pp_baseline`, `rl_zvp`, `ucas`, the import path of your own, or `none`. By
+            default `advantage_estimator` decides.
+
+        advantage_estimator_kwargs (`dict[str, Any] | str | None`, *optional*, defaults to `None`):
+            Parameters of the methods' functions, such as `{alpha: 0.2}` for `rl_zvp`: a mapping in
+            a recipe, JSON on a command line. MINER and `entropy` have settings of their own
+            instead.
+
+        miner_gamma (`float`, *optional*, defaults to `2.0`):
+            How strongly MINER favors tokens that the model was unsure of: a token of probability p
+            gets the weight (1 - p)^gamma. At 0 all tokens weigh the same (the paper's ablation w/o
+            FW).
+
+        miner_lambda_max (`float | None`, *optional*, defaults to `0.0015`):
+            The most signal that MINER takes from all-right prompts, as a share of the signal of the
+            mixed prompts in the same generation batch. 0 is plain GRPO. `inf`, or `null` in a
+            recipe, removes the cap (the paper's ablation w/o AC).
+
+        miner_intrinsic (`str`, *optional*, defaults to `"nll"`):
+            What MINER rewards on all-right prompts. `nll` rewards completions that the model was
+            unsure of. `certainty` rewards the opposite, and is not in the paper. `constant` rewards
+            all of them with 0.05 (the paper's ablation w/o IR, which needs `miner_lambda_max:
+            null`).
+
+        entropy_weight (`float`, *optional*, defaults to `0.001`):
+            Coefficient of the entropy bonus (`all_right: entropy`), in units of advantage per nat.
+            0 is GRPO.
+
+        dose_share (`float | None`, *optional*, defaults to `None`):
+            Share of the policy gradient that the methods of `all_right` and `all_wrong` get, such
+            as MINER's share of the gradient: the norm of their part, divided by the sum of the
+            norms of both parts. It lies between 0 and 1, and replaces caps such as
+            `miner_lambda_max`. The first 8 optimizer steps and every 25th are measured, which costs
+            another pass through the model and memory for two more gradients. It does not work with
+            DeepSpeed, FSDP or fp16.
+
+        policy_loss (`str`, *optional*, defaults to `"clip"`):
+            How the loss limits an update: `clip` (arXiv 2402.03300), `clip_cov` (arXiv 2505.22617),
+            `kl_cov` (arXiv 2505.22617), `bapo` (arXiv 2510.18927). `clip` is TRL's own loss. The
+            others need `loss_type` `grpo`, `bnpo`, `dr_grpo` or `dapo`, and importance sampling at
+            token level.
+
+        policy_loss_kwargs (`dict[str, Any] | str | None`, *optional*, defaults to `None`):
+            Parameters of `policy_loss`, such as `{ratio: 0.002}`: a mapping in a recipe, JSON on a
+            command line.
+
+        > What counts as correct
+
+        correct_reward_func (`str | None`, *optional*, defaults to `None`):
+            The verifier: the reward function that decides what is correct, by its name in the
+            metric `rewards/NAME/mean`. If each task has its own, give several, joined by `+` or as
+            a list; those that score the same completion must agree. By default it is the only
+            reward function, or else the known verifiers among them (`math_reward`, `choice_reward`,
+            `task_reward`, `accuracy_reward`, `reasoning_accuracy_reward`), or else, with a warning,
+            all of them together. A prompt is neither all right nor all wrong if the verifier leaves
+            one of its completions unscored.
+
+        correct_threshold (`float`, *optional*, defaults to `1.0`):
+            A completion is correct if the verifier's reward, before weighting, is at least this.
+
+        gate_on_correctness (`bool`, *optional*, defaults to `False`):
+            Let correctness alone decide which prompts are all right or all wrong, even if a reward
+            for format or length differs between their completions. That reward then gives these
+            prompts no advantage, and `all_right` and `all_wrong` apply to them.
+
+        > Sampling
+
+        dynamic_sampling (`bool`, *optional*, defaults to `False`):
+            DAPO's dynamic sampling (arXiv 2503.14476): replace all-right and all-wrong prompts by
+            other prompts until the batch is full, in at most 10 generations. Evaluation does not
+            use it. The number of steps stays the same, so a run goes through its data sooner;
+            `dynamic_sampling/epoch` logs how far it is.
+
+        adaptive_sampling_rounds (`int`, *optional*, defaults to `1`):
+            Reinforce-Ada (arXiv 2510.04996): sample a prompt in up to this many rounds of
+            `num_generations` completions, until half of a group can be right and half wrong. That
+            group is trained, with the mean and the deviation of all completions. A prompt that
+            stays all right or all wrong keeps its first group, which MINER sees whole. 1 is
+            ordinary sampling.
+
+        prompt_selection (`str`, *optional*, defaults to `"none"`):
+            Which prompts to generate for less often. `greso` (arXiv 2506.02177) skips prompts that
+            have been all right or all wrong many times in a row, though not for good. `thompson`
+            (MoPPS, arXiv 2507.04632) takes, of four candidates, the prompt whose pass rate is
+            probably nearest to one half. Both skip prompts that MINER learns from.
+
+        > Speed and memory
+
+        optimizer_batch_size (`int | None`, *optional*, defaults to `None`):
+            Completions per optimizer step, over all processes. This sets
+            `gradient_accumulation_steps`, so that a recipe is the same run on two GPUs and on
+            eight.
+
+        compute_less (`bool`, *optional*, defaults to `True`):
+            Skip completions whose advantage is zero at every token, unless a KL penalty moves them,
+            and sort the others into micro-batches by length. The gradient stays the same. TRL's
+            micro-batches are kept if the loss depends on them (`top_entropy_quantile`, an entropy
+            bonus, a router loss, Clip-Cov, KL-Cov, `loss_type: bnpo`), with `pad_to_multiple_of`,
+            and for models that see padding or images. Metrics of the loss become means over the
+            tokens that remain.
+
+        max_tokens_per_micro_batch (`int | None`, *optional*, defaults to `None`):
+            The most tokens in a micro-batch, prompts and padding included: an optimizer step is cut
+            into as few micro-batches as this allows, and a longer completion goes alone. By
+            default, a micro-batch on a GPU holds as many tokens as one of TRL's, and on a CPU there
+            are as many micro-batches as TRL makes.
+
+        > Logging
+
+        log_gradient_share (`int`, *optional*, defaults to `0`):
+            Measure every this many optimizer steps how much of the policy gradient comes from
+            all-right prompts, or from the prompts that `dose_share` acts on; 0 is never. It logs
+            `miner/ph_gradient_norm`, `miner/other_gradient_norm`, `miner/ph_gradient_share` and
+            `miner/gradient_cosine`, without KL penalty, entropy bonus and router loss. Training
+            stays the same, bit for bit. A measured step costs as much as one of `dose_share`, and
+            DeepSpeed, FSDP and fp16 are not supported.
     """
 
     advantage_estimator: str = setting(
         "miner",
-        f"Advantage estimator: {_names(ESTIMATORS.values())}; or the import path of your own, such"
-        " as my_lib.my_advantages. It is the estimator of mixed prompts, and of the others unless"
-        " all_right and all_wrong name theirs. One that does not act on mixed prompts leaves those"
-        " to GRPO: miner is short for grpo with all_right: miner.",
+        "Method that turns rewards into advantages:"
+        f" {_names(ESTIMATORS.values())}; or the import path of your own, such as"
+        " `my_lib.my_advantages`. It decides for mixed prompts, and for all-right and all-wrong"
+        " prompts unless `all_right` and `all_wrong` name another. If it has no advantage for mixed"
+        " prompts, GRPO decides there: `miner` means `grpo` with `all_right: miner`.",
     )
     all_right: str | None = setting(
         None,
-        f"Advantage estimator of all-right prompts: {', '.join(estimators_of(ALL_RIGHT))}, the"
-        " import path of your own, or none, which gives them no advantage. Default: what"
-        " advantage_estimator does there.",
+        "Method for all-right prompts, those whose completions are all correct:"
+        f" {_values(estimators_of(ALL_RIGHT))}, the import path of your own, or `none`, which gives"
+        " them no advantage. By default `advantage_estimator` decides.",
     )
     all_wrong: str | None = setting(
         None,
-        f"The same for all-wrong prompts: {', '.join(estimators_of(ALL_WRONG))}, an import path, or"
-        " none.",
+        "Method for all-wrong prompts, those whose completions are all incorrect:"
+        f" {_values(estimators_of(ALL_WRONG))}, the import path of your own, or `none`. By default"
+        " `advantage_estimator` decides.",
     )
     correct_threshold: float = setting(
         1.0,
-        "A rollout is correct when the verifier's reward, before weighting, is at or above this.",
+        "A completion is correct if the verifier's reward, before weighting, is at least this.",
     )
     correct_reward_func: str | None = setting(
         None,
-        "Name of the reward function that decides what is correct, as in the metric"
-        " rewards/NAME/mean; or several joined by +, or as a list, where each task has its own:"
-        " those that score a rollout must agree. Default: the only one, else the known verifiers"
-        " among them (math_reward, choice_reward, task_reward, accuracy_reward,"
-        " reasoning_accuracy_reward), else, with a warning, all of them together. A prompt with a"
-        " rollout that they leave unscored is neither all right nor all wrong.",
+        "The verifier: the reward function that decides what is correct, by its name in the metric"
+        " `rewards/NAME/mean`. If each task has its own, give several, joined by `+` or as a list;"
+        " those that score the same completion must agree. By default it is the only reward"
+        " function, or else the known verifiers among them (`math_reward`, `choice_reward`,"
+        " `task_reward`, `accuracy_reward`, `reasoning_accuracy_reward`), or else, with a warning,"
+        " all of them together. A prompt is neither all right nor all wrong if the verifier leaves"
+        " one of its completions unscored.",
     )
     gate_on_correctness: bool = setting(
         False,
-        "Only correctness tells the rollouts of a prompt apart: where they are all right, all wrong"
-        " or unscorable, a reward of format or length gives them no advantage, and all_right and"
-        " all_wrong apply although it differs.",
+        "Let correctness alone decide which prompts are all right or all wrong, even if a reward for"
+        " format or length differs between their completions. That reward then gives these prompts"
+        " no advantage, and `all_right` and `all_wrong` apply to them.",
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = setting(
         None,
-        "Knobs of the advantage estimators, yours or built in, but for the miner_* and"
-        " entropy_weight: a mapping in a recipe, JSON on a command line, such as {alpha: 0.2} for"
-        " rl_zvp. They are parameters of their functions.",
+        "Parameters of the methods' functions, such as `{alpha: 0.2}` for `rl_zvp`: a mapping in a"
+        " recipe, JSON on a command line. MINER and `entropy` have settings of their own instead.",
     )
     miner_gamma: float = setting(
         2.0,
-        "Focus of MINER's token credit (1 - p)^gamma, at least 0; 0 is uniform (the paper's w/o"
-        " FW).",
+        "How strongly MINER favors tokens that the model was unsure of: a token of probability p gets"
+        " the weight (1 - p)^gamma. At 0 all tokens weigh the same (the paper's ablation w/o FW).",
         at_least=0,
     )
     miner_lambda_max: float | None = setting(
         1.5e-3,
-        "Cap of the signal from all-right prompts, as a share of the signal from mixed prompts. 0:"
-        " plain GRPO; inf (or null in a recipe): no cap, the paper's ablation w/o AC. Both are of"
-        " the same generation batch.",
+        "The most signal that MINER takes from all-right prompts, as a share of the signal of the"
+        " mixed prompts in the same generation batch. 0 is plain GRPO. `inf`, or `null` in a recipe,"
+        " removes the cap (the paper's ablation w/o AC).",
         at_least=0,
         or_none=True,
     )
     miner_intrinsic: str = setting(
         "nll",
-        "MINER's intrinsic reward: nll, which credits unsure rollouts; certainty, its opposite,"
-        " which is not the paper's; or constant, 0.05 for every rollout of an all-right prompt (the"
-        " paper's ablation w/o IR, not calibrated: set miner_lambda_max: null).",
+        "What MINER rewards on all-right prompts. `nll` rewards completions that the model was unsure"
+        " of. `certainty` rewards the opposite, and is not in the paper. `constant` rewards all of"
+        " them with 0.05 (the paper's ablation w/o IR, which needs `miner_lambda_max: null`).",
         one_of=REWARDS,
     )
     entropy_weight: float = setting(
         1e-3,
-        "Entropy bonus on all-right prompts: its coefficient, in advantage units per nat; 0 is"
+        "Coefficient of the entropy bonus (`all_right: entropy`), in units of advantage per nat. 0 is"
         " GRPO.",
         at_least=0,
     )
     dose_share: float | None = setting(
         None,
-        "Share of the policy gradient's norm that the methods of all-right and all-wrong prompts"
-        " get, theirs / (theirs + the others'), above 0 and below 1: a factor on their advantages"
-        " holds it, in place of a cap such as miner_lambda_max. The first 8 optimizer steps and"
-        " every 25th are measured; such a step goes through the model once more, and keeps two more"
-        " gradients of the trained weights. Not with DeepSpeed, FSDP or fp16.",
+        "Share of the policy gradient that the methods of `all_right` and `all_wrong` get, such as"
+        " MINER's share of the gradient: the norm of their part, divided by the sum of the norms of"
+        " both parts. It lies between 0 and 1, and replaces caps such as `miner_lambda_max`. The"
+        " first 8 optimizer steps and every 25th are measured, which costs another pass through the"
+        " model and memory for two more gradients. It does not work with DeepSpeed, FSDP or fp16.",
     )
     policy_loss: str = setting(
         "clip",
-        f"What acts inside the loss: {_names(POLICY_LOSSES.values())}. clip is the loss that"
-        " loss_type names; the others need loss_type grpo, bnpo, dr_grpo or dapo, at token level.",
+        f"How the loss limits an update: {_names(POLICY_LOSSES.values())}. `clip` is TRL's own loss."
+        " The others need `loss_type` `grpo`, `bnpo`, `dr_grpo` or `dapo`, and importance sampling"
+        " at token level.",
         one_of=POLICY_LOSSES,
     )
     policy_loss_kwargs: dict[str, Any] | str | None = setting(
         None,
-        "Knobs of policy_loss: a mapping in a recipe, JSON on a command line, such as {ratio:"
-        " 0.002}.",
+        "Parameters of `policy_loss`, such as `{ratio: 0.002}`: a mapping in a recipe, JSON on a"
+        " command line.",
     )
     optimizer_batch_size: int | None = setting(
         None,
-        "Rollouts per optimizer step, over all processes. Sets gradient_accumulation_steps, so that"
-        " one recipe is the same run on two GPUs and on eight.",
+        "Completions per optimizer step, over all processes. This sets"
+        " `gradient_accumulation_steps`, so that a recipe is the same run on two GPUs and on eight.",
     )
     compute_less: bool = setting(
         True,
-        "Skip forward and backward for rollouts whose advantage is zero at every token, unless a KL"
-        " penalty moves them, and sort the others into micro-batches by length. TRL's micro-batches"
-        " stay where the loss depends on them (top_entropy_quantile, entropy bonus, router loss,"
-        " Clip-Cov, KL-Cov, loss_type bnpo), with pad_to_multiple_of, and with models that see"
-        " padding or images. Metrics of the loss are means over the tokens in it.",
+        "Skip completions whose advantage is zero at every token, unless a KL penalty moves them, and"
+        " sort the others into micro-batches by length. The gradient stays the same. TRL's"
+        " micro-batches are kept if the loss depends on them (`top_entropy_quantile`, an entropy"
+        " bonus, a router loss, Clip-Cov, KL-Cov, `loss_type: bnpo`), with `pad_to_multiple_of`, and"
+        " for models that see padding or images. Metrics of the loss become means over the tokens"
+        " that remain.",
     )
     max_tokens_per_micro_batch: int | None = setting(
         None,
-        "Cut the rollouts of an optimizer step into as few micro-batches as hold this many tokens"
-        " each, prompts and padding included. A longer rollout goes alone. By default, on a GPU, as"
-        " many tokens as TRL's micro-batches hold; on a CPU, as many micro-batches as TRL makes.",
+        "The most tokens in a micro-batch, prompts and padding included: an optimizer step is cut"
+        " into as few micro-batches as this allows, and a longer completion goes alone. By default, a"
+        " micro-batch on a GPU holds as many tokens as one of TRL's, and on a CPU there are as many"
+        " micro-batches as TRL makes.",
         at_least=2,
     )
     log_gradient_share: int = setting(
         0,
-        "Optimizer steps from one measurement of the gradient to the next; 0: none. It logs how"
-        " much of a step's policy gradient (without KL penalty, entropy bonus and router loss)"
-        " comes from the rollouts of all-right (PH) prompts, or of those that dose_share acts on:"
-        " miner/ph_gradient_norm, miner/other_gradient_norm, miner/ph_gradient_share (PH / (PH +"
-        " other)) and miner/gradient_cosine. Training stays the same, bit for bit; a measured step"
-        " costs what one of dose_share does. Not with DeepSpeed, FSDP or fp16.",
+        "Measure every this many optimizer steps how much of the policy gradient comes from all-right"
+        " prompts, or from the prompts that `dose_share` acts on; 0 is never. It logs"
+        " `miner/ph_gradient_norm`, `miner/other_gradient_norm`, `miner/ph_gradient_share` and"
+        " `miner/gradient_cosine`, without KL penalty, entropy bonus and router loss. Training stays"
+        " the same, bit for bit. A measured step costs as much as one of `dose_share`, and DeepSpeed,"
+        " FSDP and fp16 are not supported.",
         at_least=0,
     )
     dynamic_sampling: bool = setting(
         False,
-        "DAPO's dynamic sampling (arXiv 2503.14476): drop prompts whose rollouts are all right or"
-        " all wrong, and draw others until the batch is full, in at most 10 generations. Not in"
-        " evaluation. The number of steps stays the same, so a run passes over its data sooner:"
-        " dynamic_sampling/epoch says how far it is.",
+        "DAPO's dynamic sampling (arXiv 2503.14476): replace all-right and all-wrong prompts by other"
+        " prompts until the batch is full, in at most 10 generations. Evaluation does not use it. The"
+        " number of steps stays the same, so a run goes through its data sooner;"
+        " `dynamic_sampling/epoch` logs how far it is.",
     )
     adaptive_sampling_rounds: int = setting(
         1,
-        "Reinforce-Ada (arXiv 2510.04996): sample a prompt in up to so many rounds of"
-        " num_generations rollouts, until half of a group can be right and half wrong, and choose"
-        " such a group, with the mean and deviation of all; 1: once. A prompt that never was mixed"
-        " keeps its first group, which MINER sees whole.",
+        "Reinforce-Ada (arXiv 2510.04996): sample a prompt in up to this many rounds of"
+        " `num_generations` completions, until half of a group can be right and half wrong. That"
+        " group is trained, with the mean and the deviation of all completions. A prompt that stays"
+        " all right or all wrong keeps its first group, which MINER sees whole. 1 is ordinary"
+        " sampling.",
         at_least=1,
     )
     prompt_selection: str = setting(
         "none",
-        "Which prompts to generate less often. greso (arXiv 2506.02177): those with many visits in"
-        " a row at which all rollouts were right, or all wrong; all come up again. thompson (MoPPS,"
-        " arXiv 2507.04632): of four candidates for each prompt the one whose pass rate, drawn from"
-        " its posterior, is nearest to one half. Both leave out prompts that MINER learns from.",
+        "Which prompts to generate for less often. `greso` (arXiv 2506.02177) skips prompts that have"
+        " been all right or all wrong many times in a row, though not for good. `thompson` (MoPPS,"
+        " arXiv 2507.04632) takes, of four candidates, the prompt whose pass rate is probably nearest"
+        " to one half. Both skip prompts that MINER learns from.",
         one_of=("none", *SELECTIONS),
     )
 
@@ -340,21 +488,35 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
 
 @dataclass(repr=False)
 class RunConfig(MinerGRPOConfig):
-    """
-    Configuration of a run with a folder, as `trl-miner train` has it, or a `RunTrainer` in Python:
-    everything [`MinerGRPOConfig`] has, and what a run does with its folder.
+    """Configuration of a run with a folder, as `trl-miner train` has it, or a `RunTrainer` in
+    Python: `MinerGRPOConfig` with the settings below.
+
+    Args:
+        > The run
+
+        overwrite_output_dir (`bool`, *optional*, defaults to `False`):
+            Delete what earlier runs have written into `output_dir` before a run starts there; other
+            files stay. Without it, a folder in which a run has finished a step is an error. A run
+            that resumes from a checkpoint of the folder deletes nothing.
+
+        > Logging
+
+        log_token_credit (`int`, *optional*, defaults to `0`):
+            Record every this many optimizer steps the credit of each token of up to 64 completions,
+            in `credit/credit_STEP.parquet` of `output_dir`, for `trl-miner inspect`; 0 is never. If
+            no part of the step has computed their log-probs, a record costs one forward pass.
     """
 
     overwrite_output_dir: bool = setting(
         False,
-        "Delete what earlier runs have written into output_dir, and nothing else, before a run"
-        " starts there; else a folder in which a run has finished a step is an error. A run that"
-        " goes on from a checkpoint of the folder deletes nothing.",
+        "Delete what earlier runs have written into `output_dir` before a run starts there; other"
+        " files stay. Without it, a folder in which a run has finished a step is an error. A run"
+        " that resumes from a checkpoint of the folder deletes nothing.",
     )
     log_token_credit: int = setting(
         0,
-        "Optimizer steps from one record of tokens to the next; 0: none. A record,"
-        " credit/credit_STEP.parquet in output_dir, has what trl-miner inspect shows of at most 64"
-        " rollouts. Where no forward of the step has computed their old log-probs, it costs one.",
+        "Record every this many optimizer steps the credit of each token of up to 64 completions, in"
+        " `credit/credit_STEP.parquet` of `output_dir`, for `trl-miner inspect`; 0 is never. If no"
+        " part of the step has computed their log-probs, a record costs one forward pass.",
         at_least=0,
     )

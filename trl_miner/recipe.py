@@ -34,19 +34,19 @@ from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS
 from .runs.files import read_yaml
 from .setting import NONE, alternatives, check_limits, convert, setting
+from .setting_groups import as_markdown
 from .tools import TOOL_SECONDS
 
 
 @dataclass
 class MinerScriptArguments(ScriptArguments):
-    """The settings of a recipe beyond those of the trainer, the model and the mixture of data
-    sets."""
+    """The settings of a recipe, or of the command line, beyond those of the trainer, the model and
+    the mixture of data sets."""
 
     asynchronous: bool = setting(
         False,
-        "Train with MinerAsyncGRPOTrainer, which generates meanwhile. The settings are those of"
-        " MinerAsyncGRPOConfig, and vllm_tensor_parallel_size, vllm_gpu_memory_utilization,"
-        " vllm_max_model_length of the server. TRL 1.16.",
+        "Train with `MinerAsyncGRPOTrainer`, which generates while it trains, on TRL 1.16. The"
+        " settings are then those of `MinerAsyncGRPOConfig`.",
     )
     dataset_revision: str | None = setting(
         None, "Branch, tag or commit of the data set on the Hub."
@@ -61,133 +61,138 @@ class MinerScriptArguments(ScriptArguments):
     answer_after: str | None = setting(None, DATA_SETTINGS["answer_after"])
     decimal_comma: bool | None = setting(None, DATA_SETTINGS["decimal_comma"])
     system_prompt: str | None = setting(
-        None, "System prompt. The column with the prompts then holds questions."
+        None, "System prompt. If it is set, the prompt column holds questions."
     )
     prompt_template: str | None = setting(
         None,
-        "Template with {question} in it, the whole prompt as plain text or the user's message. The"
-        " column with the prompts then holds questions.",
+        "Template with `{question}` in it: the whole prompt as plain text, or the user's message. If"
+        " it is set, the prompt column holds questions.",
     )
     task_config: dict[str, Any] | str | None = setting(
         None,
-        "For dataset_name reasoning_gym/FAMILY: settings of the family, such as {max_terms: 3}.",
+        "Settings of the family in `dataset_name: reasoning_gym/FAMILY`, such as `{max_terms: 3}`.",
     )
     tasks: list[Any] | None = setting(
         None,
-        "For dataset_name reasoning_gym: a mixture, a list of {name: chain_sum, weight: 2, config:"
-        " {max_terms: 3}}.",
+        "Families that `dataset_name: reasoning_gym` mixes, as a list of"
+        " `{name: chain_sum, weight: 2, config: {max_terms: 3}}`.",
     )
     task_size: int | None = setting(
         None,
-        f"Training problems to make, with reasoning-gym (default: {TRAIN_SIZE}) or of an embedded"
-        " world (default: all of its training set).",
+        f"How many training problems to make with reasoning-gym (default: {TRAIN_SIZE}) or of an"
+        " embedded world (default: its whole training set).",
         at_least=1,
     )
-    task_seed: int = setting(0, "Decides which problems reasoning-gym makes.")
+    task_seed: int = setting(0, "Seed that decides which problems reasoning-gym makes.")
     prompt_style: str = setting(
         "auto",
-        "Prompts that are built here: plain text, chat messages, or auto: as the model was trained,"
-        " else guessed from its name and chat template. A prompt in a data set stays as it is.",
+        "Form of the prompts that are built from questions: `plain` text, `chat` messages, or `auto`,"
+        " which takes the form that the model was trained with, or else guesses it from the model's"
+        " name and chat template. Prompts in a data set stay as they are.",
         one_of=("auto", *STYLES),
     )
     reward_funcs: list[str] | None = setting(
         None,
-        f"Reward functions: {', '.join(OWN_REWARDS)}, TRL's {', '.join(TRL_REWARDS)}, or import"
-        " paths such as my_lib.rewards.my_reward. correct_reward_func says which of several"
-        " decides. Default: task_reward for problems of reasoning-gym, else math_reward.",
+        f"Reward functions: {', '.join(OWN_REWARDS)}; TRL's {', '.join(TRL_REWARDS)}; or import paths"
+        " such as `my_lib.rewards.my_reward`. Of several, `correct_reward_func` names the verifier."
+        " The default is `task_reward` for problems of reasoning-gym, and `math_reward` for all"
+        " others.",
     )
     rollout_func: str | None = setting(
-        None, "Import path of GRPOTrainer's `rollout_func`, which generates."
+        None,
+        "Import path of a function that generates the completions: `rollout_func` of `GRPOTrainer`.",
     )
     tools: list[str] | None = setting(
         None,
-        "Import paths of functions that the model may call while it answers: GRPOTrainer's `tools`."
-        " max_tool_calling_iterations limits how often.",
+        "Import paths of functions that the model may call while it answers: `tools` of"
+        " `GRPOTrainer`. `max_tool_calling_iterations` limits how often.",
     )
     environment_factory: dict[str, Any] | str | None = setting(
         None,
-        "Import path of a class whose methods are tools that share a state, one object per rollout:"
-        " GRPOTrainer's `environment_factory`. Or several by name, between which the column"
-        " environment chooses.",
+        "Import path of a class whose methods are tools that share a state, with one object per"
+        " completion: `environment_factory` of `GRPOTrainer`. Of several, given by name, the column"
+        " `environment` chooses one.",
     )
     tool_seconds: float = setting(
-        TOOL_SECONDS, "Seconds until a call of a tool is ended, and failed.", at_least=0.01
+        TOOL_SECONDS,
+        "Seconds after which a call of a tool is ended and counts as failed.",
+        at_least=0.01,
     )
     accelerate_config: str | None = setting(
         None,
-        "For trl-miner train, launch and doctor: accelerate's configuration. A file, relative to"
-        " the recipe's folder or the current one, or the name of one that TRL ships, such as"
-        " zero3.",
+        "Configuration of accelerate for `trl-miner train`, `launch` and `doctor`: a file, relative"
+        " to the recipe's folder or the current one, or the name of one that TRL ships, such as"
+        " `zero3`.",
     )
     soft_overlong_cache: int = setting(
         256,
-        "For get_soft_overlong_punishment: the last tokens of max_completion_length in which reward"
-        " is lost.",
+        "How many tokens at the end of `max_completion_length` cost reward, with"
+        " `get_soft_overlong_punishment`.",
     )
     math_accept_unboxed: bool = setting(
         False,
-        "For math_reward: also look for a final answer in completions without a \\boxed{}. What they"
-        " deny, doubt or take back is none.",
+        "Let `math_reward` also look for a final answer in completions without a \\boxed{}. An answer"
+        " that the completion denies, doubts or takes back does not count.",
     )
     judge_seconds: float = setting(
-        CPU_SECONDS, "CPU seconds to verify one answer, else it is wrong.", at_least=0.01
+        CPU_SECONDS,
+        "CPU seconds for the verification of one answer. An answer that needs more counts as wrong.",
+        at_least=0.01,
     )
     judge_workers: int | None = setting(
         None,
-        "Processes that verify answers, per training process. Default: its share of the CPUs, at"
-        " most 8.",
+        "Processes that verify answers, for each training process. By default each gets its share of"
+        " the CPUs, at most 8.",
         at_least=1,
     )
     watchdog_seconds: float | None = setting(
         None,
-        "End a run that makes no progress for this many seconds, with an error that names the part"
-        " and the step: the vLLM server does not answer, a process is stopped or dead, or no"
-        " process makes progress, as in a generation or a reward function that takes longer. 0:"
-        " never. Default: a run ends whose server or process has not answered for 300 seconds;"
-        " where all answer and none makes progress, a warning says so.",
+        "End a run that has made no progress for this many seconds, with an error that names the part"
+        " and the step; 0 is never. The cause may be a vLLM server that does not answer, a process"
+        " that is stopped or dead, or a generation or reward function that takes longer than this."
+        " By default a run ends if its server or a process has not answered for 300 seconds, and you"
+        " get a warning if all of them answer but nothing progresses.",
         at_least=0,
     )
     held_out: float | str | None = setting(  # in this order: a command line gives a text
         0,
-        "The problems to score before and after training, which are not trained on. A number, or"
-        " below 1 a share: of the data set's test split, or split off from its problems where it"
-        f" has none. Or a benchmark, as for trl-miner eval: one of {', '.join(BENCHMARKS)} or"
-        " reasoning_gym/FAMILY; NAME=PATH for a file of your own; NAME:200 for the first 200"
-        " problems. 0: none.",
+        "Problems to score before and after the training, which are not trained on. A number (below"
+        " 1: a share) takes them from the data set's test split, or splits them off if it has none."
+        f" A name takes a benchmark of `trl-miner eval`: {', '.join(BENCHMARKS)},"
+        " `reasoning_gym/FAMILY`, or `NAME=PATH` for a file of your own; `NAME:200` takes the first"
+        " 200 problems. 0 is none.",
     )
-    score_samples: int = setting(8, "Completions sampled per held-out problem.", at_least=1)
+    score_samples: int = setting(8, "Completions per held-out problem.", at_least=1)
     score_final_samples: int | None = setting(
         None,
-        "Completions per held-out problem after training, for Pass@K with a larger K. Default:"
-        " score_samples.",
+        "Completions per held-out problem after the training, for Pass@K with a larger K. The"
+        " default is `score_samples`.",
         at_least=1,
     )
     score_batch_size: int = setting(
         DEFAULT_BATCH_SIZE,
-        "Completions of held-out problems that a process samples at once. Fewer need less memory,"
+        "Completions of held-out problems that a process generates at once. Fewer need less memory,"
         " and change the scores by rounding at most.",
         at_least=1,
     )
     score_steps: int = setting(
         0,
-        "Also score the held-out problems during training, every this many optimizer steps; 0: only"
-        " before and after. This changes nothing in the training but its duration.",
+        "Also score the held-out problems every this many optimizer steps; 0 is only before and after"
+        " the training. This takes time, and changes nothing else in the training.",
         at_least=0,
     )
     keep_best: bool = setting(
         False,
-        "With score_steps: save the model with the best Pass@1 on held-out problems so far as"
-        " output_dir/best. Its score is the best of several, so that new problems may score less.",
+        "With `score_steps`: save the model with the best Pass@1 on held-out problems so far in"
+        " `output_dir/best`. This is the best of several scores, so new problems may score lower.",
     )
     early_stop: int = setting(
         0,
-        "With score_steps: end the training after this many scores in a row without a better"
-        " Pass@1; 0: never.",
+        "With `score_steps`: end the training after this many scores in a row without a better"
+        " Pass@1; 0 is never.",
         at_least=0,
     )
-    quiet: bool = setting(
-        False, "Show only scores, warnings and errors: no progress, no line per log."
-    )
+    quiet: bool = setting(False, "Show only scores, warnings and errors, and no progress.")
 
     def __post_init__(self) -> None:
         check_limits(self)
@@ -418,6 +423,12 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
         if is_own:
             own.append(word)
     return settings, own, rest
+
+
+def settings_page() -> str:
+    """Return all settings of this package as Markdown, by group: those of `MinerGRPOConfig` and
+    `RunConfig`, and those that recipes and command lines have besides."""
+    return as_markdown(RunConfig, MinerScriptArguments)
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -51,19 +51,18 @@ UNSCORED_WINDOWS = 5  # without a single reward, which end the training
 
 
 class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
-    """
-    Drop-in for TRL's `AsyncGRPOTrainer` that also learns from prompts whose rollouts
-    are all right (https://huggingface.co/papers/2601.04731), and trains the methods that this is
-    compared with.
+    """TRL's `AsyncGRPOTrainer`, which also learns from all-right prompts: those whose completions
+    are all correct. By default this is MINER (https://huggingface.co/papers/2601.04731).
 
-    Takes TRL's arguments. With a [`MinerAsyncGRPOConfig`] as `args` it trains the method that this
-    names; with TRL's `AsyncGRPOConfig`, or none, MINER with its defaults. Rewards, packing and loss are
-    TRL's own; what changes are the advantages, one for each token. They are estimated on whole
-    groups, a window of `per_device_train_batch_size x gradient_accumulation_steps x processes`
-    rollouts at a time. That is an optimizer step, unless `token_budget` is above 0: then steps hold
-    other numbers of rows, and a window may reach into the next step. Old log-probs are those of the
-    server that sampled. Prompts may be plain text, too. On a CPU (`use_cpu`) a process of this
-    machine samples in the place of a server.
+    It takes TRL's arguments. `args` is a `MinerAsyncGRPOConfig`; with TRL's `AsyncGRPOConfig`, or
+    none, MINER trains with its defaults. Rewards, packing and loss are TRL's own. What changes are
+    the advantages: there is one for each token.
+
+    Advantages are estimated on whole groups, a window of `per_device_train_batch_size x
+    gradient_accumulation_steps x processes` completions at a time. A window is an optimizer step,
+    unless `token_budget` is above 0: then steps hold other numbers of rows, and a window may reach
+    into the next step. Old log-probs are those of the server that generated. Prompts may also be
+    plain text. On a CPU (`use_cpu`), a process of this machine generates in place of a server.
     """
 
     args: MinerAsyncGRPOConfig

@@ -1,7 +1,7 @@
 """Before a training: which way would a method push success on the problems that matter?
 
 A method adds advantages to those of GRPO. To first order, a small step along the gradient d of what
-it adds changes the mean success on target problems by <d, s>, where s is the policy gradient of
+it adds changes the mean success on target problems by `<d, s>`, where s is the policy gradient of
 success there. Both are measured from samples, and neither needs a training step.
 
 # P training prompts, Q target problems, G rollouts of each, N = P*G; T padded completion tokens

@@ -1,4 +1,4 @@
-"""Prompt groups: (N,) rollouts <-> (P, G) groups, and the three kinds of group of the paper.
+"""Prompt groups: (N,) rollouts as (P, G) groups and back, and the paper's three kinds of group.
 
 # N = P*G rollouts of the global batch, rows of one prompt adjacent; P prompts, G = num_generations
 rollouts each

@@ -168,11 +168,16 @@ def miner_advantages(
     kinds: GroupKinds | None = None,
     world: World | None = None,
 ) -> MinerAdvantages:
-    """Return MINER's token advantages: GRPO's on HE and NH groups, calibrated intrinsic credit on
-    PH groups.
+    """Return MINER's token advantages: GRPO's for mixed and all-wrong prompts, and for all-right
+    prompts a credit for the completions that the policy was unsure of.
 
-    A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos) on PH
-    groups.
+    The paper calls the groups of completions of these prompts heterogeneous (HE), negative
+    homogeneous (NH) and positive homogeneous (PH). On PH groups
+
+        A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos)
+
+    where r_int_i is the mean negative log-prob of completion i, w_ij = (1 - p_ij)^gamma weighs its
+    token j, and tau_ref and tau_pos are the summed abs(A) of mixed and of all-right prompts.
 
     With a `world`, the NT tensors are this process's rows (T may differ between processes), the N
     tensors are global, and every process must call. The result does not depend on the number of
@@ -199,9 +204,25 @@ def miner_advantages(
             correct; default: derived from the rewards.
         world: The processes that share the batch; default: this one alone.
 
+    Returns:
+        `MinerAdvantages`: `advantages_NT` (N, T), 0 at padding; their means over the tokens of each
+        completion, `advantages_N` (N,); and the statistics that are logged.
+
     Raises:
-        ValueError: A knob out of range, shapes that disagree, groups that are not whole, or
-            log-probs of a PH row that are NaN or infinite. Every process raises.
+        ValueError: A parameter is out of range, shapes disagree, groups are not whole, or log-probs
+            of a PH row are NaN or infinite. Every process raises.
+
+    Example:
+        Two prompts with two completions each. The first prompt is all right, and its second
+        completion was the less likely one.
+
+        >>> rewards = torch.tensor([1.0, 1.0, 1.0, 0.0])
+        >>> logps = torch.tensor([[-0.1, -0.1], [-0.1, -2.0], [-0.5, -0.5], [-0.5, -0.5]])
+        >>> found = miner_advantages(rewards, logps, torch.ones(4, 2), num_generations=2)
+        >>> found.advantages_N
+        tensor([ 0.0000,  0.0021,  0.7070, -0.7070])
+        >>> found.advantages_NT[1]  # the unlikely token gets nearly all of it
+        tensor([5.0767e-05, 4.1913e-03])
 
     Source: arXiv 2601.04731, section 3. The published code lets two other caps replace lambda_max;
         we have none.

@@ -56,24 +56,58 @@ Sampler = Callable[[Sequence[Sequence[int]]], list[list[int]]]  # completions of
 
 
 class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
-    """
-    Drop-in for [`~trl.GRPOTrainer`] that also learns from prompts whose rollouts are all right
-    (https://huggingface.co/papers/2601.04731), and trains the methods that this is compared with.
+    """TRL's `GRPOTrainer`, which also learns from all-right prompts: those whose completions are all
+    correct. By default this is MINER (https://huggingface.co/papers/2601.04731).
 
-    Takes the arguments of [`~trl.GRPOTrainer`]. With a [`MinerGRPOConfig`] as `args` it trains the
-    method that this names; with TRL's [`~trl.GRPOConfig`], or none, MINER with its defaults.
-    Generation, rewards, loss and evaluation are TRL's own; what changes are the advantages of a
-    training batch, one for each token. `policy_loss` and `dynamic_sampling` change more, and are
-    off by default. Evaluation is always plain GRPO.
+    Generation, rewards, loss and evaluation are TRL's own. What changes are the advantages of a
+    training batch: there is one for each token. `policy_loss`, `dynamic_sampling`,
+    `adaptive_sampling_rounds` and `prompt_selection` change more, and are off by default.
+    Evaluation always has the advantages of plain GRPO.
 
-    It writes into `output_dir` what TRL's trainer does, and protects nothing there:
-    [`~trl_miner.training.RunTrainer`] does, and keeps the records that `trl-miner report` shows.
+    The log-probs under the old policy are those that TRL has computed, or else those of the sampler
+    (a `rollout_func`, or vLLM without importance-sampling correction). If there are neither, one
+    forward pass computes them for the all-right prompts alone.
 
-    Which rollout is correct is decided at `correct_threshold` by the reward function that
-    `correct_reward_func` names, else by the only one, else by the known verifier among them, else,
-    with a warning, by all together. The log-probs under the old policy are those that TRL computed,
-    else those of the sampler (a `rollout_func`, or vLLM without importance-sampling correction),
-    else one forward over the PH rows alone.
+    The trainer writes into `output_dir` what TRL's does, over anything that is there.
+    `trl_miner.training.RunTrainer` protects earlier runs, and keeps the records that
+    `trl-miner report` shows.
+
+    Args:
+        model (`str` or `PreTrainedModel`):
+            Model to train: an id on the Hub, a folder, or a loaded model.
+        reward_funcs (`Callable` or `list[Callable]`, *optional*):
+            Reward functions. Each takes `completions`, a list of B texts or conversations, and the
+            data set's columns as lists of B values; it returns B rewards, with None for a
+            completion that it does not score. `trl_miner.rewards` has some. If there are several,
+            name the verifier with `correct_reward_func`.
+        args (`MinerGRPOConfig`, *optional*):
+            The settings. With TRL's `GRPOConfig`, or none, MINER trains with its defaults.
+        train_dataset (`Dataset` or `IterableDataset`, *optional*):
+            Rows with the column `prompt` (a text, or a list of messages) and the columns that the
+            reward functions take, such as `solution`.
+        kwargs:
+            All other arguments of `GRPOTrainer`, such as `eval_dataset`, `processing_class`,
+            `callbacks`, `peft_config` and `tools`.
+
+    Raises:
+        ValueError: Settings contradict each other, the data set has too few prompts for a
+            generation batch, or a column that a reward function needs is missing.
+
+    Example:
+
+    ```python
+    from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
+    from trl_miner.data import arithmetic
+    from trl_miner.rewards import math_reward
+
+    trainer = MinerGRPOTrainer(
+        model=arithmetic.MODEL,  # or a model on the Hub
+        reward_funcs=math_reward,
+        args=MinerGRPOConfig(output_dir="out", max_steps=2, use_cpu=True, bf16=False),
+        train_dataset=arithmetic.load_dataset("train"),  # columns: prompt, solution
+    )
+    trainer.train()
+    ```
     """
 
     args: MinerGRPOConfig

@@ -7,7 +7,7 @@ from .run_trainer import RunFolder
 
 
 class AsyncRunTrainer(RunFolder, MinerAsyncGRPOTrainer):
-    """[`MinerAsyncGRPOTrainer`] with a run folder, as `trl-miner train` makes it; it has no prompt
+    """`MinerAsyncGRPOTrainer` with a run folder, as `trl-miner train` makes it; it has no prompt
     ledger."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -157,13 +157,12 @@ class RunFolder(TrainerBase):
 
 
 class RunTrainer(RunFolder, MinerGRPOTrainer):
-    """
-    [`MinerGRPOTrainer`] with a run folder, as `trl-miner train` makes it. Takes the same arguments,
-    with a [`~trl_miner.config.RunConfig`] as `args`.
+    """`MinerGRPOTrainer` with a run folder, as `trl-miner train` makes it. It takes the same
+    arguments, with a `trl_miner.config.RunConfig` as `args`.
 
     Only one training at a time writes into `output_dir`, and none over another run. The folder gets
-    the records that `trl-miner report`, `inspect` and `compare` show, and a card. A training goes
-    on from whole checkpoints alone, with the settings with which they were made.
+    a model card, and the records that `trl-miner report`, `inspect` and `compare` show. A training
+    resumes only from complete checkpoints, with the settings that they were made with.
     """
 
     args: RunConfig

@@ -1,0 +1,31 @@
+"""Write the settings into the docstrings of the configuration classes: `python .ci/settings.py`.
+
+They come from the fields, each with its help. `tests/test_config.py` fails when they are stale.
+"""
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+from trl_miner.async_config import MinerAsyncGRPOConfig
+from trl_miner.config import MinerGRPOConfig, RunConfig
+from trl_miner.setting_groups import as_args
+
+CLASSES = (MinerGRPOConfig, RunConfig, MinerAsyncGRPOConfig)
+
+
+def written(source: str, kind: type) -> str:
+    """Return the source of a module with the current settings in the docstring of one class."""
+    opening, docstring, rest = re.split(
+        rf'(class {kind.__name__}\(.*?\n    """.*?""")', source, maxsplit=1, flags=re.DOTALL
+    )
+    text = docstring.removesuffix('"""').partition("\n    Args:\n")[0].rstrip()
+    args = textwrap.indent(as_args(kind), "    ").rstrip()
+    return f'{opening}{text}\n\n{args}\n    """{rest}'
+
+
+if __name__ == "__main__":
+    for kind in CLASSES:
+        path = Path(inspect.getfile(kind))
+        path.write_text(written(path.read_text(encoding="utf-8"), kind), encoding="utf-8")
