@@ -150,6 +150,8 @@ def write_recipe(path, **settings):
 
 # Turns off what changes a training step of TRL, if only the order of its sums.
 AS_TRL = dict(compute_less=False)
+# The methods of a study, beside its recipes.
+OF_FORKS = "trl_miner.data.forks_methods."
 
 
 def metrics_of(trainer, without=("time", "seconds", "runtime", "per_second")):

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-from harness import config, mixed_reward, problems
+from harness import OF_FORKS, config, mixed_reward, problems
 from trl import GRPOConfig
 
 from trl_miner import MinerGRPOConfig
@@ -38,7 +38,7 @@ def test_the_defaults_are_the_papers(tmp_path):
     [
         (
             dict(advantage_estimator="minor"),
-            "advantage_estimator must be one of .*entropy_adv, f_grpo, grpo,.*: got 'minor'",
+            "advantage_estimator must be one of .*entropy_adv, grpo,.*: got 'minor'",
         ),
         (
             dict(entropy_weight=-0.1),
@@ -210,8 +210,8 @@ def test_every_own_field_has_help_text():
             "miner_lambda_max=0.01 .dose_share takes its place",
         ),
         (
-            dict(advantage_estimator="passk", scale_rewards="none"),
-            r"scale_rewards='none' \(as passk scales",
+            dict(advantage_estimator=f"{OF_FORKS}passk", scale_rewards="none"),
+            r"scale_rewards='none' \(as trl_miner.data.forks_methods.passk scales",
         ),
         (dict(policy_loss="bapo"), "does nothing strictly on-policy"),
         (
@@ -226,7 +226,7 @@ def test_every_own_field_has_help_text():
             dict(
                 prompt_selection="greso",
                 advantage_estimator="grpo",
-                all_right="placebo",
+                all_right=f"{OF_FORKS}placebo",
                 all_wrong="rl_zvp",
             ),
             (
@@ -243,7 +243,7 @@ def test_every_own_field_has_help_text():
         (
             dict(
                 advantage_estimator="grpo",
-                all_right="placebo",
+                all_right=f"{OF_FORKS}placebo",
                 miner_lambda_max=0.01,
                 scale_rewards="none",
             ),

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import config, in_a_fork, metrics_of, mixed_reward, problems, wait_until, weights
+from harness import (
+    OF_FORKS,
+    config,
+    in_a_fork,
+    metrics_of,
+    mixed_reward,
+    problems,
+    wait_until,
+    weights,
+)
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
@@ -172,7 +181,7 @@ CYCLE = dict(per_device_train_batch_size=3, steps_per_generation=4)
     [
         CYCLE | dict(prompt_selection="greso", dynamic_sampling=True, advantage_estimator="grpo"),
         CYCLE | dict(prompt_selection="thompson", advantage_estimator="grpo"),
-        CYCLE | dict(advantage_estimator="boundary_gate"),
+        CYCLE | dict(advantage_estimator=f"{OF_FORKS}boundary_gate"),
         CYCLE | dict(dose_share=0.01),
     ],
     ids=str,

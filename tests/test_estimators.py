@@ -5,19 +5,22 @@ from functools import partial
 
 import pytest
 import torch
-from harness import assert_matches_golden, golden_cases
+from harness import OF_FORKS, assert_matches_golden, golden_cases
 
 from trl_miner.config import MinerGRPOConfig
+from trl_miner.data.forks_methods import (
+    f_grpo_advantages,
+    passk_advantages,
+    unlikeliness_advantages,
+)
 from trl_miner.methods import ESTIMATORS, Rollouts
 from trl_miner.methods.compose import estimate
 from trl_miner.methods.entropy_adv import entropy_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.grpo import group_relative_advantages
-from trl_miner.methods.hard_prompts import f_grpo_advantages, passk_advantages
 from trl_miner.methods.miner import miner_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
-from trl_miner.methods.unlikeliness import unlikeliness_advantages
 
 NAN = float("nan")
 G = 4
@@ -102,7 +105,7 @@ def test_the_boundary_gate_is_shut_where_a_rollout_was_right_before():
     rewards, mask, scores = batch()
     past = torch.tensor([0, 3, 0, 0, 1, 0]).repeat_interleave(G)
     grpo = run("grpo", rewards, mask, scores)
-    found = run("boundary_gate", rewards, mask, scores, past=past)
+    found = run(f"{OF_FORKS}boundary_gate", rewards, mask, scores, past=past)
     assert torch.equal(found, grpo * (past == 0).unsqueeze(1)) and not torch.equal(found, grpo)
 
 
@@ -188,7 +191,9 @@ def knobs(**given):
     return {"advantage_estimator_kwargs": given}
 
 
-NAMES = [*ESTIMATORS, "ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
+STUDIED = ("placebo", "unlikeliness", "f_grpo", "passk", "boundary_gate")
+NAMES = [*ESTIMATORS, *(OF_FORKS + name for name in STUDIED)]
+NAMES += ["ucas+miner", "entropy_adv+miner", "reinforce_pp+miner"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,11 +226,11 @@ def test_the_order_of_the_prompts_does_not_matter(name):
         ("ucas", knobs(beta_pos=0.0, beta_neg=0.0, token_coef=0.0)),
         ("entropy_adv", knobs(alpha=0.0)),
         ("miner", dict(miner_lambda_max=0.0)),
-        ("placebo", dict(miner_lambda_max=0.0)),
+        (f"{OF_FORKS}placebo", dict(miner_lambda_max=0.0)),
         ("rl_zvp", knobs(alpha=0.0)),
         ("entropy", dict(entropy_weight=0.0)),
-        ("f_grpo", knobs(gamma=0.0)),
-        ("boundary_gate", {}),  # where no prompt came before
+        (f"{OF_FORKS}f_grpo", knobs(gamma=0.0)),
+        (f"{OF_FORKS}boundary_gate", {}),  # where no prompt came before
     ],
 )
 def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, neutral):
@@ -249,7 +254,7 @@ def test_without_its_part_unlikeliness_is_grpo_bit_for_bit():
         ("reinforce_pp", {}),
         ("entropy_adv+miner", {"entropies": "advantage", "old_logps": "right"}),
         ("rl_zvp", {"entropies": "right or wrong"}),
-        ("unlikeliness", {"old_logps": "not wrong"}),
+        (f"{OF_FORKS}unlikeliness", {"old_logps": "not wrong"}),
         ("entropy", {"old_logps": "right", "entropies": "right"}),
     ],
 )

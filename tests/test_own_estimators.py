@@ -8,7 +8,7 @@ import own_estimators
 import pytest
 import torch
 import yaml
-from harness import config, mixed_reward, trained
+from harness import OF_FORKS, config, mixed_reward, trained
 from test_estimators import batch, run
 
 from trl_miner.methods.grpo import group_relative_advantages
@@ -80,7 +80,11 @@ def test_a_bad_result_is_refused(name, words):
             r"must name a function of the rollouts: .* takes none. Define def nothing\(rollouts",
         ),
         ("builtins.max", None, "must name a function of the rollouts"),
-        ("f_grpo", {"gamma": -1}, "kwargs.gamma must be greater than or equal to 0: got -1"),
+        (
+            f"{OF_FORKS}f_grpo",
+            {"gamma": -1},
+            "kwargs.gamma must be greater than or equal to 0: got -1",
+        ),
         ("entropy_adv", {"kappa": 0.5}, "kwargs.kappa must be greater than or equal to 1: got 0.5"),
         ("ucas", {"beta": 1}, "unknown knob 'beta'.* There are: beta_neg, beta_pos, token_coef"),
         ("grpo", {"gamma": 1}, "unknown knob 'gamma'. There are: none"),

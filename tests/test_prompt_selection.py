@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import call_on_ranks, config, metrics_of, mixed_reward, problems, rollouts_by_place
+from harness import (
+    OF_FORKS,
+    call_on_ranks,
+    config,
+    metrics_of,
+    mixed_reward,
+    problems,
+    rollouts_by_place,
+)
 from torch.distributed import destroy_process_group
 
 from trl_miner.runs.prompt_ledger import FILE, Batch, read_ledger
@@ -172,7 +180,7 @@ CASES = {
 }
 # Others that go by the ledger
 READERS = CASES | {
-    "gate": dict(advantage_estimator="boundary_gate"),
+    "gate": dict(advantage_estimator=f"{OF_FORKS}boundary_gate"),
     "rounds thompson": dict(
         adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo"
     ),

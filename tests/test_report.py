@@ -351,7 +351,7 @@ def test_the_page_in_a_browser(hostile_page, tmp_path, scheme, width):
 
 def test_the_dose_has_numbers_of_its_own(tmp_path):
     held = {"dose/scale": 0.1, "dose/share": 0.04, "miner/l1_share": 0.0015}
-    dosed = {"advantage_estimator": "grpo", "all_right": "unlikeliness", "dose_share": 0.05}
+    dosed = {"advantage_estimator": "grpo", "all_right": "rl_zvp", "dose_share": 0.05}
     write_run(tmp_path / "a" / "seed1", [log(1, **{"miner/l1_share": 0.0015})], recipe={})
     write_run(
         tmp_path / "b" / "seed1",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness import (
+    OF_FORKS,
     At,
     Recording,
     call_on_ranks,
@@ -71,7 +72,7 @@ RUNS = {
     "dose": CYCLE | dict(dose_share=0.01),
     "callbacks made anew": DYNAMIC | dict(restore_callback_states_from_checkpoint=True),
     "greso": dict(prompt_selection="greso", **DYNAMIC),
-    "boundary gate": CYCLE | dict(advantage_estimator="boundary_gate"),
+    "boundary gate": CYCLE | dict(advantage_estimator=f"{OF_FORKS}boundary_gate"),
     "rounds and thompson": (
         CYCLE
         | dict(adaptive_sampling_rounds=3, prompt_selection="thompson", advantage_estimator="grpo")

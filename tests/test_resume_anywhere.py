@@ -9,6 +9,7 @@ import signal
 import pytest
 import torch
 from harness import (
+    OF_FORKS,
     At,
     Recording,
     call_on_ranks,
@@ -119,7 +120,15 @@ PROMPTS += [dict(dynamic_sampling=True, prompt_selection="greso")]
 LOSSES = [{}, {}, dict(beta=0.05), dict(policy_loss="clip_cov")]
 METHODS = [
     dict(advantage_estimator=name)
-    for name in ("miner", "miner", "grpo", "ucas", "reinforce_pp", "unlikeliness", "placebo")
+    for name in (
+        "miner",
+        "miner",
+        "grpo",
+        "ucas",
+        "reinforce_pp",
+        f"{OF_FORKS}unlikeliness",
+        f"{OF_FORKS}placebo",
+    )
 ]
 EXTRAS = [
     {},

@@ -7,13 +7,13 @@ test_estimators.py.
 
 import pytest
 import torch
+from harness import OF_FORKS
 from test_estimators import batch, run
 
-from trl_miner.methods.controls import deal_credit
+from trl_miner.data.forks_methods import deal_credit, unlikeliness_advantages
 from trl_miner.methods.entropy import entropy_bonus_advantages
 from trl_miner.methods.groups import group_kinds
 from trl_miner.methods.rl_zvp import rl_zvp_advantages
-from trl_miner.methods.unlikeliness import unlikeliness_advantages
 
 NAN = float("nan")
 RIGHT, MIXED, WRONG = [1.0] * 4, [1.0, 0.0, 0.0, 1.0], [0.0] * 4
@@ -52,7 +52,7 @@ def test_unlikeliness_pays_the_rarer_right_answer_more(rewards, expected):
 def test_rewards_beyond_what_a_method_is_made_for_are_an_error():
     rewards, mask, scores = batch()
     with pytest.raises(ValueError, match="unlikeliness needs total rewards of at least 0.*got -1"):
-        run("unlikeliness", rewards - 1, mask, scores)
+        run(f"{OF_FORKS}unlikeliness", rewards - 1, mask, scores)
 
 
 def test_the_entropy_bonus_by_hand():
@@ -65,14 +65,17 @@ def test_the_entropy_bonus_by_hand():
 def test_the_placebo_pays_each_prompt_what_miner_pays_it_but_to_other_rollouts():
     rewards, mask, scores = batch()
     kinds = group_kinds(rewards, 4)
-    mined, found = run("miner", rewards, mask, scores), run("placebo", rewards, mask, scores)
+    mined, found = (
+        run("miner", rewards, mask, scores),
+        run(f"{OF_FORKS}placebo", rewards, mask, scores),
+    )
     assert torch.equal(found[~kinds.is_ph_N], mined[~kinds.is_ph_N])
     paid = found[kinds.is_ph_N].sum(dim=1).view(-1, 4)
     expected = mined[kinds.is_ph_N].sum(dim=1).view(-1, 4)
     assert torch.allclose(paid.sort(dim=1).values, expected.sort(dim=1).values, atol=1e-9)
     # tokens of a rollout are paid alike, and another batch is dealt otherwise
     assert ((found == found.amax(dim=1, keepdim=True)) | (mask == 0))[kinds.is_ph_N].all()
-    dealt = [run("placebo", rewards, mask, scores, seed=seed) for seed in range(5)]
+    dealt = [run(f"{OF_FORKS}placebo", rewards, mask, scores, seed=seed) for seed in range(5)]
     assert any(not torch.equal(one, found) for one in dealt)
 
 

@@ -20,7 +20,7 @@ import yaml
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
-from harness import Recording, call_on_ranks, config, leave, metrics_of, problems, weights
+from harness import OF_FORKS, Recording, call_on_ranks, config, leave, metrics_of, problems, weights
 from trl import GRPOTrainer
 
 from trl_miner import cli, tools, train
@@ -165,7 +165,10 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
         1.0,
         1.0,
     )
-    for setting in (dict(advantage_estimator="boundary_gate"), dict(prompt_selection="thompson")):
+    for setting in (
+        dict(advantage_estimator=f"{OF_FORKS}boundary_gate"),
+        dict(prompt_selection="thompson"),
+    ):
         with pytest.raises(ValueError, match="knows a prompt by its text: got environment_factory"):
             by_past = config(tmp_path / "run", **{"advantage_estimator": "grpo", **setting})
             RunTrainer(model, None, by_past, rows, environment_factory=factory)

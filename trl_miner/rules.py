@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sized
 from typing import Any
 
-from .methods import F_GRPO, KL_COV, METHODS, MINER, SELECTIONS
+from .methods import KL_COV, METHODS, MINER, SELECTIONS
 from .methods.method import AdvantageEstimator, Kind
 from .setting import check_limits
 
@@ -148,7 +148,7 @@ def adaptive_sampling_fits(args: Any) -> None:
     if args.multi_objective_aggregation != "sum_then_normalize":
         got = f"multi_objective_aggregation={args.multi_objective_aggregation!r}"
     # which see half of a group right, whatever the prompt's share is
-    if mixed.from_total_rewards or mixed is F_GRPO:
+    if mixed.from_total_rewards or mixed.needs_whole_groups:
         got = (
             f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts"
             " alone"

@@ -11,7 +11,17 @@ from pathlib import Path
 import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from harness import AS_TRL, OWN_METRICS, config, crc, logps_of, metrics_of, mixed_reward, problems
+from harness import (
+    AS_TRL,
+    OF_FORKS,
+    OWN_METRICS,
+    config,
+    crc,
+    logps_of,
+    metrics_of,
+    mixed_reward,
+    problems,
+)
 
 from trl_miner.trainer import round_sampling
 from trl_miner.training import RunTrainer, token_records
@@ -153,7 +163,11 @@ CASES = {
         gate_on_correctness=True,
     ),
     "ucas+miner": dict(advantage_estimator="ucas", all_right="miner"),
-    "each_kind": dict(advantage_estimator="unlikeliness", all_right="placebo", all_wrong="rl_zvp"),
+    "each_kind": dict(
+        advantage_estimator=f"{OF_FORKS}unlikeliness",
+        all_right=f"{OF_FORKS}placebo",
+        all_wrong="rl_zvp",
+    ),
     "clip_cov": dict(
         OFF_POLICY, policy_loss="clip_cov", policy_loss_kwargs=dict(ratio=1.0, low=0.05)
     ),

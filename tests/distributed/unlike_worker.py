@@ -11,7 +11,7 @@ import traceback
 
 import torch
 import torch.distributed as dist
-from harness import config, logps_of, mixed_reward, problems
+from harness import OF_FORKS, config, logps_of, mixed_reward, problems
 
 import trl_miner.distributed
 from trl_miner.methods.compose import estimators_of
@@ -25,7 +25,7 @@ def draw_settings(draw):
     """Return settings of two steps of 24 rollouts."""
     steps = draw.choice([1, 2, 4])
     settings = dict(
-        advantage_estimator=draw.choice(["miner", "grpo", "ucas", "placebo"]),
+        advantage_estimator=draw.choice(["miner", "grpo", "ucas", f"{OF_FORKS}placebo"]),
         loss_type=draw.choice(["dapo", "grpo", "bnpo", "vespo"]),
         beta=draw.choice([0.0, 0.0, 0.1]),
         num_iterations=draw.choice([1, 1, 2]),

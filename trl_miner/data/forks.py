@@ -2,4 +2,4 @@
 
 from .worlds import load_beside_recipes
 
-load_beside_recipes(__name__, "forks")
+load_beside_recipes(__name__, "forks/world.py")

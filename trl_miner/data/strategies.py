@@ -2,4 +2,4 @@
 
 from .worlds import load_beside_recipes
 
-load_beside_recipes(__name__, "study")
+load_beside_recipes(__name__, "study/world.py")

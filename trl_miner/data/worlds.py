@@ -11,10 +11,10 @@ from ..recipe_files import shipped_folder
 from . import arithmetic
 
 
-def load_beside_recipes(name: str, folder: str) -> None:
-    """Put the world that stands beside the recipes that use it in the place of a module of this
+def load_beside_recipes(name: str, file: str) -> None:
+    """Put a file that stands beside the recipes that use it in the place of a module of this
     folder, by which they can name its functions."""
-    spec = spec_from_file_location(name, shipped_folder() / folder / "world.py")
+    spec = spec_from_file_location(name, shipped_folder() / file)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)

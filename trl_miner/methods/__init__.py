@@ -21,11 +21,8 @@ from .reinforce_pp import (
 )
 from .ucas import UCAS as UCAS
 from .entropy_adv import ENTROPY_ADV as ENTROPY_ADV
-from .unlikeliness import UNLIKELINESS as UNLIKELINESS
 from .rl_zvp import RL_ZVP as RL_ZVP
 from .entropy import ENTROPY as ENTROPY
-from .controls import PLACEBO as PLACEBO
-from .hard_prompts import F_GRPO as F_GRPO, PASSK as PASSK, BOUNDARY_GATE as BOUNDARY_GATE
 from .covariance import CLIP_COV as CLIP_COV, KL_COV as KL_COV
 from .bapo import BAPO as BAPO
 

@@ -64,6 +64,8 @@ class AdvantageEstimator(Method):
     reads_past: bool = False  # whether it asks how prompts came out before: `Rollouts.past_correct`
     # whether it makes them of the weighted sum of the rewards, in place of TRL's
     from_total_rewards: bool = False
+    # whether it goes by all rollouts of a prompt besides: a choice among them would mislead it
+    needs_whole_groups: bool = False
 
     @property
     def metric_prefix(self) -> str:
