@@ -123,6 +123,10 @@ def test_the_defaults_are_the_papers(tmp_path):
         ),
         (dict(correct_threshold=float("nan")), "correct_threshold must be a number"),
         (dict(loss_type="dapoo"), "loss_type must be one of grpo, .*: got 'dapoo'"),
+        (
+            dict(reward_weights=[1.0, float("nan")]),
+            r"reward_weights must be finite numbers: got \[1.0, nan\]",
+        ),
     ],
 )
 def test_a_bad_value_is_named_with_what_would_do(tmp_path, change, named):

@@ -61,6 +61,12 @@ HIDDEN = [
     "a -----BEGIN RSA " + "PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY----- b",
     "-----BEGIN OPENSSH " + "PRIVATE KEY-----\nb3Blbn",
     *(f'{{"{name}": "hunter22-{name}"}}' for name in NAMED),
+    *("Authorization: Bearer " + "hunter22xyz", '{"Authorization": "Basic ' + 'hunter22xyz="} '),
+    *(
+        "curl -H 'X-API-Key: " + "hunter22xyz' h",
+        "WANDB_API_KEY=" + "hunter22xyz trl-miner train x",
+    ),
+    'export MY_PASSWORD="' + 'hunter22xyz"',
 ]
 SHOWN = [
     *(
@@ -86,6 +92,8 @@ SHOWN = [
     *("https://docs.github.com/en/webhooks/about", "https://h/x?key=3&page=token", "npm_config_x"),
     *("see eyJ. and AIza", "AC/DC and SK-learn", "-----BEGIN CERTIFICATE-----", "glpat-", "r8_max"),
     *("https://arxiv.org/abs/2601.04731?context=cs.LG", "xox-1", "12:30:45 step 1", "user@host"),
+    *("Authorization: Bearer YOUR_TOKEN", "export WANDB_API_KEY=...", "HF_TOKEN=$SECRET_TOKEN_1"),
+    *("NUM_KEY=3", "AUTHORIZATION: basic knowledge"),
     '{"pad_token": "pad_token_0", "image_token": "image_pad_11", "per_token": "12345678"}',
     '{"auth": "none", "author": "Ada Lovelace 1", "dsn": null, "authority": "hunter22"}',
     '{"first_token": "Sure, here it is 1", "cookies_baked": 12345678, "sort_key": "level_12"}',

@@ -2,8 +2,8 @@
 shape of a token.
 
 By value: what stands in an environment variable with the name of a secret, and what `learn` has
-found in settings, wherever it appears. Names count in settings and command lines, not within a
-text.
+found in settings, wherever it appears. Within a text, a name counts where it stands as a shell, a
+query or an HTTP header writes it: `WANDB_API_KEY=...`, `?token=...`, `Authorization: Bearer ...`.
 """
 
 import contextlib
@@ -49,6 +49,14 @@ _SHAPES = re.compile(  # tokens, webhooks and keys, and the user in an address
 _IN_QUERY = re.compile(
     r"([?&][\w.-]{0,40}(?:token|key|secret|password|signature|sig|auth|credential)=)[^\s&#'\"*]{8,}",
     re.IGNORECASE,
+)
+_IN_HEADER = re.compile(
+    r"(\b(?:authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)|x-api-key[\"']?\s*:)\s*[\"']?)"
+    r"(?=[^\s\"'<>{}]*\d)[^\s\"'<>{}$*]{8,}",
+    re.IGNORECASE,
+)
+_IN_SHELL = re.compile(
+    r"(\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN|SECRET|PASSWORD)=[\"']?)(?=[^\s\"'<>{}]*\d)[^\s\"'<>{}$*]{8,}"
 )
 _learned: set[str] = set()
 
@@ -149,7 +157,10 @@ def _hide_in_text(text: str, found: set[str]) -> str:
             return text if hidden == settings else json.dumps(hidden)
     for known in _known():
         text = text.replace(known, HIDDEN)
-    return _IN_QUERY.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
+    text = _SHAPES.sub(HIDDEN, text)
+    for named in (_IN_QUERY, _IN_HEADER, _IN_SHELL):
+        text = named.sub(rf"\1{HIDDEN}", text)
+    return text
 
 
 def _known() -> dict[str, str]:

@@ -84,6 +84,9 @@ def fields_are_in_range(args: Any) -> None:
         raise ValueError(
             "output_dir must name a folder: got ''. Write runs/NAME, or . for the current folder."
         )
+    weights = getattr(args, "reward_weights", None) or ()
+    if not all(math.isfinite(weight) for weight in weights):
+        raise ValueError(f"reward_weights must be finite numbers: got {[*weights]}.")
     for name, values in ONE_OF.items():
         if (value := getattr(args, name)) not in values and not isinstance(value, bool):
             raise ValueError(f"{name} must be one of {', '.join(values)}: got {value!r}.")
