@@ -17,8 +17,6 @@ REPOSITORY = Path(__file__).parent.parent
 FORKS = REPOSITORY / "recipes" / "forks"
 forks = WORLDS["trl_miner/forks"]
 TABLES = (FORKS / "tables.md").read_text()
-SECOND = (FORKS / "both_sides.md").read_text()
-INTERVAL = r"[+-]\d\.\d\d \([+-]\d\.\d\d to [+-]\d\.\d\d\)"
 analysis, gates = (runpy.run_path(str(FORKS / f"{name}.py")) for name in ("analysis", "gates"))
 
 
@@ -88,27 +86,6 @@ def test_the_tables_are_those_of_the_raw_results(measured):
     assert quoted == analysis["sections"](measured), (
         "run analysis.py with --page tables.md, and read the pages again"
     )
-
-
-PAGES = (
-    "RESULTS.md",
-    "forks/README.md",
-    "forks/both_sides.md",
-    "study/README.md",
-    "methods/README.md",
-)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_interval_that_a_page_shows_stands_in_the_tables(page):
-    folder = REPOSITORY / ("trl_miner" if page.startswith("methods") else "recipes")
-    shown = re.findall(INTERVAL, " ".join((folder / page).read_text().split()))
-    (made,) = analysis["MARKED"].findall(SECOND)
-    others = "".join(
-        (REPOSITORY / "recipes" / name / "tables.md").read_text()
-        for name in ("two-procedures", "study")
-    )
-    assert shown and not {*shown} - {*re.findall(INTERVAL, TABLES + made + others)}
 
 
 def test_padding_changes_no_log_prob():

@@ -146,7 +146,9 @@ def test_the_tables_are_those_of_the_raw_results_and_the_page_takes_its_numbers_
     arms = [own for prefix in made["ARMS"] for own in made["read"](prefix)]
     assert made["page"](arms) == tables, "run tables.py again"
     page = (FOLDER / "README.md").read_text()
-    for section in ("## Arms", "## Mirror", "## Learning rates"):
+    notes = (FOLDER / "notes.md").read_text()
+    for section, text in (("## Arms", page), ("## Mirror", page), ("## Learning rates", notes)):
         first = tables.partition(section)[2].split(":\n\n")[1].partition("\n\n")[0]
-        assert first.strip() in page
-    assert {*re.findall(INTERVAL, page)} <= {*re.findall(INTERVAL, tables)}
+        assert first.strip() in text
+    for text in (page, notes):
+        assert {*re.findall(INTERVAL, text)} <= {*re.findall(INTERVAL, tables)}

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,10 +53,22 @@ CONFIRMATORY = (
     ("forks", "miner", "entropy"),
 )
 DOSES = ("miner", "miner_1", "miner_5", "miner_20")  # a line connects them
+# as a reader knows them, for the picture: what gets credit on all-right prompts
+CREDITS = {
+    "oracle": "the sound way (oracle)",
+    "uniqueness": "rare ways (uniqueness)",
+    "entropy": "entropy bonus",
+    "unlikeliness": "unlikely completions",
+    "miner": "MINER, the default",
+    "constant": "all alike",
+    "rl_zvp": "all, by entropy (RL-ZVP)",
+    "placebo": "MINER's, dealt out at random",
+    "dapo": "no all-right prompts (DAPO)",
+}
+# Okabe and Ito's blue and vermilion, distinguishable for color-blind readers
 DRAWN = (
-    ("forks", "tab:blue", "o", "forks: the rare way is sound"),
-    ("mirror", "tab:orange", "s", "mirror: the rare way is unsound"),
-    (REAL, "tab:green", "^", f"{REAL}, arithmetic"),
+    ("forks", "#0072B2", "o", "forks: the rare\nway is better"),
+    ("mirror", "#D55E00", "s", "mirror: the rare\nway is worse"),
 )
 START, END = "<!-- tables of analysis.py -->", "<!-- end -->"  # the marks of the page
 MARKED = re.compile(f"{START}\n(.*?){END}", re.DOTALL)
@@ -84,17 +95,25 @@ def pass_at_1(run: RunHistory, levels: Container | None = None, when: str = "aft
     return float(right.mean() / samples)
 
 
-def points(levels: Container, run: RunHistory) -> float:
+def points(levels: Container | None, run: RunHistory) -> float:
     """Return Pass@1 in percent, over problems of these levels."""
     return 100 * pass_at_1(run, levels)
 
 
-def log_odds(run: RunHistory) -> float:
+def log_odds(run: RunHistory, when: str = "after") -> float:
     """Return the primary measure: the logit of Pass@1 over all problems, with half a sample added
     to either side."""
-    right, samples = right_samples(run)
+    right, samples = right_samples(run, when=when)
     total = len(right) * samples
     return math.log((right.sum() + 0.5) / (total - right.sum() + 0.5))
+
+
+def log_odds_over_run(run: RunHistory) -> float:
+    """Return the mean of the measure over all scorings but that before training."""
+    assert run.held_out is not None
+    return float(
+        np.mean([log_odds(run, when) for when in run.held_out.moments if when != "before"])
+    )
 
 
 def late(run: RunHistory, key: str) -> float:
@@ -232,6 +251,18 @@ def signed(value: float, digits: int = 2) -> str:
     return "n/a" if math.isnan(value) else f"{value:+.{digits}f}"
 
 
+# What `beside_the_end` tells of a comparison.
+BESIDE = ("Points", "Mean over the scorings, log-odds", "Its verdict")
+
+
+def beside_the_end(runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory]) -> list[str]:
+    """Return a comparison's mean difference of Pass@1 in points, and that of the mean over the
+    scorings during training with its verdict (BESIDE). Neither decides."""
+    in_points = effect(paired(runs, baseline, partial(points, None)))
+    over_run = effect(paired(runs, baseline, log_odds_over_run))
+    return [interval(in_points, 1), interval(over_run), over_run.verdict]
+
+
 # What `comparison_rows` tells of a comparison.
 COMPARED = (
     "Seeds",
@@ -270,40 +301,38 @@ def confirmatory_table(
 ) -> Table:
     """Return the comparisons that decide, with p adjusted by Holm; `to_the_letter` against `grpo`
     at 4e-4."""
-    compared = {}
+    compared, beside = {}, {}
     for world, method, other in CONFIRMATORY:
         methods = worlds.get(world, {})
         baseline = (
             other if to_the_letter or other != "grpo" else baseline_of(method, methods) or other
         )
         differences = paired(methods.get(method, {}), methods.get(baseline, {}), log_odds)
-        compared[f"{method} against {baseline}, {world}"] = differences
+        name = f"{method} against {baseline}, {world}"
+        compared[name] = differences
+        if differences:
+            beside[name] = beside_the_end(methods[method], methods[baseline])
     title = "To the letter of the protocol" if to_the_letter else "Confirmatory"
-    return Table(title, ["Comparison", *COMPARED], comparison_rows(compared))
+    rows = [[*row, *beside[row[0]]] for row in comparison_rows(compared)]
+    return Table(title, ["Comparison", *COMPARED, *BESIDE], rows)
 
 
 def more_seeds_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> Table:
-    """Return the first comparison on the seeds that were added, and on all."""
+    """Return the first comparison on the planned seeds, with the verdict that counts, on those that
+    were added, and on all."""
     more, first = worlds[MORE], worlds["forks"]
     baseline = baseline_of("miner", more) or "grpo"
-    added = paired(more["miner"], more[baseline], log_odds)
-    rows = []
-    for seeds, differences in (
-        ("added", added),
-        ("all", added + paired(first["miner"], first[baseline], log_odds)),
-    ):
-        found = effect(differences)
-        rows.append(
-            [
-                seeds,
-                str(found.seeds),
-                interval(found),
-                p_value(found.p),
-                p_value(found.p_equivalent),
-            ]
+    planned = confirmatory_table(worlds, to_the_letter=False).rows[0]
+    rows = [["planned", *planned[1:4], planned[5], *planned[7:]]]
+    for seeds, parts in (("added", [more]), ("all", [first, more])):
+        runs, others = (
+            {seed: run for part in parts for seed, run in part[name].items()}
+            for name in ("miner", baseline)
         )
-        rows[-1].append(found.verdict)
-    header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
+        found = effect(paired(runs, others, log_odds))
+        cells = [interval(found), p_value(found.p), p_value(found.p_equivalent), found.verdict]
+        rows.append([seeds, str(found.seeds), *cells, *beside_the_end(runs, others)])
+    header = ["Which", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict", *BESIDE]
     return Table(f"More seeds, miner against {baseline}, forks", header, rows)
 
 
@@ -318,12 +347,14 @@ def again_table(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) ->
             if found and before:
                 holds = "yes" if holds_again(before, found) else "no"
                 row = [f"{name}, {world}", str(found.seeds), interval(found), found.verdict]
-                rows.append([*row, str(before.seeds), interval(before), holds])
+                beside = beside_the_end(methods[name], methods[baseline_of(name, methods) or ""])
+                rows.append([*row, *beside, str(before.seeds), interval(before), holds])
     header = [
         "Method",
         "Seeds",
         "Pass@1, log-odds",
         "Verdict",
+        *BESIDE,
         "Seeds, study",
         "Study",
         "Holds again",
@@ -359,8 +390,10 @@ def effect_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) ->
         )
         differences = [signed(one.mean, 1) for one in by_level if one]
         p = [p_value(found.p), p_value(found.p_equivalent)]
-        rows.append([name, str(found.seeds), interval(found), *p, found.verdict, *differences])
-    header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict"]
+        beside = beside_the_end(methods[name], methods[baseline_of(name, methods) or ""])
+        row = [name, str(found.seeds), interval(found), *p, found.verdict]
+        rows.append([*row, *beside, *differences])
+    header = ["Method", "Seeds", "Pass@1, log-odds", "p", "p, equivalence", "Verdict", *BESIDE]
     return Table(
         f"Against GRPO, {world}", header + [f"{name}, points" for name in LEVELS[world]], rows
     )
@@ -428,27 +461,34 @@ def training_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) 
 
 def pace_table(world: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Table:
     """Return how soon each method is where GRPO of the same seed is best, by the scores during
-    training.
+    training."""
+    baseline = methods.get(baseline_of("", methods) or "", {})
+    rows = [[name, *pace(runs, baseline)] for name, runs in methods.items()]
+    return Table(f"To GRPO's best Pass@1, {world}", ["Method", *PACE], rows)
 
-    Seeds at which GRPO never scores above the start are left out.
+
+# What `pace` tells of a method.
+PACE = ("Runs that reach it", "Steps, median over all runs", "Rollouts, median over all runs")
+
+
+def pace(runs: Mapping[int, RunHistory], baseline: Mapping[int, RunHistory]) -> list[str]:
+    """Return how many runs reach the best score of the baseline's run of the same seed, and after
+    how many steps and rollouts in the median.
+
+    A run that never reaches it counts as later than all that do. Seeds at which the baseline never
+    scores above the start are left out.
     """
-    rows = []
-    for name, by_seed in methods.items():
-        reached = []
-        baseline = methods.get(baseline_of("", methods) or "", {})
-        for seed in sorted(set(by_seed) & set(baseline)):
-            start, *scores = (score["pass@1"] for _, score in sorted(baseline[seed].scores.items()))
-            if scores and max(scores) > start:
-                reached.append(reached_at(by_seed[seed], max(scores)))
-        found = [where for where in reached if where is not None]
-        steps, rollouts = (
-            (f"{np.median(values):,.0f}" for values in zip(*found, strict=True))
-            if found
-            else ("n/a",) * 2
-        )
-        rows.append([name, f"{len(found)} of {len(reached)}", steps, rollouts])
-    header = ["Method", "Runs that reach it", "Steps, median of these", "Rollouts, median of these"]
-    return Table(f"To GRPO's best Pass@1, {world}", header, rows)
+    reached = []
+    for seed in sorted(set(runs) & set(baseline)):
+        start, *scores = (score["pass@1"] for _, score in sorted(baseline[seed].scores.items()))
+        if scores and max(scores) > start:
+            reached.append(reached_at(runs[seed], max(scores)) or (math.inf, math.inf))
+    if not reached:
+        return ["0 of 0", "n/a", "n/a"]
+    medians = [float(np.median(values)) for values in zip(*reached, strict=True)]
+    finite = sum(math.isfinite(step) for step, _ in reached)
+    shown = ["not reached" if math.isinf(value) else f"{value:,.0f}" for value in medians]
+    return [f"{finite} of {len(reached)}", *shown]
 
 
 def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
@@ -466,7 +506,11 @@ def reached_at(run: RunHistory, wanted: float) -> tuple[float, float] | None:
 def tables(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> list[Table]:
     """Return all tables of the page."""
     found = [confirmatory_table(worlds, to_the_letter=letter) for letter in (False, True)]
-    found += [more_seeds_table(worlds)] if MORE in worlds else []
+    if MORE in worlds:
+        all_seeds = {
+            name: {**worlds["forks"].get(name, {}), **runs} for name, runs in worlds[MORE].items()
+        }
+        found += [more_seeds_table(worlds), pace_table("forks, all seeds", all_seeds)]
     found += [again_table(worlds)] if any(world.endswith(AGAIN) for world in worlds) else []
     for world in WORLDS.values():
         methods = worlds.get(world)
@@ -489,116 +533,51 @@ def sections(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]]) -> st
 
 
 def draw(worlds: Mapping[str, Mapping[str, Mapping[int, RunHistory]]], path: Path) -> None:
-    """Draw each method's effect against its mean share of the policy gradient, with 95 %
-    intervals."""
+    """Draw MINER against GRPO by its share of the gradient in both worlds, and which credit on
+    all-right prompts helps in forks; in points, with 95 % intervals."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(10, 7))
-    axes.axhspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
-    axes.axhline(0, color="0.5", linewidth=1)
-    # linear from 0 to 0.1 %: methods that pay nothing on solved prompts have a place, too
-    axes.set_xscale("symlog", linthresh=0.1, linscale=0.7)
-    labels = []
+    plt.rcParams["font.size"] = 14
+    figure = plt.figure(figsize=(8, 8.6), layout="constrained")
+    upper, lower = figure.subfigures(2)
+    by_share, by_credit = upper.subplots(), lower.subplots()
     for world, color, marker, label in DRAWN:
-        effects = effect_points(worlds.get(world, {}))
-        if not effects:
-            continue
-        shares, means, widths = np.array([*effects.values()]).T
-        axes.errorbar(
-            shares, means, np.nan_to_num(widths), fmt=marker, color=color, capsize=2, label=label
+        found = [in_points(name, worlds[world]) for name in DOSES]
+        means, widths = np.array([(each.mean, each.half_width) for each in found]).T
+        by_share.errorbar(
+            range(len(DOSES)), means, widths, fmt=f"{marker}-", color=color, capsize=4, linewidth=2
         )
-        curve = sorted(effects[name][:2] for name in DOSES if name in effects)
-        axes.plot(*zip(*curve, strict=True), color=color, linewidth=1, alpha=0.5)
-        labels += [(name, *point, color) for name, point in effects.items()]
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="share of solved prompts in the policy gradient, %", xlim=(-0.05, 60))
-    axes.set(ylabel="held-out Pass@1 against GRPO, log-odds")
-    axes.legend(loc="lower left", fontsize=9)
-    figure.tight_layout()
-    add_labels(axes, labels)
+        by_share.annotate(label, (3, means[-1]), (3.1, means[-1]), color=color, va="center")
+    by_share.set_xticks(range(len(DOSES)), ["default\n(0.2 to 0.7 %)", "1 %", "5 %", "20 %"])
+    by_share.set(xlabel="MINER's share of the gradient", xlim=(-0.3, 5))
+    by_share.set(ylabel="Pass@1 against GRPO, points")
+    credits_of = sorted(CREDITS, key=lambda name: in_points(name, worlds["forks"]).mean)
+    found = [in_points(name, worlds["forks"]) for name in credits_of]
+    means, widths = np.array([(each.mean, each.half_width) for each in found]).T
+    by_credit.errorbar(means, range(len(means)), xerr=widths, fmt="o", color=DRAWN[0][1], capsize=4)
+    by_credit.set_yticks(range(len(means)), [CREDITS[name] for name in credits_of])
+    by_credit.set(xlabel="Pass@1 against GRPO in forks, points")
+    by_share.axhline(0, color="0.3", linewidth=1)
+    by_credit.axvline(0, color="0.3", linewidth=1)
+    save(figure, path)
+
+
+def in_points(name: str, methods: Mapping[str, Mapping[int, RunHistory]]) -> Effect:
+    """Return a method's effect on Pass@1 in points."""
+    found = against_baseline(name, methods, partial(points, None))
+    assert found is not None, f"{name} has no runs with a baseline"
+    return found
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure without a frame around its panels."""
+    for axes in figure.get_axes():
+        axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-
-
-def add_labels(axes: Any, labels: Sequence[tuple[str, float, float, float, str]]) -> None:
-    """Write names beside points at (x, y), in a color, where none covers another, a point or its
-    interval.
-
-    A label is (name, x, y, half of the interval, color). Where there is room it covers no line
-    either.
-    """
-    # in pixels: boxes along the lines, and around points and bars
-    curves = [
-        axes.transData.transform(line.get_xydata())
-        for line in axes.get_lines()
-        if len(line.get_xydata()) > 2
-    ]
-    along = [
-        (a + (b - a) * part)
-        for curve in curves
-        for a, b in pairwise(curve)
-        for part in np.linspace(0, 1, 50)
-    ]
-    lines = [np.concatenate([point - 1, point + 1]) for point in along]
-    taken = []
-    for _, x, y, half, _ in labels:
-        (at, middle), (_, low), (_, high) = axes.transData.transform(
-            [(x, y + part) for part in (0, -half, half)]
-        )
-        taken += [
-            np.array([at - 6, middle - 6, at + 6, middle + 6]),
-            np.array([at - 2, low, at + 2, high]),
-        ]
-
-    places = [
-        (side * (7 + far), up)
-        for far in (0, 13, 26)
-        for up in range(-36, 31, 3)
-        for side in (1, -1)
-    ]
-    for name, x, y, _, color in labels:
-        text = axes.annotate(
-            name, (x, y), (0, 0), textcoords="offset points", fontsize=8, color=color
-        )
-        # in points of type: a line may be covered rather than a place taken that is as far away
-        costs = [
-            abs(across) + abs(up + 3) + 12 * covers(box, lines) + 1000 * covers(box, taken)
-            for (across, up), box in ((place, put_at(place, text)) for place in places)
-        ]
-        taken.append(put_at(places[int(np.argmin(costs))], text))
-
-
-def put_at(place: tuple[int, int], text: Any) -> np.ndarray:
-    """Put a text beside its point, in points of type, and return its box in pixels: left, low,
-    right, high."""
-    text.set(position=place, horizontalalignment="left" if place[0] > 0 else "right")
-    return text.get_window_extent().extents
-
-
-def covers(box: np.ndarray, others: Sequence[np.ndarray]) -> bool:
-    """Return whether a box (left, low, right, high) overlaps any of the others."""
-    return any((box[:2] < other[2:]).all() and (other[:2] < box[2:]).all() for other in others)
-
-
-def effect_points(
-    methods: Mapping[str, Mapping[int, RunHistory]],
-) -> dict[str, tuple[float, float, float]]:
-    """Return by method its share of the gradient in percent, its effect, and half the effect's
-    interval.
-
-    Of a method at two learning rates the better one stands for both.
-    """
-    effects: dict[str, tuple[float, float, float]] = {}
-    for name, runs in methods.items():
-        share = 100 * float(np.mean([gradient_share(run) for run in runs.values()]))
-        found, title = against_baseline(name, methods, log_odds), name.removesuffix(AT_COMMON_RATE)
-        is_baseline = title in ("grpo", *BASELINES.values())
-        if found and not is_baseline and (title not in effects or found.mean > effects[title][1]):
-            effects[title] = (0.0 if math.isnan(share) else share, found.mean, found.half_width)
-    return effects
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:

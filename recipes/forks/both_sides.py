@@ -8,26 +8,32 @@ Effects, intervals and verdicts are those of analysis.py.
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from analysis import (
+    BESIDE,
     DRAWN,
     END,
-    MARGIN,
     MARKED,
+    PACE,
     START,
     TRAINING_COLUMNS,
     WORLDS,
+    beside_the_end,
     effect,
     interval,
     log_odds,
     means,
     p_value,
+    pace,
     paired,
     pass_at_1,
+    points,
     right_samples,
+    save,
     seeds_needed,
 )
 
@@ -65,7 +71,8 @@ def same_rate_table(arms: Arms) -> Table:
     Holm."""
     rows, confirmatory = [], []
     for (world, method, rate), runs in sorted(arms.items()):
-        differences = paired(runs, baseline_of(arms, world, method, rate), log_odds)
+        baseline = baseline_of(arms, world, method, rate)
+        differences = paired(runs, baseline, log_odds)
         if method in ("grpo", *BASELINES.values()) or len(differences) < 2:
             continue
         found = effect(differences)
@@ -76,9 +83,8 @@ def same_rate_table(arms: Arms) -> Table:
             p_value(found.p),
             "exploratory",
         ]
-        rows.append(
-            [*row, p_value(found.p_equivalent), str(seeds_needed(differences)), found.verdict]
-        )
+        needed = [p_value(found.p_equivalent), str(seeds_needed(differences)), found.verdict]
+        rows.append([*row, *needed, *beside_the_end(runs, baseline)])
         if method == CONFIRMATORY:
             confirmatory.append((rows[-1], found.p))
     for (row, _), p in zip(confirmatory, holm([p for _, p in confirmatory]), strict=True):
@@ -92,8 +98,19 @@ def same_rate_table(arms: Arms) -> Table:
         "p, equivalence",
         "Seeds needed",
         "Verdict",
+        *BESIDE,
     ]
     return Table("Against GRPO at the same learning rate", header, rows)
+
+
+def pace_table(arms: Arms) -> Table:
+    """Return how soon each arm is where GRPO of the same seed and rate is best."""
+    rows = [
+        [world, method, rate, *pace(runs, baseline)]
+        for (world, method, rate), runs in sorted(arms.items())
+        if (baseline := baseline_of(arms, world, method, rate))
+    ]
+    return Table("To GRPO's best Pass@1", ["World", "Arm", "Learning rate", *PACE], rows)
 
 
 def better_rate_table(arms: Arms) -> Table:
@@ -167,34 +184,49 @@ def score_table(arms: Arms) -> Table:
     return Table("After training", ["World", "Arm", "Learning rate", "Runs", *columns], rows)
 
 
+# as a reader knows them
+NAMES = {
+    "miner": "MINER, the default",
+    "miner_1": "MINER, 1 % of the gradient",
+    "entropy": "entropy bonus",
+    "f_grpo": "F-GRPO",
+    "thompson": "prompts by Thompson sampling",
+    "certainty": "MINER's credit, reversed",
+    "boundary_gate": "boundary gate",
+    "passk": "Pass@k training",
+    "rounds": "Reinforce-Ada's rounds",
+}
+
+
 def draw(arms: Arms, path: Path) -> None:
-    """Draw what the table of one rate has, at 2e-4: each method's effect in both worlds, with 95 %
-    intervals."""
+    """Draw what the table of one rate has, at 2e-4: each method's effect in both worlds in points,
+    with 95 % intervals."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    plt.rcParams["font.size"] = 14
     effects: dict[str, dict[str, Any]] = {}
     for (world, method, rate), runs in arms.items():
-        differences = paired(runs, baseline_of(arms, world, method, rate), log_odds)
+        differences = paired(runs, baseline_of(arms, world, method, rate), partial(points, None))
         if rate == "2e-4" and method not in ("grpo", *BASELINES.values()) and len(differences) > 1:
             effects.setdefault(method, {})[world] = effect(differences)
     methods = sorted(effects, key=lambda method: effects[method]["forks"].mean)
-    figure, axes = plt.subplots(figsize=(9, 0.4 * len(methods) + 1.2))
-    axes.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
-    axes.axvline(0, color="0.5", linewidth=1)
-    for (world, color, marker, label), beside in zip(DRAWN, (0.12, -0.12), strict=False):
+    figure, axes = plt.subplots(figsize=(8, 0.55 * len(methods) + 2.2), layout="constrained")
+    axes.axvline(0, color="0.3", linewidth=1)
+    for (world, color, marker, label), beside in zip(DRAWN, (0.15, -0.15), strict=True):
         found = [(place + beside, effects[method][world]) for place, method in enumerate(methods)]
         centers, widths = np.array([(one.mean, one.half_width) for _, one in found]).T
         places = [place for place, _ in found]
-        axes.errorbar(centers, places, xerr=widths, fmt=marker, color=color, capsize=2, label=label)
-    axes.set_yticks(range(len(methods)), methods)
-    axes.set(xlabel="held-out Pass@1 against GRPO, log-odds")
-    axes.legend(loc="upper left", fontsize=9)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+        axes.errorbar(
+            centers, places, xerr=widths, fmt=marker, color=color, capsize=3, linewidth=2,
+            label=label.replace("\n", " "),
+        )  # fmt: skip
+    axes.set_yticks(range(len(methods)), [NAMES[method] for method in methods])
+    axes.set(xlabel="Pass@1 against GRPO, points")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.3, 1), ncols=1, frameon=False)
+    save(figure, path)
 
 
 def main() -> None:
@@ -215,6 +247,7 @@ def main() -> None:
         better_rate_table(arms),
         other_pairs_table(arms),
         score_table(arms),
+        pace_table(arms),
     ]
     text = "".join(
         f"### {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in found if table.rows

@@ -25,7 +25,6 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "forks"))
 from analysis import (  # noqa: E402
     COMPARED,
-    MARGIN,
     comparison_rows,
     effect,
     gradient_share,
@@ -55,14 +54,14 @@ PILOTS = {
 }
 LABELS = {  # of the picture, from above
     "oracle": "oracle",
-    "entropy_5": "entropy bonus, 5 %",
+    "entropy_5": "entropy bonus, 5 % of the gradient",
     "entropy_1": "entropy bonus, 1 %",
-    "miner_20": "MINER, 20 %",
+    "miner_20": "MINER, 20 % of the gradient",
     "miner_5": "MINER, 5 %",
     "miner_1": "MINER, 1 %",
-    "miner": "MINER with its cap",
-    "grpo_1e-5": "GRPO at 1e-5",
-    "grpo": "GRPO at 5e-6",
+    "miner": "MINER, the default",
+    "grpo_1e-5": "GRPO, twice the learning rate",
+    "grpo": "GRPO",
 }
 
 
@@ -238,14 +237,7 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
     adjusted = holm([found.p for found in effects_at_1])
     for row, found, p in zip(rows, effects_at_1, adjusted, strict=True):
         row += [interval(found), replace(found, p=p).verdict]
-        runs, others = (arms[name] for name in row[0].split(" against "))
-        own, theirs = (
-            [of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others)
-        )
-        points = crossed_difference(own, theirs)
-        row += [
-            f"{signed(points.difference, 1)} ({signed(points.low, 1)} to {signed(points.high, 1)})"
-        ]
+        row += [in_points(*(arms[name] for name in row[0].split(" against ")))]
     header = [
         "Comparison",
         *COMPARED,
@@ -254,6 +246,16 @@ def comparisons_table(title: str, arms: Arms, pairs: Sequence[tuple[str, str]]) 
         "Points, over seeds and problems",
     ]
     return Table(title, header, rows)
+
+
+def in_points(runs: Mapping[int, Measured], others: Mapping[int, Measured]) -> str:
+    """Return the difference of Pass@1 over common seeds in points, with an interval over seeds and
+    problems."""
+    own, theirs = (
+        [of[seed].points() for seed in sorted(runs.keys() & others)] for of in (runs, others)
+    )
+    found = crossed_difference(own, theirs)
+    return f"{signed(found.difference, 1)} ({signed(found.low, 1)} to {signed(found.high, 1)})"
 
 
 def products_table(arms: Arms) -> Table:
@@ -268,19 +270,26 @@ def products_table(arms: Arms) -> Table:
     return Table("Right products against GRPO at 5e-6, exploratory and not adjusted", header, rows)
 
 
-def summary_table(arms: Arms) -> Table:
-    """Return what the page shows: the effects against GRPO, and the means of some outcomes in
-    percent."""
-    shown = ("three terms", "four terms", "worked", "worked, two terms", "right, products")
+def summary_table(arms: Arms, comparisons: Sequence[Table]) -> Table:
+    """Return what the page shows: the effects against GRPO with the verdicts of the comparisons,
+    and the means of some outcomes in percent."""
+    verdicts = {
+        row[0]: row[1 + COMPARED.index("Verdict")] for each in comparisons for row in each.rows
+    }
+    shown = ("three terms", "four terms", "worked")
     rows = []
     for name, runs in arms.items():
         differences = paired(runs, arms.get(GRPO, {}), Measured.primary)
-        against = "" if name == GRPO or not differences else interval(effect(differences))
+        against = ["", "", ""]
+        if name != GRPO and differences:
+            against = [in_points(runs, arms[GRPO]), interval(effect(differences))]
+            against.append(verdicts.get(f"{name} against {GRPO}", "n/a"))
         means = [
             float(np.mean([OUTCOMES[column](own) for own in runs.values()])) for column in shown
         ]
-        rows.append([LABELS[name], str(len(runs)), against, *(plain(mean, 0) for mean in means)])
-    return Table("Summary", ["Arm", "Seeds", "Pass@1 against GRPO, log-odds", *shown], rows)
+        rows.append([LABELS[name], str(len(runs)), *against, *(plain(mean, 0) for mean in means)])
+    header = ["Arm", "Seeds", "Pass@1 against GRPO, points", "Log-odds", "Verdict", *shown]
+    return Table("Summary", header, rows)
 
 
 def tables(measured: Sequence[Measured]) -> list[Table]:
@@ -290,8 +299,16 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
     others = [
         (name, grpo) for grpo in (GRPO, GRPO_FAST) for name in arms if name not in (GRPO, grpo)
     ]
+    comparisons = [
+        comparisons_table("Confirmatory comparisons", arms, CONFIRMATORY),
+        comparisons_table(
+            "Exploratory comparisons, adjusted by Holm over this table",
+            arms,
+            [*(pair for pair in others if pair not in CONFIRMATORY), *DOSES],
+        ),
+    ]
     return [
-        summary_table(arms),
+        summary_table(arms, comparisons),
         means_table(
             "Right answers and worked steps at temperature 0.7, and prompts in training, %, over"
             " the runs that have the value",
@@ -307,61 +324,73 @@ def tables(measured: Sequence[Measured]) -> list[Table]:
             2,
         ),
         products_table(arms),
-        comparisons_table("Confirmatory comparisons", arms, CONFIRMATORY),
-        comparisons_table(
-            "Exploratory comparisons, adjusted by Holm over this table",
-            arms,
-            [*(pair for pair in others if pair not in CONFIRMATORY), *DOSES],
-        ),
+        *comparisons,
     ]
 
 
+# of the lines of the picture, distinguishable for color-blind readers (Okabe and Ito); gray: others
+COLORS = {"oracle": "#000000", "entropy_5": "#E69F00", "miner_5": "#0072B2", "miner": "#56B4E9"}
+GRAY = "#888888"
+
+
 def draw(arms: Arms, path: Path) -> None:
-    """Draw each arm's Pass@1 against GRPO, with its 95 % interval and a dot a seed; and worked
-    steps in training."""
+    """Draw each arm's Pass@1 against GRPO in points, with its 95 % interval and a dot a seed; and
+    worked steps in training."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    colors = dict(zip(LABELS, plt.get_cmap("tab10").colors, strict=False))
-    figure, (left, right) = plt.subplots(ncols=2, figsize=(11, 4))
-    left.axvspan(-MARGIN, MARGIN, color="0.93", label="margin: counts as no difference")
-    left.axvline(0, color="0.5", linewidth=1)
-    for place, name in enumerate(arms):
-        differences = paired(arms[name], arms[GRPO], Measured.primary)
-        found = effect(differences)
-        left.plot(
-            differences,
-            [-place] * len(differences),
-            "o",
-            color=colors[name],
-            alpha=0.3,
-            markersize=4,
+    plt.rcParams["font.size"] = 14
+    compared = [name for name in arms if name != GRPO]
+    height = 0.55 * len(compared) + 1.2  # inches
+    figure = plt.figure(figsize=(8, height + 4), layout="constrained")
+    # panels whose left edges need not agree: the labels of the first one are long
+    upper, lower = figure.subfigures(2, height_ratios=(height, 4))
+    above, below = upper.subplots(), lower.subplots()
+    above.axvline(0, color="0.3", linewidth=1)
+    for place, name in enumerate(compared):
+        runs, color = arms[name], COLORS.get(name, GRAY)
+        seeds = sorted(runs.keys() & arms[GRPO])
+        points = [
+            np.mean(runs[seed].points()) - np.mean(arms[GRPO][seed].points()) for seed in seeds
+        ]
+        above.plot(points, [-place] * len(points), "o", color=color, alpha=0.35, markersize=5)
+        own, theirs = ([of[seed].points() for seed in seeds] for of in (runs, arms[GRPO]))
+        found = crossed_difference(own, theirs)
+        width = [[found.difference - found.low], [found.high - found.difference]]
+        above.errorbar(
+            found.difference, -place, xerr=width, fmt="D", color=color, capsize=4, linewidth=2
         )
-        left.errorbar(
-            found.mean,
-            -place,
-            xerr=np.nan_to_num(found.half_width),
-            fmt="D",
-            color=colors[name],
-            capsize=3,
-        )
-    left.set_yticks([-place for place in range(len(arms))], [LABELS[name] for name in arms])
-    left.set(xlabel="held-out Pass@1 against GRPO at 5e-6, log-odds")
-    left.legend(loc="best", fontsize=8)
-    for name, runs in arms.items():
-        shares = pd.DataFrame(
-            {seed: dict(own.run.values("rewards/is_worked/mean")) for seed, own in runs.items()}
-        )
-        smooth = 100 * shares.sort_index().mean(axis=1).rolling(SMOOTHED).mean()
-        right.plot(smooth.index, smooth, color=colors[name])
-    right.set(
-        xlabel=f"step (means of {SMOOTHED})", ylabel="worked steps in training, %", ylim=(0, None)
+    above.set_yticks(
+        [-place for place in range(len(compared))], [LABELS[name] for name in compared]
     )
-    figure.tight_layout()
+    above.set(xlabel="Pass@1 on longer sums against GRPO, points", ylim=(0.6 - len(compared), 0.6))
+    ends = {}
+    for name in [*(name for name in COLORS if name in arms), GRPO]:
+        shares = pd.DataFrame(
+            {
+                seed: dict(own.run.values("rewards/is_worked/mean"))
+                for seed, own in arms[name].items()
+            }
+        )
+        smooth = 100 * shares.sort_index().mean(axis=1).rolling(SMOOTHED).mean().dropna()
+        below.plot(smooth.index, smooth, color=COLORS.get(name, GRAY), linewidth=2.5)
+        ends[name] = (smooth.index[-1], smooth.iloc[-1])
+    place = -math.inf
+    for name, (step, share) in sorted(ends.items(), key=lambda entry: entry[1][1]):
+        place = max(share, place + 8)  # percent: the height of a label
+        label = LABELS[name].partition(" of the")[0]
+        below.annotate(
+            label, (step, share), (step + 1.5, place), va="center", color=COLORS.get(name, "#555555"),
+            annotation_clip=False,
+        )  # fmt: skip
+    below.set(xlabel="training step", ylabel="worked steps, %", ylim=(0, 105))
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
 
 
 def page(measured: Sequence[Measured]) -> str:
