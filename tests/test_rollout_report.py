@@ -203,6 +203,11 @@ def test_inspect_shows_rollouts_without_tokens(tmp_path):
         page.assert_quiet()
 
 
+def test_without_advantages_inspect_shows_rewards_less_their_mean(tmp_path):
+    path = write_lines(tmp_path / "x.jsonl", [{"prompt": "a", "rewards": [1, 0, 0, 0]}])
+    assert read_shown(path).table["advantage"].to_pylist() == [0.75, -0.25, -0.25, -0.25]
+
+
 def test_inspect_takes_whole_prompts_of_many_by_chance(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", nothing, steps=10, text=lambda *_: "x" * 54)
     assert read_shown(run).table.num_rows == 10 * PROMPTS * SIZE

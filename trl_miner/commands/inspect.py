@@ -3,7 +3,7 @@
 Prompts by kind, their rollouts side by side, each token as dark as its credit. The page opens from
 disk and loads nothing else. A training writes the records if its recipe says log_token_credit: 10.
 Of a run of plain TRL with log_completions, or rollouts of verl or prime-rl, the page shows each
-rollout as dark as its advantage.
+rollout as dark as its advantage; with --model, what MINER would credit in it.
 """
 
 import argparse
@@ -27,13 +27,40 @@ def add(commands: Any) -> None:
         help="show these recorded steps alone (default: all)",
     )
 
+    add_scoring(option)
+
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.inspect import read_shown, write_inspect_page
 
-    credit = read_shown(args.folder, steps=args.steps, quiet=False)
+    credit = scored(args.folder, args, steps=args.steps) or read_shown(
+        args.folder, steps=args.steps, quiet=False
+    )
     folder = Path(args.folder)
     output = args.output or (folder if folder.is_dir() else folder.parent) / "inspect.html"
     path = write_inspect_page(credit, output, steps=args.steps, quiet=False)
     finish([path], shlex.join(["trl-miner", "report", args.folder]))
     return 0
+
+
+def add_scoring(option: Any) -> None:
+    """Add the options of `scored`."""
+    option(
+        "--model", metavar="CHECKPOINT",
+        help="of rollouts of others: show what MINER would credit, with this model's log-probs, unless the files have "
+        "some (default: no model is loaded)",
+    )  # fmt: skip
+    option(
+        "--temperature", type=float, default=1.0, metavar="T",
+        help="at which these rollouts were sampled (default: 1)",
+    )  # fmt: skip
+
+
+def scored(folder: str, args: argparse.Namespace, **says: Any) -> Any:
+    """Return what MINER would credit in a run, a `Credit`; None: no model is named. `says` are
+    options of `score_rollouts`."""
+    if args.model is None:
+        return None
+    from ..scored_rollouts import Scorer, score_rollouts
+
+    return score_rollouts(folder, Scorer(args.model, args.temperature), **says)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..progress import finish
 from . import add_command
+from .inspect import add_scoring, scored
 
 
 def add(commands: Any) -> None:
@@ -32,11 +33,14 @@ def add(commands: Any) -> None:
     option(
         "--threshold", type=float, help="its reward from which on a rollout is right (default: 1)"
     )
+    add_scoring(option)
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.report import write_report
 
-    page = write_report(args.folders, args.output, correct=args.correct, threshold=args.threshold)
+    says: dict[str, Any] = {"correct": args.correct, "threshold": args.threshold}
+    credit = scored(args.folders[0], args, **says)
+    page = write_report(args.folders, args.output, credit=credit, **says)
     finish([page, page.with_name("report.md"), page.with_name("figures")])
     return 0

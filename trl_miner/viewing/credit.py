@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.token_credit import KINDS, Credit, read_credit, token_counts
+from ..tables import Table
+from .pages import Section
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_LISTED = 20  # tokens
 
 __all__ = ["Credit", "credited_tokens", "read_credit"]
 
@@ -45,6 +49,20 @@ def credited_tokens(credit: Credit, kind: str = "PH") -> "DataFrame":
     return rows.sort_values(
         ["credit", "count", "token"], ascending=[False, False, True], ignore_index=True
     )
+
+
+def credit_section(credit: Credit) -> Section:
+    """Return what MINER would credit as a part of a report: its notes, and the tokens with most."""
+    tokens = credited_tokens(credit).head(_LISTED)
+    rows = [
+        [repr(row.token)[1:-1], f"{row.count:,}", f"{row.share:.1%}", f"{row.mean:.2g}"]
+        for row in tokens.itertuples()
+        if row.credit
+    ]
+    header = ["Token", "Records", "Share of the credit", "Mean credit"]
+    notes = ["trl-miner inspect shows the same rollout by rollout."]
+    table = Table("Tokens with most credit", header, rows, notes) if rows else None
+    return Section("What MINER would credit", [[*credit.notes], table])
 
 
 def token_texts(table: Any) -> Any:

@@ -9,7 +9,9 @@ from ..evaluation.paired import sampling_differences
 from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
+from ..runs.token_credit import Credit
 from .charts import charts_of
+from .credit import credit_section
 from .curves import keys_of, result_pictures, training_pictures
 from .frame import Metrics, read_metrics
 from .held_out import against_tables, comparisons, pass_tables, scored_alike, verdicts
@@ -36,6 +38,7 @@ def write_report(
     correct: str | None = None,
     threshold: float | None = None,
     refresh: int | None = None,
+    credit: Credit | None = None,
     quiet: bool = False,
 ) -> Path:
     """Write a report: `index.html`, `report.md`, and each picture as SVG in `figures`.
@@ -50,6 +53,7 @@ def write_report(
             "+". None: found by names and values.
         threshold: Its reward from which on a rollout is right. None: 1.
         refresh: Seconds after which a browser loads the page anew. None: it stays as it is.
+        credit: What MINER would credit in their rollouts, see `scored_rollouts`.
         quiet: Show no progress.
 
     Returns:
@@ -72,7 +76,7 @@ def write_report(
         raise ValueError(
             f"--output must be a folder that can be written: {target} cannot ({error})."
         ) from error
-    sections = _sections(inputs, metrics)
+    sections = _sections(inputs, metrics, credit)
     pictures = [
         block for section in sections for block in section.blocks if isinstance(block, Picture)
     ]
@@ -84,7 +88,7 @@ def write_report(
     return target / "index.html"
 
 
-def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
+def _sections(inputs: Inputs, metrics: Metrics, credit: Credit | None) -> list[Section]:
     """Return the parts of the report that hold something."""
     results, methods = inputs.results, metrics.methods
     scored = scored_alike(methods)
@@ -110,6 +114,7 @@ def _sections(inputs: Inputs, metrics: Metrics) -> list[Section]:
             [] if tells and alone and not scored else [verdicts(methods, scored, compared)],
         ),
         *of_rollouts,
+        *([credit_section(credit)] if credit else []),
         Section(
             "Warnings", [comparison_warnings(inputs) + unfinished_notes(methods)], is_warning=True
         ),

@@ -19,7 +19,8 @@ _PIECE = re.compile(r"\S+\s*|\s+")  # a word with the space behind it
 _CHARACTERS = 6  # of a word, with the space
 _NOTE = (
     "These rollouts hold no tokens: a word stands for a token, as dark as the advantage of its"
-    " rollout."
+    " rollout; where the files have none, as its reward less the mean of its prompt. --model"
+    " CHECKPOINT shows what MINER would credit."
 )
 
 
@@ -96,9 +97,10 @@ def _rows(group: "DataFrame", place: int, outcomes: Outcomes) -> Iterator[dict[s
     kind = kinds[group["group"].iloc[0]]
     own = [f"reward:{name}" for name in outcomes.decides]
     verifier = group[own].min(axis=1) if own else group["reward"]
-    for index, (row, verdict) in enumerate(zip(group.to_dict("records"), verifier, strict=True)):
-        pieces = _PIECE.findall(row["completion"])
-        advantage = row["advantage"]
+    centered = group["reward"] - group["reward"].mean()
+    rows = group.assign(advantage=group["advantage"].fillna(centered)).to_dict("records")
+    for index, (row, verdict) in enumerate(zip(rows, verifier, strict=True)):
+        pieces, advantage = _PIECE.findall(row["completion"]), row["advantage"]
         yield {
             "step": row["step"], "group": place, "rollout": index, "kind": kind,
             "prompt": row["prompt"], "completion": row["completion"],

@@ -76,7 +76,7 @@ def _row(step: int, group: str, prompt: Any, gold: Any) -> Row:
     return {
         "step": step, "group": int.from_bytes(digest, "little") >> 1,
         "prompt": message_text(prompt), "asked": prompt, "gold": gold_text(gold),
-        "completion": "", **dict.fromkeys(_NUMBERS, math.nan),
+        "completion": "", "tokens": None, **dict.fromkeys(_NUMBERS, math.nan),
     }  # fmt: skip
 
 
