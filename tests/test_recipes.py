@@ -152,8 +152,9 @@ PAPER = (
     *("Qwen3-4B-Base", "Qwen3-8B-Base", "Qwen3-14B-Base", "OctoThinker-8B-Hybrid-Base"),
     "Llama-3.1-8B-Instruct",
 )
+OTHERS = ("authors", "colocated")  # of one method each
 LARGE = [
-    p for p in PATHS if p.relative_to(RECIPES).parts[0] in PAPER and p.parent.name != "authors"
+    p for p in PATHS if p.relative_to(RECIPES).parts[0] in PAPER and p.parent.name not in OTHERS
 ]
 # Beside OF_THE_METHOD: how the same 2048 rollouts are cut, and DAPO's missing KL term.
 CUTS = {"generation_batch_size", "optimizer_batch_size", "num_iterations", "save_steps"}
@@ -255,6 +256,46 @@ def passes(path, where):
     about = {finding.about: finding.status for finding in findings}
     assert about["memory"] == about["vLLM memory"] == about["trainer"] == "ok"
     return context.plan
+
+
+@pytest.mark.parametrize("model", ["OctoThinker-8B-Hybrid-Base", "Llama-3.1-8B-Instruct"])
+def test_the_colocated_recipes_fit_on_the_paper_s_four_gpus(model, hub_models, monkeypatch):
+    """They differ from the model's recipe in where vLLM runs alone."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    path = RECIPES / model / "colocated" / "miner.yaml"
+    plan = passes(path, "4x80GB")
+    assert (len(plan.train_gpus), plan.server) == (4, None)
+    usual, own = (
+        yaml.safe_load(file.read_text()) for file in (RECIPES / model / "miner.yaml", path)
+    )
+    assert different(usual, own) == {
+        *("vllm_mode", "vllm_enable_sleep_mode", "vllm_tensor_parallel_size"),
+        *("vllm_gpu_memory_utilization", "accelerate_config", "output_dir"),
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(p for p in LARGE if "lora" not in p.parts),
+        RECIPES / "Qwen3-4B-Base" / "authors" / "miner.yaml",
+    ],
+    ids=lambda path: str(path.relative_to(RECIPES)),
+)
+def test_a_run_of_the_paper_keeps_the_checkpoints_of_its_dev_curve(path):
+    recipe = yaml.safe_load(path.read_text())
+    assert "save_total_limit" not in recipe
+    assert f"for model in {recipe['output_dir']}/checkpoint-*; do" in path.read_text()
+
+
+def test_the_authors_recipe_keeps_the_prompts_that_the_paper_keeps():
+    """Their data set drops prompts of more than max_prompt_length - 100 = 1100 - 100 tokens."""
+    ours, theirs = (
+        yaml.safe_load((RECIPES / "Qwen3-4B-Base" / name).read_text())
+        for name in ("miner.yaml", "authors/miner.yaml")
+    )
+    for key in ("dataset_name", "vllm_max_model_length"):
+        assert theirs[key] == ours[key]
 
 
 @pytest.mark.parametrize("path", sorted(ONE_GPU.glob("*.yaml")), ids=lambda path: path.stem)
