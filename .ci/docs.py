@@ -1,9 +1,8 @@
-"""Build the documentation with mkdocs: `python .ci/docs.py FOLDER`. A dead link, or one to no
-heading, is an error.
+"""Build the documentation: `python .ci/docs.py OUTPUT`.
 
-mkdocs works in a copy of the checkout, so that the links between its files hold as they are. Two
-kinds of pages are added: the `--help` of every command, and a reference for each folder of the
-package.
+Its pages are in docs/source, with a table of contents, in the form that Hugging Face's doc-builder
+reads. mkdocs builds them here, with the pages elsewhere that `ELSEWHERE` names, and with every page
+and file that one of these links to.
 """
 
 import contextlib
@@ -14,17 +13,105 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-LEGEND = re.compile(r"^# ", re.MULTILINE)  # of shapes, in the docstring of a module: no heading
-FOLDER_LINK = re.compile(r"\]\(((?![a-z]+:|#)[^)\s]*?)/?\)")
+SOURCE = ROOT / "docs" / "source"
+# What a section of the table of contents has besides its pages in docs/source.
+ELSEWHERE = {
+    "Tutorials": sorted(path.relative_to(ROOT) for path in ROOT.glob("notebooks/*.ipynb")),
+    "Research": [
+        Path("recipes", page)
+        for page in (
+            "RESULTS.md",
+            *("forks/README.md", "two-procedures/README.md", "study/README.md"),
+            *("SmolLM2-135M-Instruct/README.md", "arithmetic/comparison.md"),
+            "check-the-paper/README.md",
+        )
+    ],
+    "Contributing": [Path("CONTRIBUTING.md"), Path("AGENTS.md"), Path("CHANGELOG.md")],
+}
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
+ALERT = re.compile(r"^> \[!([A-Z]+)\]\n((?:>.*\n)+)", re.MULTILINE)
+TAB = re.compile(r'<hfoption id="([^"]+)">\n(.*?)</hfoption>\n', re.DOTALL)
+AUTODOC = re.compile(r"^\[\[autodoc\]\] (\S+)\n((?:    - \S+\n)*)", re.MULTILINE)
+
+
+# --- Pages
+
+
+def contents() -> list[dict]:
+    """Return the table of contents: sections, each with its pages."""
+    return yaml.safe_load((SOURCE / "_toctree.yml").read_text(encoding="utf-8"))
+
+
+def place_of(path: Path) -> Path:
+    """Return where a file of the repository stands in the site: docs/source is its root."""
+    return path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT)
+
+
+def linked(page: Path) -> dict[str, Path]:
+    """Return the files that a page links to, by the link as it is written: of a folder its
+    README.md, and of the repository the site's first page."""
+    files = {}
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / link).resolve()
+        target = target / "README.md" if target.is_dir() else target
+        files[link] = SOURCE / "index.md" if target == ROOT / "README.md" else target
+    return files
+
+
+def moved(page: Path) -> str:
+    """Return the text of a page with links that are true in the site."""
+    files, folder = linked(page), place_of(page).parent
+
+    def link_of(match: re.Match[str]) -> str:
+        if not files[match[1]].is_file():  # a folder without a page
+            return "#"
+        place = Path(os.path.relpath(place_of(files[match[1]]), folder))
+        if page.suffix == ".ipynb" and place.suffix in (".md", ".ipynb"):  # mkdocs leaves these
+            place = place.with_name(place.name.replace("README.md", "index.md"))
+            place = place.with_suffix(".html")
+        return place.as_posix()
+
+    return LINK.sub(link_of, page.read_text(encoding="utf-8"))
+
+
+# --- From doc-builder's form into that of mkdocs
+
+
+def indented(text: str) -> str:
+    return textwrap.indent(text.strip("\n"), "    ") + "\n"
+
+
+def alert(match: re.Match[str]) -> str:
+    text = re.sub(r"^> ?", "", match[2], flags=re.MULTILINE)
+    return f"!!! {match[1].lower()}\n{indented(text)}"
+
+
+def tab(match: re.Match[str]) -> str:
+    return f'=== "{match[1]}"\n\n{indented(match[2])}'
+
+
+def autodoc(match: re.Match[str]) -> str:
+    """The class or function, with the methods that are listed below it."""
+    members = "".join(f"        {line.strip()}\n" for line in match[2].splitlines())
+    options = f"    options:\n      members:\n{members}" if members else ""
+    return f"::: trl_miner.{match[1]}\n{options}"
+
+
+def as_mkdocs(text: str) -> str:
+    """Return a page of doc-builder's form in that of mkdocs."""
+    text = ALERT.sub(alert, text)
+    text = re.sub(r"</?hfoptions[^>]*>\n", "", TAB.sub(tab, text))
+    return AUTODOC.sub(autodoc, text)
 
 
 def commands() -> str:
-    """Return the page with the `--help` of every command."""
+    """Return the `--help` of every command."""
     from trl_miner.cli import main
 
     def printed(*words: str) -> str:
@@ -33,80 +120,69 @@ def commands() -> str:
             main([*words, "--help"])
         return shown.getvalue()
 
-    os.environ["COLUMNS"] = "100"
-    names = re.findall(r"^    (\w+) ", printed(), re.MULTILINE)
-    texts = [f"## trl-miner {name}\n\n```text\n{printed(name)}```\n" for name in names]
-    return "\n".join(["# Commands\n\n`trl-miner COMMAND --help` prints the same.\n", *texts])
+    os.environ["COLUMNS"] = "90"
+    names = dict.fromkeys(re.findall(r"`trl-miner (\w+)`", cli_page()))
+    return "\n".join(f"## trl-miner {name}\n\n```text\n{printed(name)}```\n" for name in names)
 
 
-def copy_checkout(copy: Path) -> None:
-    """Copy all that git tracks; a link to a folder becomes one to its README.md, or to nothing
-    where it has none."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout
-    for name in filter(None, tracked.split("\0")):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, copy / name)
-    for page in copy.rglob("*.md"):
+def cli_page() -> str:
+    return (SOURCE / "reference" / "cli.md").read_text(encoding="utf-8")
 
-        def file_of(link: re.Match[str], folder: Path = page.parent) -> str:
-            if not (folder / link[1]).is_dir():
-                return link[0]
-            return (
-                f"]({link[1]}/README.md)" if (folder / link[1] / "README.md").is_file() else "](#)"
-            )
 
-        page.write_text(
-            FOLDER_LINK.sub(file_of, page.read_text(encoding="utf-8")), encoding="utf-8"
+# --- The site
+
+
+def write_pages(folder: Path) -> list[dict]:
+    """Write the pages of the table of contents, and what they link to; return mkdocs' own table."""
+    table, waiting = [], []
+    for section in contents():
+        pages = [SOURCE / f"{page['local']}.md" for page in section["sections"]]
+        titles = {
+            page: entry["title"] for page, entry in zip(pages, section["sections"], strict=True)
+        }
+        pages += [ROOT / page for page in ELSEWHERE.get(section["title"], [])]
+        waiting += pages
+        table.append(
+            {
+                section["title"]: [
+                    {titles[page]: str(place_of(page))} if page in titles else str(place_of(page))
+                    for page in pages
+                ]
+            }
         )
-    for module in copy.glob("trl_miner/**/*.py"):
-        opening, docstring, code = module.read_text(encoding="utf-8").split('"""', 2)
-        module.write_text(
-            '"""'.join([opening, LEGEND.sub("    ", docstring), code]), encoding="utf-8"
-        )
-
-
-def reference(name: str, copy: Path) -> str:
-    """Return the page of a folder of the package, or of the modules beside the folders."""
-    if name != "trl_miner":
-        return f"::: trl_miner.{name}\n"
-    modules = sorted(path.stem for path in copy.glob("trl_miner/*.py") if path.stem != "__init__")
-    alone = "    options:\n      show_submodules: false\n"
-    return f"# trl_miner\n\n::: trl_miner\n{alone}" + "".join(
-        f"\n::: trl_miner.{module}\n" for module in modules
-    )
+    done: set[Path] = set()
+    while waiting:
+        page = waiting.pop()
+        if page in done or not page.is_file():
+            continue
+        done.add(page)
+        place = folder / place_of(page)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if page.suffix not in (".md", ".ipynb"):
+            shutil.copyfile(page, place)
+            continue
+        text = moved(page)
+        if page.is_relative_to(SOURCE):
+            text = as_mkdocs(text)
+        place.write_text(text, encoding="utf-8")
+        waiting += linked(page).values()
+    return table
 
 
 def build(output: Path) -> None:
     """Write the whole site; it starts at `index.html`."""
     with tempfile.TemporaryDirectory() as work:
-        copy = Path(work, "docs")
-        copy_checkout(copy)
-        (copy / "commands.md").write_text(commands(), encoding="utf-8")
-        (copy / "reference").mkdir()
-        for name in sorted(
-            {*(path.parent.name for path in copy.glob("trl_miner/*/__init__.py")), "trl_miner"}
-        ):
-            (copy / "reference" / f"{name}.md").write_text(reference(name, copy), encoding="utf-8")
-        lists = {
-            "Guides": copy.glob("trl_miner/*/*.md"),
-            "Notebooks": copy.glob("notebooks/*.ipynb"),
-            "Recipes": [copy / "recipes/README.md", *copy.glob("recipes/*/*.md")],
-            "Reference": copy.glob("reference/*.md"),
-            "Benchmarks": copy.glob("tests/bench/results/*.md"),
-        }
+        folder = Path(work, "docs")
+        table = write_pages(folder)
+        with Path(folder, "reference", "cli.md").open("a", encoding="utf-8") as page:
+            page.write(commands())
+        shutil.copyfile(ROOT / ".ci" / "site.css", folder / "site.css")
         settings = yaml.safe_load((ROOT / ".ci" / "mkdocs.yml").read_text(encoding="utf-8"))
-        for entry in settings["nav"]:
-            for title in entry.keys() & lists.keys():
-                pages = [path.relative_to(copy).as_posix() for path in sorted(lists[title])]
-                entry[title] = [
-                    {Path(page).stem: page} if title == "Reference" else page for page in pages
-                ]
-        (copy.parent / "mkdocs.yml").write_text(
-            yaml.safe_dump({**settings, "site_dir": str(output.resolve())})
-        )
+        settings |= {"nav": table, "site_dir": str(output.resolve())}
+        for plugin in settings["plugins"]:
+            if "mkdocstrings" in plugin:
+                plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT)]
+        Path(work, "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False))
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         subprocess.run(command, cwd=work, check=True)
 

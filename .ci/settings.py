@@ -1,6 +1,7 @@
-"""Write the settings into the docstrings of the configuration classes: `python .ci/settings.py`.
+"""Write the settings into the docstrings of the configuration classes, and onto the page of the
+settings: `python .ci/settings.py`.
 
-They come from the fields, each with its help. `tests/test_config.py` fails when they are stale.
+They come from the fields, each with its help. Tests fail when they are stale.
 """
 
 import inspect
@@ -10,9 +11,14 @@ from pathlib import Path
 
 from trl_miner.async_config import MinerAsyncGRPOConfig
 from trl_miner.config import MinerGRPOConfig, RunConfig
+from trl_miner.recipe import settings_page
 from trl_miner.setting_groups import as_args
 
 CLASSES = (MinerGRPOConfig, RunConfig, MinerAsyncGRPOConfig)
+PAGE = Path(__file__).parent.parent / "docs" / "source" / "reference" / "settings.md"
+MARKED = re.compile(
+    r"(?<=<!-- settings: .ci/settings.py -->\n\n).*(?=\n<!-- settings end -->)", re.DOTALL
+)
 
 
 def written(source: str, kind: type) -> str:
@@ -29,3 +35,5 @@ if __name__ == "__main__":
     for kind in CLASSES:
         path = Path(inspect.getfile(kind))
         path.write_text(written(path.read_text(encoding="utf-8"), kind), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(MARKED.sub(lambda _: settings_page(), page), encoding="utf-8")

@@ -1,40 +1,32 @@
 """The documentation is current and true: pages, commands, notebooks."""
 
+import argparse
+import ast
 import importlib
 import inspect
 import json
+import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-from trl_miner import cli
-from trl_miner.commands import (
-    ask,
-    compare,
-    data,
-    doctor,
-    evaluate,
-    launch,
-    probe,
-    push,
-    recipes,
-    report,
-    score,
-    sft,
-    train,
-    verify,
-    watch,
-)
-from trl_miner.commands import inspect as inspect_command
+import trl_miner
+from trl_miner import cli, commands
 from trl_miner.launching.plan import make_plan
-from trl_miner.recipe import make_parser
+from trl_miner.recipe import make_parser, settings_page
 
 ROOT = Path(__file__).parent.parent
+COMMANDS = [
+    importlib.import_module(f"trl_miner.commands.{module.name}")
+    for module in pkgutil.iter_modules(commands.__path__)
+]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -44,42 +36,107 @@ MODULES = sorted(
 )
 
 
-def own_names(module):
-    """Public classes and functions of a module; the types of records, which a function makes, are
-    not among them."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isfunction(value) or inspect.isclass(value))
-        and (value.__module__, value.__name__) == (module.__name__, name)
-        and name in getattr(module, "__all__", [name])
-    }
-
-
 # --- The pages
+
+SOURCE = ROOT / "docs" / "source"
+docs = runpy.run_path(str(ROOT / ".ci" / "docs.py"))
+TRACKED = [
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "-z", "*.md", "*.ipynb"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split("\0")
+    if name and (ROOT / name).is_file()
+]  # fmt: skip
+IN_THE_CONTENTS = [
+    SOURCE / f"{page['local']}.md" for section in docs["contents"]() for page in section["sections"]
+] + [ROOT / page for pages in docs["ELSEWHERE"].values() for page in pages]
+# Pages that others link to, what forges and tests read, and the card of a folder of recipes.
+NOT_IN_THE_CONTENTS = (
+    *("README.md", "SECURITY.md", ".github/*", "recipes/README.md"),
+    *("recipes/*/tables.md", "recipes/*/protocol.md", "recipes/*/both_sides.md"),
+    *("recipes/*/notes.md", "recipes/*/results/*.md", "tests/*"),
+)
+PAGES = [path for path in TRACKED if path.suffix == ".md" and "golden" not in path.parts]
+
+
+def test_every_page_is_in_the_table_of_contents_or_left_out_by_name():
+    assert all(path.is_file() for path in IN_THE_CONTENTS)
+    assert len(IN_THE_CONTENTS) == len({*IN_THE_CONTENTS})
+    names = [path.relative_to(ROOT).as_posix() for path in {*TRACKED} - {*IN_THE_CONTENTS}]
+    assert not [
+        name for name in names if not any(fnmatch(name, left) for left in NOT_IN_THE_CONTENTS)
+    ]
+
+
+def anchors_of(page):
+    """The anchors of the headings of a page, as GitHub and mkdocs make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    shown = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in shown}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    links = re.findall(r"\]\((?![a-z]+:)([^)\s#]*)(?:#([^)\s]*))?\)", page.read_text())
+    for path, anchor in links:
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors_of(target), f"{path}#{anchor}"
+
+
+def test_every_setting_is_on_the_settings_page_as_it_is():
+    """Written there by `python .ci/settings.py`, which refuses a setting without a group."""
+    settings = runpy.run_path(str(ROOT / ".ci" / "settings.py"))
+    (shown,) = settings["MARKED"].findall(settings["PAGE"].read_text())
+    assert shown == settings_page() and shown.count("### `") > 50
+
+
+def test_every_command_is_on_the_page_of_commands():
+    parsers = argparse.ArgumentParser().add_subparsers()
+    for command in COMMANDS:
+        command.add(parsers)
+    text = (SOURCE / "reference" / "cli.md").read_text()
+    assert {*re.findall(r"^\| `trl-miner (\w+)`", text, re.MULTILINE)} == {*parsers.choices}
+
+
+def test_every_public_name_is_on_a_page_of_the_reference():
+    pages = (SOURCE / "reference" / name for name in ("trainers.md", "functions.md"))
+    named = re.findall(
+        r"^\[\[autodoc\]\] (\S+)$", "".join(map(Path.read_text, pages)), re.MULTILINE
+    )
+    assert {*trl_miner.__all__} - {"__version__"} <= {*named}
+    for name in named:
+        module, _, attribute = f"trl_miner.{name}".rpartition(".")
+        assert inspect.getdoc(getattr(importlib.import_module(module), attribute)), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_imports_is_there(page):
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trl"):
+                module = importlib.import_module(node.module)
+                assert not [name.name for name in node.names if not hasattr(module, name.name)]
 
 
 @pytest.mark.slow
-def test_the_site_has_every_public_name_the_readme_and_the_commands(tmp_path):
+def test_the_site_has_all_pages_and_the_help_of_the_commands(tmp_path):
     """It is built strictly: a link that leads nowhere would be an error."""
     subprocess.run([sys.executable, ROOT / ".ci" / "docs.py", tmp_path], check=True)
-    pages = "".join(
-        path.read_text(encoding="utf-8") for path in tmp_path.glob("reference/*/index.html")
-    )
-    modules = [importlib.import_module(name) for name in MODULES if ".commands." not in name]
-    names = [
-        f"{module.__name__}.{name}"
-        for module in modules
-        if Path(module.__file__).is_relative_to(ROOT / "trl_miner")  # a world is of the recipes
-        for name in own_names(module)
-    ]
-    assert not [name for name in names if f'id="{name}"' not in pages]
+    for page in IN_THE_CONTENTS:
+        built = tmp_path / docs["place_of"](page).with_suffix(".html")
+        assert built.is_file() or built.with_name("index.html").is_file(), page
     first = (tmp_path / "index.html").read_text(encoding="utf-8")
-    pictures = re.findall(r'src="(recipes/[^":]+)"', first)
+    pictures = re.findall(r'<img[^>]*src="([^":]+)"', first)
     assert pictures and all((tmp_path / picture).is_file() for picture in pictures)
-    commands = (tmp_path / "commands" / "index.html").read_text(encoding="utf-8")
+    commands = (tmp_path / "reference" / "cli.html").read_text(encoding="utf-8")
     assert "trl-miner eval" in commands and "--advantage_estimator" in commands
+    trainers = (tmp_path / "reference" / "trainers.html").read_text(encoding="utf-8")
+    assert 'id="trl_miner.MinerGRPOTrainer"' in trainers and "[[autodoc]]" not in trainers
+    assert "hfoption" not in (tmp_path / "quickstart.html").read_text(encoding="utf-8")
 
 
 def test_the_index_of_the_recipes_names_every_folder():
@@ -90,13 +147,10 @@ def test_the_index_of_the_recipes_names_every_folder():
 # --- Commands
 
 TEXTS = [
-    ROOT / name
-    for name in (
-        *("README.md", "CONTRIBUTING.md", "AGENTS.md"),
-        *("recipes/README.md", "recipes/study/README.md"),
-    )
+    path
+    for path in TRACKED
+    if path.suffix == ".md" and not {"tests", ".github"} & {*path.relative_to(ROOT).parts}
 ]
-TEXTS += sorted((ROOT / "trl_miner").glob("*/*.md"))
 
 
 def cells_of(notebook, kind):
@@ -140,26 +194,9 @@ def inline_commands():
 def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
-    for module in (
-        ask,
-        compare,
-        data,
-        doctor,
-        evaluate,
-        inspect_command,
-        launch,
-        probe,
-        push,
-        recipes,
-        report,
-        score,
-        sft,
-        train,
-        verify,
-        watch,
-    ):
+    for module in COMMANDS:
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
-    monkeypatch.setattr(data, "show", lambda args, rest: calls.append((args, rest)) or 0)
+    monkeypatch.setattr(commands.data, "show", lambda args, rest: calls.append((args, rest)) or 0)
 
     def parse(command):
         assert cli.main(shlex.split(command)[1:]) == 0, command

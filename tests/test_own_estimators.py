@@ -142,9 +142,8 @@ def test_the_trainer_trains_with_it_and_logs_record_and_card_name_it(policy, tmp
 
 
 def test_the_guides_example_works(tmp_path, monkeypatch):
-    guide = (Path(__file__).parent.parent / "trl_miner" / "methods" / "README.md").read_text(
-        encoding="utf-8"
-    )
+    pages = Path(__file__).parent.parent / "docs" / "source"
+    guide = (pages / "howto" / "choose_a_method.md").read_text(encoding="utf-8")
     section = guide.split("## Your own estimator\n")[1].split("\n## ")[0]
     (tmp_path / "my_lib.py").write_text(section.split("```python\n")[1].split("```")[0])
     settings = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])

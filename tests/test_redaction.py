@@ -135,6 +135,7 @@ def test_the_guides_the_recipes_and_the_templates_of_trl_hold_no_secret():
     files = [
         *own.glob("*/README.md"),
         *own.glob("*/*/README.md"),
+        *own.glob("docs/source/**/*.md"),
         *own.rglob("recipes/**/*.yaml"),
         own / "README.md",
     ]

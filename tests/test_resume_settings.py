@@ -192,8 +192,7 @@ SPEAKERS = [
     *(PACKAGE / "trainer").glob("*.py"),
     *(PACKAGE / "launching").glob("*.py"),
     *(PACKAGE / name for name in ("on_cpu.py", "doctor/checks.py", "evaluation/in_training.py")),
-    *(PACKAGE / name for name in ("trainer/README.md", "launching/README.md")),
-    PACKAGE.parent / "recipes" / "one-gpu" / "README.md",
+    *(PACKAGE.parent / "docs" / "source" / "howto").glob("*.md"),
 ]
 NAMES = {
     field.name

@@ -56,19 +56,17 @@ class MinerAsyncGRPOConfig(SharedSettings, AsyncGRPOConfig):
         advantage_estimator (`str`, *optional*, defaults to `"miner"`):
             Method that turns rewards into advantages: `miner` (arXiv 2601.04731), `grpo` (arXiv
             2402.03300), `reinforce_pp` (arXiv 2501.03262), `reinforce_pp_baseline` (arXiv
-            2501.03262), `ucas` (arXiv 2510.10649), `entropy_adv` (arXiv 2506.14758), `unlikeliness`
-            (arXiv 2506.02355), `rl_zvp` (arXiv 2509.21880), `entropy`, `placebo`, `f_grpo` (arXiv
-            2602.06717), `passk` (arXiv 2503.19595), `boundary_gate` (arXiv 2606.15455); or the
-            import path of your own, such as `my_lib.my_advantages`. It decides for mixed prompts,
-            and for all-right and all-wrong prompts unless `all_right` and `all_wrong` name another.
-            If it has no advantage for mixed prompts, GRPO decides there: `miner` means `grpo` with
-            `all_right: miner`.
+            2501.03262), `ucas` (arXiv 2510.10649), `entropy_adv` (arXiv 2506.14758), `rl_zvp`
+            (arXiv 2509.21880), `entropy`; or the import path of your own, such as
+            `my_lib.my_advantages`. It decides for mixed prompts, and for all-right and all-wrong
+            prompts unless `all_right` and `all_wrong` name another. If it has no advantage for
+            mixed prompts, GRPO decides there: `miner` means `grpo` with `all_right: miner`.
 
         all_right (`str | None`, *optional*, defaults to `None`):
             Method for all-right prompts, those whose completions are all correct: `entropy`,
-            `miner`, `placebo`, `reinforce_pp`, `reinforce_pp_baseline`, `rl_zvp`, `ucas`,
-            `unlikeliness`, the import path of your own, or `none`, which gives them no advantage.
-            By default `advantage_estimator` decides.
+            `miner`, `reinforce_pp`, `reinforce_pp_baseline`, `rl_zvp`, `ucas`, the import path of
+            your own, or `none`, which gives them no advantage. By default `advantage_estimator`
+            decides.
 
         all_wrong (`str | None`, *optional*, defaults to `None`):
             Method for all-wrong prompts, those whose completions are all incorrect: `reinforce_pp`,

@@ -18,7 +18,7 @@ from pathlib import Path
 from common import table
 
 TESTS = Path(__file__).parents[1]
-GUIDE = TESTS.parent / "trl_miner" / "grading" / "README.md"
+GUIDE = TESTS.parent / "docs" / "source" / "reference" / "grading_rules.md"
 START, END = "<!-- verdicts: tests/bench/verdicts.py --write -->", "<!-- verdicts end -->"
 # What each holds, for the guide.
 TABLES = {
