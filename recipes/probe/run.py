@@ -1,0 +1,198 @@
+"""The runs of protocol.md, in its order; what is finished is skipped.
+
+    python recipes/probe/run.py probes          # of the small worlds; results/probes.jsonl
+    python recipes/probe/run.py more            # two more arms; strategies, whose start is made first
+    python recipes/probe/run.py real MODEL      # of SmolLM2-135M-Instruct in the folder MODEL
+    python recipes/probe/run.py way             # on the way of GRPO; results/way.jsonl
+    python recipes/probe/run.py rule            # results/rule.jsonl, results/rule_runs.jsonl.gz
+
+In the root of a clone. What the runs write is in runs/probe.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trl_miner.data.base_model import settings_of, train
+from trl_miner.data.worlds import WORLDS
+from trl_miner.runs.files import write_whole
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results"
+RUNS = ROOT / "runs" / "probe"
+FORKS, MIRROR = "trl_miner/forks", "trl_miner/forks_mirror"
+METHODS = ["miner", "entropy", "certainty", "f_grpo", "passk", "placebo", "rl_zvp", "unlikeliness"]
+LARGE = ["--prompts", "48", "--problems", "48", "--samples", "16"]
+SMALL = ["--prompts", "24", "--problems", "32", "--samples", "8"]
+SEEDS = range(1, 6)
+RULE_SEEDS = (41, 42, 43)
+HARD, EASY = (2, 3, 4), (0, 1)  # levels of target problems
+TARGETS = 48
+
+
+def command(*words: str | Path, folder: Path = ROOT) -> None:
+    """Run a command of the package in a folder; raise where it fails."""
+    words = (sys.executable, "-m", *words)
+    print(" ".join(map(str, words[2:])), flush=True)
+    more = {"PYTHONPATH": f"{folder}:{ROOT}"}
+    subprocess.run([*map(str, words)], cwd=folder, env=os.environ | more, check=True)
+
+
+def probe(name: str, recipe: str | Path, *options: str | Path, folder: Path = ROOT) -> Any:
+    """Probe, unless it has been done, and return what it measured."""
+    output = RUNS / name
+    if not (output / "probe.json").is_file():
+        words = ["trl_miner.cli", "probe", recipe, "--output", output, "--quiet", *options]
+        command(*words, folder=folder)
+    return json.loads((output / "probe.json").read_text())
+
+
+def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Put lines into a file of results, in the place of those with the same name and seed."""
+    known = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    by_key = {(line["name"], line["seed"]): line for line in [*known, *lines]}
+    ordered = [by_key[key] for key in sorted(by_key)]
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in ordered))
+
+
+def probe_world(name: str, recipe: str, methods: Sequence[str], *options: str) -> None:
+    """Probe a small world with all seeds."""
+    for seed in SEEDS:
+        found = probe(
+            f"{name}/seed{seed}",
+            f"recipes/{recipe}.yaml",
+            *("--methods", *methods, "--seed", str(seed), *LARGE, *options),
+        )
+        keep(RESULTS / "probes.jsonl", [{"name": name, "seed": seed, **found}])
+
+
+def world(name: str, model: str | None = None) -> list[str]:
+    """Return the settings of one of the two worlds, and of another start."""
+    return ["--model_name_or_path", model or name, "--dataset_name", name]
+
+
+def probes() -> None:
+    """Probe the worlds whose starts come with the package."""
+    for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+        probe_world(title, "forks/oracle", METHODS, *world(name))
+    probe_world("arithmetic", "arithmetic/grpo", METHODS)
+
+
+def more() -> None:
+    """Probe two more arms of the first study; and strategies, whose start is made first."""
+    for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+        for arm in ("uniqueness", "constant"):
+            probe_world(f"{title}, {arm}", f"forks/{arm}", ["entropy"], *world(name))
+    start = RUNS / "starts" / "strategies"
+    if not (start / "tokenizer.json").is_file():
+        train(settings_of("trl_miner/strategies"), start)
+    probe_world("strategies", "study/grpo", METHODS, "--model_name_or_path", str(start))
+
+
+def real(model: str) -> None:
+    """Probe starts of the real model, which are made first."""
+    source = Path(model).resolve()
+    here = ROOT / "recipes" / "two-procedures"
+    for title, seed, share in (
+        ("two procedures", 1, "0.2"),
+        ("two procedures, mirror", 21, "0.8"),
+    ):
+        place = RUNS / "real" / title.replace(", ", "-").replace(" ", "-")
+        data, start, recipe = place / "data", place / "start", place / "miner.yaml"
+        if not data.is_dir():
+            command("procedures", "--worked", share, "--folder", data, folder=here)
+        settings = yaml.safe_load((here / "miner.yaml").read_text())
+        settings.pop("rollout_func")  # makes the sampling faster and no other
+        recipe.write_text(yaml.safe_dump(settings))
+        taught = ["--dataset_name", data / "start.jsonl", "--steps", "40", "--lr", "1e-4"]
+        teach(recipe, source, start, *taught, "--seed", str(seed), folder=here)
+        own = ["--model_name_or_path", start, "--dataset_name", data / "problems"]
+        probe_real(title, recipe, seed, *own, folder=here)
+    recipe, start = ROOT / "recipes/SmolLM2-135M-Instruct/miner.yaml", RUNS / "real" / "arithmetic"
+    teach(recipe, source, start, "--steps", "20")
+    probe_real("SmolLM2-135M, arithmetic", recipe, 1, "--model_name_or_path", start)
+
+
+def teach(
+    recipe: Path, source: Path, start: Path, *options: str | Path, folder: Path = ROOT
+) -> None:
+    """Make a start by supervised steps, as the study of it did."""
+    if not (start / "config.json").is_file():
+        words = ["--config", recipe, "--model", source, "--model_name_or_path", start]
+        command("trl_miner.cli", "sft", *words, *options, folder=folder)
+
+
+def probe_real(
+    name: str, recipe: Path, seed: int, *options: str | Path, folder: Path = ROOT
+) -> None:
+    """Probe a start of the real model once."""
+    words = ["--methods", "entropy", "--seed", str(seed), *SMALL, *options]
+    found = probe(f"real/{name}", recipe, *words, folder=folder)
+    keep(RESULTS / "probes.jsonl", [{"name": name, "seed": seed, **found}])
+
+
+def way() -> None:
+    """Train GRPO in both worlds, and probe on the way."""
+    for seed in (1, 2, 3):
+        for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+            run = RUNS / "way" / f"{title}-{seed}"
+            if not (run / "checkpoint-200").is_dir():
+                words = ["train", "--config", "recipes/forks/grpo_2e-4.yaml", *world(name)]
+                words += ["--output_dir", str(run), "--seed", str(seed), "--max_steps", "200"]
+                words += ["--save_strategy", "steps", "--save_steps", "50", "--score_steps", "1000"]
+                command("trl_miner.cli", *words, "--score_final_samples", "4")
+            for step in (50, 100, 200):
+                own = world(name, str(run / f"checkpoint-{step}"))
+                found = probe(
+                    f"way/probe-{title}-{seed}-{step}",
+                    "recipes/forks/oracle.yaml",
+                    *("--methods", *METHODS, "--seed", str(seed), *LARGE, *own),
+                )
+                line = {"name": f"{title}, step {step}", "seed": seed, **found}
+                keep(RESULTS / "way.jsonl", [line])
+
+
+def write_targets(name: str, seed: int) -> Path:
+    """Write the target problems, those of the control, and the rival's training set."""
+    folder = RUNS / "rule" / f"{name.rpartition('/')[2]}-{seed}"
+    module, rng = WORLDS[name], random.Random(f"rule {seed}")
+
+    def rows(levels: Sequence[int], count: int) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        while len(found) < count:
+            level = levels[len(found) % len(levels)]
+            problem = module.draw("train", level, rng)
+            row = {"prompt": problem.prompt, "answer": problem.answer, "level": level}
+            found.setdefault(problem.prompt, row)
+        return [*found.values()]
+
+    hard = rows(HARD, TARGETS)
+    files = {
+        "hard": hard,
+        "easy": rows(EASY, TARGETS),
+        "rival/train": [*rows(EASY, 1500), *(hard * 11)[:500]],
+    }
+    for part, own in files.items():
+        path = folder / f"{part}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in own))
+    return folder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["probes", "more", "real", "way", "rule"])
+    parser.add_argument("model", nargs="?", help="for real: the folder of SmolLM2-135M-Instruct")
+    args = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    real(args.model) if args.part == "real" else globals()[args.part]()
