@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 RUNS = ROOT / "runs" / "probe"
 FORKS, MIRROR = "trl_miner/forks", "trl_miner/forks_mirror"
-METHODS = ["miner", "entropy", "certainty", "f_grpo", "passk", "placebo", "rl_zvp", "unlikeliness"]
+OWN = [
+    f"trl_miner.data.forks_methods.{name}"
+    for name in ("f_grpo", "passk", "unlikeliness", "placebo")
+]
+METHODS = ["miner", "entropy", "certainty", "rl_zvp", *OWN]
 LARGE = ["--prompts", "48", "--problems", "48", "--samples", "16"]
 SMALL = ["--prompts", "24", "--problems", "32", "--samples", "8"]
 SEEDS = range(1, 6)
@@ -57,15 +61,21 @@ def probe(name: str, recipe: str | Path, *options: str | Path, folder: Path = RO
 
 def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Put lines into a file of results, in the place of those with the same name and seed."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    lines = [{**line, "commit": commit} for line in lines]
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     by_key = {(line["name"], line["seed"]): line for line in [*known, *lines]}
     ordered = [by_key[key] for key in sorted(by_key)]
     write_whole(path, "".join(json.dumps(line) + "\n" for line in ordered))
 
 
-def probe_world(name: str, recipe: str, methods: Sequence[str], *options: str) -> None:
+def probe_world(
+    name: str, recipe: str, methods: Sequence[str], *options: str, seeds: Sequence[int] = SEEDS
+) -> None:
     """Probe a small world with all seeds."""
-    for seed in SEEDS:
+    for seed in seeds:
         found = probe(
             f"{name}/seed{seed}",
             f"recipes/{recipe}.yaml",
@@ -81,8 +91,9 @@ def world(name: str, model: str | None = None) -> list[str]:
 
 def probes() -> None:
     """Probe the worlds whose starts come with the package."""
-    for title, name in (("forks", FORKS), ("mirror", MIRROR)):
-        probe_world(title, "forks/oracle", METHODS, *world(name))
+    for seed in SEEDS:
+        for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+            probe_world(title, "forks/oracle", METHODS, *world(name), seeds=[seed])
     probe_world("arithmetic", "arithmetic/grpo", METHODS)
 
 
