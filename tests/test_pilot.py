@@ -87,8 +87,13 @@ def test_the_recipes_own_method_is_taken_where_none_is_named(tmp_path, monkeypat
     seen = planned(monkeypatch, recipe, *words)
     assert seen["entropy"]["all_right"] == "entropy" and seen["entropy"]["dose_share"] == 0.1
     assert seen["entropy"]["num_train_epochs"] == 0.5 and "all_right" not in seen["grpo"]
-    seen = planned(monkeypatch, recipe, *words, "--methods", "grpo", "f_grpo", "--seeds", "2-3")
-    assert "dose_share" not in seen["f_grpo"] and [*seen["seeds"]] == [2, 3]  # of mixed prompts
+    seen = planned(
+        monkeypatch, recipe, *words, "--methods", "grpo", "entropy_adv", "--seeds", "2-3"
+    )
+    assert "dose_share" not in seen["entropy_adv"] and [*seen["seeds"]] == [
+        2,
+        3,
+    ]  # of mixed prompts
 
 
 @pytest.mark.parametrize(
