@@ -76,7 +76,9 @@ class Hub:
         if repo not in self.repos:
             return missing("Repo")
         siblings = [{"rfilename": path} for path in self.repos[repo]["main"]]
-        return 200, {"id": repo, "sha": "0" * 40, "siblings": siblings}
+        head = self.repos[repo]["main"].get("README.md", b"").decode().split("---\n")
+        card = yaml.safe_load(head[1]) if len(head) > 1 else None
+        return 200, {"id": repo, "sha": "0" * 40, "siblings": siblings, "cardData": card}
 
     def tree(self, body, repo, revision):
         if repo not in self.repos or revision not in self.repos[repo]:

@@ -23,9 +23,11 @@ from trl_miner.data.prompt_form import read_form, write_form
 from trl_miner.data.prompts import PromptForm
 from trl_miner.evaluation.evaluate import identity
 from trl_miner.hub import training, upload
-from trl_miner.hub.folder import assemble
+from trl_miner.hub.folder import _license_of, assemble
 from trl_miner.hub.model_card import make_card
 from trl_miner.runs import models
+from trl_miner.runs.held_out import HeldOut, Moment, write_held_out
+from trl_miner.runs.models import find_model
 from trl_miner.runs.settings import settings_of
 from trl_miner.runs.training_record import RECORD, named, write_run_record
 from trl_miner.train import main as train
@@ -219,6 +221,42 @@ def test_the_hub_reads_the_scores_of_a_card(tmp_path):
     assert card.text.count("0.250 (0.200 to 0.300)") == 6
 
 
+def test_the_card_says_on_what_the_model_was_scored(tmp_path):
+    counts = HeldOut({"after": Moment(step=9, num_samples=4, num_correct=(4, 0, 2, 2))})
+    write_held_out(tmp_path, counts)
+    card = make_card(tmp_path, KNOWN, name="me/tiny", evaluation=counts.scores)
+    # the smallest and the largest mean of four problems that chance draws at 2.5 %
+    assert (
+        "Scored on 4 held-out problems of org/problems, with 4 samples of each: pass@1 0.500"
+        in card
+    )
+    assert re.search(r"95 % interval 0\.1\d\d to 0\.8\d\d over problems", card)
+    assert card.count("MINER lets prompts train") == 1 == card.count("@inproceedings")
+
+
+def test_a_whole_benchmark_with_a_leaderboard_is_a_result_of_the_hub(run, tmp_path):
+    from huggingface_hub import parse_eval_result_entries
+
+    interval = {"mean": 0.41, "low": 0.3, "high": 0.5}
+    scores = BENCHMARK | {"intervals": dict.fromkeys(("pass@1", "pass@k", "maj@k"), interval)}
+    model, whole = find_model(run), {"problems": 1319, "samples": 4}
+    for name, found in (("gsm8k", scores | whole), ("aime24", scores)):
+        assemble(model, tmp_path / name, name="me/tiny", benchmarks={name: found})
+    assemble(model, tmp_path / "part", name="me/tiny", benchmarks={"gsm8k": scores})
+    assert [path.name for path in tmp_path.rglob("*.yaml")] == ["gsm8k.yaml"]
+    path = tmp_path / "gsm8k" / ".eval_results" / "gsm8k.yaml"
+    (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text()))
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("openai/gsm8k", "gsm8k", 41.0)
+    assert entry.notes.endswith("4 samples of each problem, 95 % interval 30.00 to 50.00")
+
+
+def test_the_license_is_the_base_models(tmp_path, online):
+    online.repos["org/base-model"] = {"main": {"README.md": b"---\nlicense: mit\n---\n# Base\n"}}
+    assert _license_of(KNOWN["base_model"]) == "mit"
+    assert _license_of({"name": "org/other", "hub": True}) is None
+    assert "\nlicense: mit\n" in make_card(tmp_path, KNOWN, name="x", evaluation={}, license="mit")
+
+
 HOSTILE = (
     *("<script>alert(1)</script>", "[click](https://evil.example)", "![x](https://evil.example)"),
     *("`code`", "```\n\n# evil", "a\n---\nlicense: evil\n---\n", "1 | 2", "{{ 7 * 7 }}"),
@@ -255,11 +293,11 @@ def test_a_card_shows_every_value_as_text(value, tmp_path):
     code = re.search(r"```python\n(.*?)\n```\n", body, re.DOTALL)[1]
     assert "max_new_tokens=512," in code and "evil" not in code
     rest = re.sub(r"`[^`\n]*`", "", body.replace(code, ""))
-    assert len(re.findall(r"^```", body, re.MULTILINE)) == 2
+    assert len(re.findall(r"^```", body, re.MULTILINE)) == 4  # of the quick start, and BibTeX
     assert re.findall(r"^#+ .*", body, re.MULTILINE) == [
-        "# Model Card for me/tiny",
-        *("## Quick start", "## Training procedure", "### Settings", "### Evaluation"),
-        "### Framework versions",
+        "# me/tiny",
+        *("## Quick start", "## Intended use and limits", "## Training procedure"),
+        *("### Settings", "### Evaluation", "### Framework versions", "## Citation"),
     ]
     assert "<script" not in rest and "\u202e" not in body and "49" not in rest.replace("0.149", "")
     links = re.findall(r"(?<!\\)\[[^\]]*\]\((.*?)\)", rest)

@@ -1,11 +1,13 @@
 """Assemble the folder that is published: a model's files, its scores, and its card."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..data.benchmarks import BENCHMARKS
 from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import find_secret
 from ..runs.checkpoints import STATE, last_step
@@ -45,6 +47,8 @@ _FILES = (
 _READ = (RECORD, HELD_OUT, STATE, INDEX)  # to make the card, and to find the weights
 # A vocabulary may hold what has the name or the shape of a secret.
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
+# Benchmarks that are whole data sets with a leaderboard, and their tasks there
+LEADERBOARDS = {"gsm8k": "gsm8k"}
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")
 
 
@@ -72,11 +76,51 @@ def assemble(
         write_held_out(target, held_out)
     evaluation = {} if held_out is None else held_out.scores
     text = make_card(
-        target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks
-    )
+        target, record, name=name, evaluation=evaluation, moment=moment, benchmarks=benchmarks,
+        license=_license_of(record.get("base_model")),
+    )  # fmt: skip
     (target / CARD).write_text(text, encoding="utf-8")
+    _write_results(target, benchmarks or {})
     check_secrets(target)
     return target
+
+
+def _license_of(base: Mapping[str, Any] | None) -> str | None:
+    """Return the license of a base model on the Hub, which its fine-tuned versions have to keep;
+    None: it is not known."""
+    from huggingface_hub import HfApi
+
+    if not base or not base["hub"]:
+        return None
+    try:
+        found = (HfApi().model_info(base["name"], timeout=5).card_data or {}).get("license")
+    except Exception:  # no network or no such model: the card goes without
+        return None
+    return found if isinstance(found, str) and re.fullmatch(r"[a-z0-9.-]+", found) else None
+
+
+def result_path(benchmark: str) -> str:
+    """Return where the Hub looks for the result of a benchmark in a repository."""
+    return f".eval_results/{benchmark}.yaml"
+
+
+def _write_results(target: Path, benchmarks: Mapping[str, Any]) -> None:
+    """Write the scores on benchmarks with a leaderboard on the Hub, of all of their problems."""
+    import yaml
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    for name, task in LEADERBOARDS.items():
+        known, result = BENCHMARKS[name], benchmarks.get(name)
+        if result is None or result["problems"] != known.problems:
+            continue
+        score = result["intervals"]["pass@1"]
+        notes = f"Pass@1 in percent, mean over {result['samples']} samples of each problem"
+        if "low" in score:
+            notes += f", 95 % interval {100 * score['low']:.2f} to {100 * score['high']:.2f}"
+        entry = EvalResultEntry(known.hub, task, round(100 * score["mean"], 2), notes=notes)
+        path = target / result_path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False))
 
 
 def _link_files(model: Model, target: Path, without: Iterable[str]) -> None:

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ..data.benchmarks import BENCHMARKS
 from ..data.prompt_form import read_form
+from ..evaluation.metrics import bootstrap_interval
 from ..redaction import redact
-from ..runs.held_out import AFTER
+from ..runs.held_out import AFTER, HeldOut, read_held_out
 from ..runs.models import ADAPTER
 from ..runs.training_record import HUB_ID, papers_of, told_settings
 from ..text import code_for_markdown, for_markdown, one_line
@@ -48,16 +50,19 @@ def make_card(
     evaluation: Mapping[str, Mapping[str, float]],
     moment: str = AFTER,
     benchmarks: Mapping[str, Any] | None = None,
+    license: str | None = None,
 ) -> str:
     """Return the card of a run.
 
     Args:
-        folder: Of the model, with the form of its prompts, and its picture if there is one.
+        folder: Of the model, with the form of its prompts, and if there are such its picture and
+            the counts behind `evaluation`, which give it an interval.
         record: Content of `training.json`; it may be empty.
         name: A repository on the Hub, or the last name of a folder.
         evaluation: Scores in [0, 1] by moment and metric: {"before": {"pass@1": 0.5}, ...}.
         moment: Of these weights, in `evaluation`.
         benchmarks: Of a `scores.json`.
+        license: An identifier of the Hub.
     """
     from huggingface_hub import ModelCardData
     from jinja2 import Environment
@@ -87,6 +92,7 @@ def make_card(
     tags = [f"arxiv:{arxiv}" for _, arxiv in papers if arxiv]
     data = ModelCardData(
         library_name="peft" if is_adapter else "transformers",
+        license=license,
         pipeline_tag="text-generation",
         base_model=base_id,
         base_model_relation="adapter" if is_adapter and base_id else None,
@@ -111,6 +117,8 @@ def make_card(
         prompt=Markup(_CHAT if form is not None and form.style == "chat" else _TEXT),
         max_new_tokens=_length((record.get("settings") or {}).get("max_completion_length", "")),
         papers=papers,
+        has_miner="miner" in (record.get("methods") or ()),
+        about_scores=_about_scores(read_held_out(folder), record.get("held_out"), moment),
         settings=[[Markup(code_for_markdown(text)) for text in row] for row in settings.items()],
         has_picture=(folder / PICTURE).is_file(),
         moments=[moment.capitalize() for moment in moments],
@@ -122,6 +130,23 @@ def make_card(
         versions=[*versions.items()],
     )
     return redact(shown)
+
+
+def _about_scores(
+    held_out: HeldOut | None, source: Mapping[str, Any] | None, moment: str
+) -> str | None:
+    """Return on what the model was scored, and what chance does to the result."""
+    found = held_out.moments.get(moment) if held_out else None
+    counts = zip(found.num_correct, found.num_verdicts, strict=True) if found else ()
+    rates = [right / scored for right, scored in counts if scored]
+    if found is None or not rates:
+        return None
+    low, high = bootstrap_interval(rates)
+    of = f" of {source['name']}" if source else ""
+    return (
+        f"Scored on {len(rates)} held-out problems{of}, with {found.num_samples} samples of each:"
+        f" pass@1 {fmean(rates):.3f}, 95 % interval {low:.3f} to {high:.3f} over problems."
+    )
 
 
 def _length(text: str) -> int:

@@ -13,7 +13,7 @@ from ..data.prompt_form import FILE as PROMPT_FORM
 from ..redaction import learn, redact
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import Model
-from .folder import assemble
+from .folder import LEADERBOARDS, assemble, result_path
 from .model_card import PICTURE
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _REPLACED = (
         "adapter_model.safetensors",
         "adapter_config.json",
     ),
-    *(PROMPT_FORM, HELD_OUT, PICTURE),
+    *(PROMPT_FORM, HELD_OUT, PICTURE, *(result_path(name) for name in LEADERBOARDS)),
 )
 
 

@@ -140,10 +140,9 @@ def _of_trace(trace: Mapping[str, Any], step: int, group: str) -> Row:
 
 
 def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    path, place = [], len(nodes) - 1
-    while place is not None:  # of a root there is no parent
-        path.append(nodes[place])
-        place = nodes[place].get("parent")
+    path = [nodes[-1]]
+    while (parent := path[-1].get("parent")) is not None:
+        path.append(nodes[parent])
     return path[::-1]
 
 
