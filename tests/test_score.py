@@ -234,6 +234,38 @@ def test_the_papers_rows_stand_beside(tmp_path):
         score_folder(folder, paper="Qwen3-32B")
 
 
+def test_the_papers_tables_by_k_stand_beside(tmp_path):
+    """Pass@1, Pass@2, Maj@1 and Maj@2 of one problem that is always right; larger K were not
+    sampled."""
+    folder = write_folder(tmp_path)
+    write_benchmark(folder, "aime24", [("7", box(7, 7))])
+    score_folder(folder, paper="Qwen3-4B-Base")
+    page = (folder / "scores.md").read_text()
+    for metric, of_miner in (("Pass@k", "30.33"), ("Maj@k", "27.33")):  # at K = 2
+        table = page.partition(f"AIME2024, {metric}:")[2]
+        header, _, own, *rows = (line.split("|") for line in table.strip().splitlines()[:9])
+        assert [cell.strip() for cell in own[2:5]] == ["100.00", "100.00", "-"]
+        assert rows[-1][1].strip() == "Paper: MINER" and rows[-1][3].strip() == of_miner
+    score_folder(folder, paper="Qwen3-8B-Base")
+    assert "K = 2" not in (folder / "scores.md").read_text()
+
+
+def test_scores_stand_by_level_where_the_problems_have_levels(tmp_path, capsys):
+    """Level 2: (2/4 + 1/4) / 2; level 10: 4/4."""
+    folder = write_folder(tmp_path / "one")
+    path = write_benchmark(folder, "math500", [*TWO, ("7", box(7, 7, 7, 7))], title="MATH500")
+    problems = [json.loads(line) for line in (path / "problems.jsonl").read_text().splitlines()]
+    for problem, level in zip(problems, ("2", "2", "10"), strict=True):
+        problem["level"] = level
+    (path / "problems.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
+    levels = score_folder(folder)["benchmarks"]["math500"]["levels"]
+    assert levels == [("2", 2, 0.375), ("10", 1, 1.0)]
+    assert main(["score", str(folder), "--quiet"]) == 0
+    for text in ((folder / "scores.md").read_text(), capsys.readouterr().out):
+        rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| 2 ")]
+        assert [cell.strip() for cell in rows[0]] == ["2", "2", "37.50"]
+
+
 def test_names_are_no_markup(tmp_path):
     image, html = "![x](http://evil/a.png)", "<img src=http://evil/b.png>"
     folder = write_folder(tmp_path / "one", model=f"me{image}|\n# {html}")

@@ -42,7 +42,12 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
         from ..evaluation.graded import read_graded
         from ..evaluation.paired import compare_folders
         from ..evaluation.score import score_folder
-        from ..evaluation.score_tables import paper_rows, run_name, score_sentences
+        from ..evaluation.score_tables import (
+            level_tables,
+            paper_rows,
+            run_name,
+            score_sentences,
+        )
         from ..text import one_line
 
     if args.paper is not None:
@@ -59,6 +64,8 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
                 sep="\n",
                 end="\n\n",
             )
+            for table in level_tables(scores):
+                print(f"{table.title}:\n\n{table.markdown()}")
     if len(folders) > 1:
         print(*map(one_line, compare_folders(folders, graded=graded)), sep="\n")
     written = [folder / name for folder in folders for name in (SCORES, TABLES)]

@@ -63,10 +63,19 @@ def _summary(one: Graded) -> dict[str, Any]:
         "intervals": {"pass@1": intervals[1], "pass@k": intervals[k], "maj@k": intervals["maj@k"]},
         "truncated": float(one.truncated_PN.mean()),
         "tokens": float(one.tokens_PN.mean()),
+        "levels": _by_level(one),
         "no_answer": one.no_answer,
         "not_judged": dict(one.not_judged),
         "warnings": list(one.warnings),
     }
+
+
+def _by_level(one: Graded) -> list[tuple[str, int, float]]:
+    """Return each level of the problems, their number and Pass@1; empty: they have none."""
+    levels = np.array([problem.get("level") or "" for problem in one.problems], dtype=str)
+    known = sorted({*levels.tolist()} - {""}, key=lambda level: level.zfill(4))  # "10" after "9"
+    rates_of = ((level, one.pass_at(1)[levels == level]) for level in known)
+    return [(level, len(rates_P), float(rates_P.mean())) for level, rates_P in rates_of]
 
 
 def _intervals(scores: Mapping[Any, np.ndarray]) -> dict[Any, dict[str, float]]:

@@ -19,9 +19,36 @@ def scores_markdown(scores: Mapping[str, Any], paper: str | None = None) -> str:
     """
     title = f"# Scores of {for_markdown(run_name(scores))}\n"
     sentences = "".join(f"- {for_markdown(sentence)}\n" for sentence in score_sentences(scores))
-    return "\n".join(
-        [title, sentences, *([_beside_paper(scores, paper).markdown()] if paper else [])]
-    )
+    tables = level_tables(scores)
+    if paper:
+        tables = [_beside_paper(scores, paper), *tables, *_tables_by_k(scores, paper)]
+    titled = (f"{table.title}:\n\n{table.markdown()}" for table in tables)
+    return "\n".join([title, sentences, *titled])
+
+
+def level_tables(scores: Mapping[str, Any]) -> list[Table]:
+    """Return Pass@1 by level, a table for each benchmark whose problems have more than one."""
+    return [
+        Table(
+            f"{one['title']}, Pass@1 by level",
+            ["Level", "Problems", "Pass@1, %"],
+            [[name, str(size), _cell(100 * rate)] for name, size, rate in one["levels"]],
+        )
+        for one in scores["benchmarks"].values()
+        if len(one["levels"]) > 1
+    ]
+
+
+def _tables_by_k(scores: Mapping[str, Any], base_model: str) -> list[Table]:
+    """Return Pass@K and Maj@K by K above the paper's rows, where it has them."""
+    by_title, tables = PAPER["by_k"].get(_name_in_paper(base_model), {}), []
+    for one in scores["benchmarks"].values():
+        by_metric = {"pass@k": one["pass@k_intervals"], "maj@k": one["maj@k"]}
+        for metric, (header, *rows) in by_title.get(one["title"], {}).items():
+            means = [by_metric[metric].get(size, {}).get("mean") for size in header[1:]]
+            own = [run_name(scores), *(_cell(mean and 100 * mean) for mean in means)]
+            tables.append(Table(f"{one['title']}, {metric.capitalize()}", header, [own, *rows]))
+    return tables
 
 
 def score_sentences(scores: Mapping[str, Any]) -> list[str]:
@@ -135,6 +162,8 @@ def _with_average(scores: Sequence[Sequence[float | None]]) -> list[str]:
     for metric in zip(*scores, strict=True):
         known = [value for value in metric if value is not None]
         means.append(sum(known) / len(known) if len(known) == len(metric) else None)
-    return [
-        MISSING if value is None else f"{value:.2f}" for pair in (*scores, means) for value in pair
-    ]
+    return [_cell(value) for pair in (*scores, means) for value in pair]
+
+
+def _cell(percent: float | None) -> str:
+    return MISSING if percent is None else f"{percent:.2f}"
