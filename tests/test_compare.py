@@ -196,7 +196,7 @@ def test_wrong_calls_are_refused_before_anything_is_trained(recipe, tmp_path):
     twin.parent.mkdir()
     twin.write_text(recipe.read_text())
     for recipes, options, named in (
-        ([tmp_path / "nowhere.yaml"], [], "nowhere.yaml, no such file"),
+        ([tmp_path / "nowhere.yaml"], [], "No recipe or file named .*nowhere.yaml'."),
         ([recipe, twin], [], "different names, those of the methods: got .*grpo.yaml"),
         ([recipe], ["--seed", "3"], "--seed is set by compare. Give --recipes, --seeds"),
         ([recipe], ["--output-dir=x"], "--output_dir is set by compare"),
@@ -216,7 +216,7 @@ def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
     )
     code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
     assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
-    assert (f"a range such as 4-5: got '{text}'" in capsys.readouterr().err) == (seeds is None)
+    assert (f"'{text}' is neither a number of seeds nor a range. Write 5, or 4-5." in capsys.readouterr().err) == (seeds is None)
 
 
 @pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])

@@ -5,7 +5,6 @@ import ast
 import importlib
 import inspect
 import json
-import pkgutil
 import re
 import runpy
 import shlex
@@ -23,10 +22,7 @@ from trl_miner.launching.plan import make_plan
 from trl_miner.recipe import make_parser, settings_page
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = [
-    importlib.import_module(f"trl_miner.commands.{module.name}")
-    for module in pkgutil.iter_modules(commands.__path__)
-]
+COMMANDS = commands.modules()
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -194,9 +190,9 @@ def inline_commands():
 def parsed(monkeypatch):
     """Parses a command with the real parser, and runs nothing."""
     calls = []
-    for module in COMMANDS:
+    for module in COMMANDS.values():
         monkeypatch.setattr(module, "run", lambda args, rest: calls.append((args, rest)) or 0)
-    monkeypatch.setattr(commands.data, "show", lambda args, rest: calls.append((args, rest)) or 0)
+    monkeypatch.setattr(COMMANDS["data"], "show", lambda args, rest: calls.append((args, rest)) or 0)
 
     def parse(command):
         assert cli.main(shlex.split(command)[1:]) == 0, command

@@ -107,12 +107,12 @@ def test_a_local_file_of_that_name_goes_first(local):
     ("name", "suggested"),
     [
         ("arithmetic/minr", "Did you mean 'arithmetic/miner'"),
-        ("nothing-like-it", "Try arithmetic/miner"),
-        ("accelerate/zero3", "no such file"),
+        ("nothing-like-it", "Try arithmetic/quick. `trl-miner recipes` shows all recipes."),
+        ("accelerate/zero3", "Try arithmetic/quick"),
     ],
 )
 def test_an_unknown_name_gets_a_similar_one(name, suggested):
-    with pytest.raises(ValueError, match="A recipe must be a file, or one that") as error:
+    with pytest.raises(ValueError, match=f"^No recipe or file named '{name}'.") as error:
         recipe_files.find_recipe(name)
     assert suggested in str(error.value)
 
@@ -127,19 +127,32 @@ def test_accelerate_configurations_come_along():
         find_file("arithmetic/miner", None)
 
 
-def test_the_list_has_every_file_once_with_what_it_does(capsys):
-    assert cli.main(["recipes", "--quiet"]) == 0
+def rows_of(words, capsys):
+    assert cli.main(["recipes", *words, "--quiet"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+    return [line.split(maxsplit=1) for line in lines if line.startswith("  ")]
+
+
+def test_the_list_has_six_recipes_to_start_with_and_every_folder(capsys):
+    rows = rows_of([], capsys)
     starters, shipped = [*recipe_files.STARTERS], [*recipe_files.shipped()]
-    assert [name for name, _ in rows] == [*starters, *shipped] and all(
-        len(row) == 2 for row in rows
-    )
-    assert {*starters} < {*shipped} and "arithmetic" in lines
-    assert cli.main(["recipes", "one-gpu"]) == 0 and "arithmetic" not in capsys.readouterr().out
+    assert [name for name, _ in rows] == [*starters, *recipe_files.FOLDERS]
+    assert len(starters) == 6 and {*starters} < {*shipped}
+    assert {*recipe_files.FOLDERS} == {name.partition("/")[0] for name in shipped}
+
+
+def test_the_list_of_a_folder_has_every_file_once_with_what_it_does_in_a_whole_sentence(capsys):
+    rows = [row for folder in recipe_files.FOLDERS for row in rows_of([folder], capsys)]
+    assert sorted(name for name, _ in rows) == sorted(recipe_files.shipped())
+    assert [name for name, text in rows if not text.endswith(".")] == []
+    assert [text for text in recipe_files.FOLDERS.values() if not text.endswith(".")] == []
     assert cli.main(["recipes", "arithmetic/miner.yaml"]) == 0
     assert capsys.readouterr().out.startswith((RECIPES / "arithmetic" / "miner.yaml").read_text())
-    assert cli.main(["recipes", "minr"]) == 2
+    assert cli.main(["recipes", "arithmtic"]) == 2
+    assert (
+        "No recipe or folder named 'arithmtic'. Did you mean 'arithmetic'?"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_copy_is_complete_and_overwrites_nothing(capsys):
@@ -162,7 +175,7 @@ def test_a_copy_is_complete_and_overwrites_nothing(capsys):
     Path("recipes/Qwen3-14B-Base/miner.yaml").write_text("mine")
     assert cli.main(["recipes", "--copy", "Qwen3-14B-Base"]) == 2
     assert (
-        "Nothing is overwritten: recipes/Qwen3-14B-Base/miner.yaml differs"
+        "recipes/Qwen3-14B-Base/miner.yaml differs from the file that comes with trl_miner."
         in capsys.readouterr().err
     )
     assert not Path("recipes/Qwen3-14B-Base/grpo.yaml").exists()

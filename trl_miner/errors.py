@@ -3,6 +3,7 @@ where it arose."""
 
 import errno
 import os
+import re
 import sys
 import time
 import traceback
@@ -16,6 +17,15 @@ EXIT_CODE = 2
 INTERRUPTED = 130  # the exit code after Ctrl-C, as a shell has it
 _PATIENCE_SECONDS = 5.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_ARGPARSE = {  # its messages, and ours in their place
+    r"argument (.+?): expected (?:one|at least one) argument": "{} needs a value.",
+    r"argument (.+?): invalid (\w+) value: (.+)": "{0} {2} is not {1}.",
+    r"argument (.+?): invalid choice: (.+?) \(choose from (.+)\)": "{} has no choice {}: choose from"
+    " {}.",
+    r"argument (.+?): not allowed with argument (.+)": "{} and {} exclude each other. Leave one out.",
+    r"the following arguments are required: (.+)": "{} is missing.",
+    r"argument (.+?): (.+)": "{}: {}.",
+}
 
 
 class Explained(Exception):  # noqa: N818
@@ -66,6 +76,19 @@ def cause(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"sys.exit({'' if error.code is None else error.code})"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def retold(message: str) -> str:
+    """Return what argparse says of a command line as a sentence that starts with the option and has
+    the user's value."""
+    message = message.removesuffix(".")
+    for pattern, sentence in _ARGPARSE.items():
+        if match := re.fullmatch(pattern, message, re.DOTALL):
+            option, *others = match.groups()
+            kind = {"float": "a number", "int": "a whole number", "positive": "a whole number"}
+            values = [kind.get(text, text) for text in others]
+            return sentence.format(option.partition("/")[0], *values)
+    return f"{message}."
 
 
 def place_of(error: BaseException, file: str | None = None) -> str:

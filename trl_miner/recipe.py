@@ -25,7 +25,7 @@ from .data.prompts import STYLES, PromptForm, Style
 from .data.reasoning_gym import TRAIN_SIZE, is_task, read_parts
 from .data.settings import DATA_SETTINGS
 from .data.worlds import WORLDS
-from .errors import first_line
+from .errors import first_line, retold
 from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
 from .grading.pool import CPU_SECONDS
 from .importing import did_you_mean, import_object
@@ -34,7 +34,7 @@ from .redaction import learn
 from .reward_functions import OWN_REWARDS, TRL_REWARDS
 from .runs.files import read_yaml
 from .setting import NONE, alternatives, check_limits, convert, setting
-from .setting_groups import as_markdown
+from .setting_groups import as_markdown, grouped
 from .tools import TOOL_SECONDS
 
 
@@ -260,7 +260,7 @@ class _Parser(TrlParser):
     refused: Collection[str] = ()  # settings of the other trainer
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message.removeprefix('argument ')}. See trl-miner train --help all.")
+        raise ValueError(f"{retold(message)} See trl-miner train --help all.")
 
 
 def make_parser(words: Sequence[str] = ()) -> _Parser:
@@ -429,6 +429,32 @@ def settings_page() -> str:
     """Return all settings of this package as Markdown, by group: those of `MinerGRPOConfig` and
     `RunConfig`, and those that recipes and command lines have besides."""
     return as_markdown(RunConfig, MinerScriptArguments)
+
+
+def help_on_all_settings() -> str:
+    """Return a line of help for each setting: those of this package by group, then the others."""
+    # the option itself after --no_NAME
+    actions = {action.dest: action for action in reversed(make_parser()._actions)}
+    del actions["help"]
+    groups = {
+        title: [setting.name for setting in settings]
+        for title, settings in grouped(RunConfig, MinerScriptArguments).items()
+    }
+    ours = {name for names in groups.values() for name in names}
+    groups["Settings of TRL and transformers"] = sorted(actions.keys() - ours)
+    shown = argparse.ArgumentParser(
+        usage="trl-miner train RECIPE [options]",
+        add_help=False,
+        formatter_class=lambda prog: argparse.ArgumentDefaultsHelpFormatter(
+            prog, max_help_position=8
+        ),
+    )
+    for title, names in groups.items():
+        add = shown.add_argument_group(title).add_argument
+        for action in (actions[name] for name in names):
+            value = {"metavar": "VALUE"} if action.choices is None else {"choices": action.choices}
+            add(f"--{action.dest}", help=action.help, default=action.default, **value)
+    return shown.format_help()
 
 
 def as_parsed(kind: Any, settings: Mapping[str, Any]) -> Any:

@@ -6,7 +6,7 @@ checkout uses its own.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -18,15 +18,27 @@ from .runs.files import read_yaml
 HOME = "recipes"
 NO_RECIPES = ("accelerate", "slurm", "sweeps")
 STARTERS = (  # what `trl-miner recipes` shows first
-    *(
-        "arithmetic/quick",
-        "forks/miner",
-        "SmolLM2-135M-Instruct/miner",
-        "calculator/grpo",
-        "one-gpu/gsm8k",
-    ),
-    "Qwen3-4B-Base/miner",
+    *("arithmetic/quick", "forks/miner", "SmolLM2-135M-Instruct/miner", "calculator/grpo"),
+    *("one-gpu/gsm8k", "Qwen3-4B-Base/miner"),
 )
+FOLDERS = {  # what is in each, from what runs anywhere to what needs a cluster
+    "arithmetic": "All methods, on a tiny embedded model that adds in words. A CPU, minutes.",
+    "calculator": "A small model learns to call a tool. A CPU, a minute.",
+    "SmolLM2-135M-Instruct": "A real model on families of reasoning-gym. A CPU, half an hour.",
+    "forks": "A study: does it help to make rare right answers likelier? A CPU, minutes a run.",
+    "study": "An earlier study: what each method changes. A CPU, minutes a run.",
+    "two-procedures": "A study of SmolLM2-135M-Instruct. A CPU, ten minutes a run.",
+    "one-gpu": "Qwen3-0.6B-Base and 1.7B-Base on GSM8K. One GPU of 24 or 80 GB.",
+    "asynchronous": "The asynchronous trainer. A CPU, or 8 GPUs of 80 GB.",
+    "Qwen3-4B-Base": "All methods of the paper. 4 GPUs of 80 GB; lora: 2 of 48 GB.",
+    "Qwen3-8B-Base": "The paper's runs. 8 GPUs of 80 GB; lora: 2 of 48 GB.",
+    "Qwen3-14B-Base": "The paper's runs. 8 GPUs of 80 GB; lora: 2 of 80 GB.",
+    "OctoThinker-8B-Hybrid-Base": "The paper's runs. 8 GPUs of 80 GB; lora: 2 of 48 GB.",
+    "Llama-3.1-8B-Instruct": "The paper's medical runs. 8 GPUs of 80 GB; lora: 2 of 48 GB.",
+    "accelerate": "Configurations of accelerate, which recipes name as accelerate_config.",
+    "slurm": "A script for several nodes.",
+    "sweeps": "A sweep with W&B.",
+}
 
 
 def shipped_folder() -> Path:
@@ -63,13 +75,13 @@ def find_recipe(name: str | Path) -> Path:
         Path(name),
         Path(f"{name}.yaml"),
         Path(HOME, f"{name}.yaml"),
-        known.get(_key(name), Path()),
+        known.get(key_of(name), Path()),
     ):
         if path.is_file():
             return path
+    hint = did_you_mean(key_of(name), known) or " Try arithmetic/quick."
     raise ValueError(
-        f"A recipe must be a file, or one that `trl-miner recipes` lists: got {redact(str(name))},"
-        f" no such file.{did_you_mean(_key(name), known) or ' Try arithmetic/miner.'}"
+        f"No recipe or file named {redact(str(name))!r}.{hint} `trl-miner recipes` shows all recipes."
     )
 
 
@@ -95,12 +107,12 @@ def select(names: Sequence[str]) -> list[str]:
     name."""
     known, found = shipped(), []
     for name in names:
-        key = _key(name)
+        key = key_of(name)
         matched = [other for other in known if other == key or other.startswith(f"{key}/")]
         if not matched:
             raise ValueError(
-                f"A name must be one that `trl-miner recipes` lists, or a folder there: got {name}."
-                f"{did_you_mean(key, known)}"
+                f"No recipe or folder named {name!r}.{did_you_mean(key, [*known, *FOLDERS])}"
+                " `trl-miner recipes` shows all folders."
             )
         found += matched
     return list(dict.fromkeys(found)) if names else list(known)
@@ -111,25 +123,37 @@ def shown(name: str) -> str:
     return shipped()[name].read_text(encoding="utf-8").rstrip()
 
 
-def listing(names: Sequence[str]) -> str:
-    """Return a line for each shipped file, by folder: its name, and the first comment in it.
+def overview() -> str:
+    """Return the recipes to start with, and the folders."""
+    return "\n".join(
+        [
+            "Start with one of these:",
+            *_described(STARTERS),
+            "",
+            "Folders (`trl-miner recipes FOLDER` lists one):",
+            *_aligned(FOLDERS),
+        ]
+    )
 
-    Before all files stand those to start with.
-    """
-    parts = [
-        (folder, [*inside])
-        for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0])
-    ]
-    if len(names) == len(shipped()):
-        parts.insert(0, ("Start with one of these:", [*STARTERS]))
+
+def listing(names: Sequence[str]) -> str:
+    """Return a line for each shipped file, by folder: its name, and the first comment in it."""
     lines: list[str] = []
-    for title, inside in parts:
-        lines += ["", title] if lines else [title]
-        width = max(map(len, inside))
-        for name in inside:
-            comments = (line for line in shown(name).splitlines() if line.startswith("# "))
-            lines.append(f"  {name:<{width}}  {next(comments, '').removeprefix('# ')}")
-    return "\n".join(lines)
+    for folder, inside in groupby(names, key=lambda name: name.rpartition("/")[0]):
+        lines += ["", folder, *_described([*inside])]
+    return "\n".join(lines[1:])
+
+
+def _described(names: Sequence[str]) -> list[str]:
+    comments = {
+        name: (line for line in shown(name).splitlines() if line.startswith("# ")) for name in names
+    }
+    return _aligned({name: next(lines, "").removeprefix("# ") for name, lines in comments.items()})
+
+
+def _aligned(texts: Mapping[str, str]) -> list[str]:
+    width = max(map(len, texts))
+    return [f"  {name:<{width}}  {text}" for name, text in texts.items()]
 
 
 def copy_out(names: Sequence[str], to: Path) -> list[Path]:
@@ -153,8 +177,8 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     for path, content in targets.items():
         if path.exists() and not (path.is_file() and path.read_bytes() == content):
             raise ValueError(
-                f"Nothing is overwritten: {path} differs from the file that comes with trl_miner."
-                " Delete or rename it."
+                f"{path} differs from the file that comes with trl_miner. Delete or rename it:"
+                " nothing is overwritten, and nothing has been copied."
             )
     for path, content in targets.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +186,7 @@ def copy_out(names: Sequence[str], to: Path) -> list[Path]:
     return list(targets)
 
 
-def _key(name: str | Path) -> str:
+def key_of(name: str | Path) -> str:
     """Return a name as `shipped` writes it: without `recipes/` and the suffix."""
     path = PurePosixPath(name).as_posix().removeprefix(f"{HOME}/")
     return path.removesuffix(".yaml").removesuffix(".slurm")

@@ -1,8 +1,7 @@
-"""Ask a trained model questions, in the form of prompt that it was trained with.
+"""Ask a trained model questions, with the prompt that it was trained with.
 
-trl-miner try runs/sums "What is 3 + 4?" asks once; without a question it reads one from each line
-of the standard input, until its end (Ctrl-D). Each is asked by itself. FOLDER is a run folder, a
-checkpoint, or any other model.
+trl-miner try runs/sums "What is 3 + 4?" asks once. Without a question the command reads one from
+each line of the standard input, until its end (Ctrl-D). The model answers each question by itself.
 """
 
 import argparse
@@ -15,23 +14,29 @@ from . import add_command, positive
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "try", __doc__, run).add_argument
-    option("model", metavar="FOLDER", help="a run folder, a checkpoint, or a Hub id")
-    option("questions", nargs="*", metavar="QUESTION", help="default: the lines of stdin")
-    option("--samples", type=positive, default=1, metavar="N", help="answers to each (default: 1)")
+    option = add_command(commands, "try", __doc__, run, passes_on=True).add_argument
+    option("model", metavar="FOLDER", help="A run folder, a checkpoint, or a model on the Hub.")
+    option("questions", nargs="*", metavar="QUESTION", help="Questions (default: lines of stdin).")
+    option(
+        "--samples",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="Completions per question (default: 1).",
+    )
     option(
         "--temperature",
         type=float,
         default=0.7,
         metavar="T",
-        help="0: the most probable token (default: 0.7)",
+        help="Temperature; 0 takes the most probable token (default: 0.7).",
     )
     option(
         "--max-tokens",
         type=positive,
         default=512,
         metavar="N",
-        help="tokens of an answer (default: 512)",
+        help="Limit of a completion, in tokens (default: 512).",
     )
 
 

@@ -1,4 +1,4 @@
-"""Show what a training on a data set would learn from; build the paper's training sets."""
+"""Show what a training would learn from your data, and build the paper's training sets."""
 
 import argparse
 from pathlib import Path
@@ -7,28 +7,29 @@ from typing import Any
 from ..progress import Progress, finish
 from . import add_command, evaluate
 
-DEEPSCALER = "Write DeepScaleR, 40,000 mathematical problems, as prompts and golds."
+DEEPSCALER = "Write DeepScaleR, 40,000 mathematical problems, as prompts and reference answers."
 MEDICAL = """\
-Write MedQA, and the MedMCQA questions that a model gets wrong, as prompts and golds.
+Write MedQA, and the MedMCQA questions that a model gets wrong, as prompts and reference answers.
 
---filter-model answers MedMCQA by greedy decoding (the paper used Llama-3.1-8B-Instruct). The same
-command again resumes that: its answers are kept in OUTPUT-filter.
+--filter-model answers MedMCQA by greedy decoding (the paper used Llama-3.1-8B-Instruct). Its
+answers are kept in OUTPUT-filter: if you run the same command again, it resumes there.
 """
 
 
 SHOW = """\
 Show what `trl-miner train DATA --model MODEL` would train, and train nothing.
 
-Columns and why, prompts with their tokens, references as they are read, and rewards. Other options
-are those of the training. The exit code is 1 where the training would refuse the data.
+You see which columns it takes and why, prompts with their tokens, reference answers as the verifier
+reads them, and rewards. All options of `trl-miner train` are accepted. The exit code is 1 if the
+training would refuse the data.
 """
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("data", help=__doc__ and __doc__.rstrip("."), description=__doc__)
+    parser = commands.add_parser("data", description=__doc__)
     sets = parser.add_subparsers(dest="dataset", required=True, metavar="SET")
-    shown = add_command(sets, "show", SHOW, show)
-    shown.add_argument("data", metavar="DATA", help="a file, a folder, or a data set on the Hub")
+    shown = add_command(sets, "show", SHOW, show, passes_on=True)
+    shown.add_argument("data", metavar="DATA", help="A file, a folder, or a data set on the Hub.")
     for name, text in (("deepscaler", DEEPSCALER), ("medical", MEDICAL)):
         one = add_command(sets, name, text, run)
         _add_options(one, f"data/{name}")
@@ -42,26 +43,28 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
         "--tokenizer",
         required=True,
         metavar="ID",
-        help="tokenizer of the model to train: Hub id or folder",
+        help="Tokenizer of the model to train: a Hub id or a folder.",
     )
     option(
         "--prompt-style",
         choices=("auto", "plain", "chat"),
         default="auto",
-        help="auto: guessed from the tokenizer",
+        help="Form of the prompts; auto guesses it from the tokenizer.",
     )
     option(
         "--max-prompt-tokens",
         type=int,
         default=1000,
         metavar="N",
-        help="drop longer prompts (default: 1000)",
+        help="Drop longer prompts (default: 1000).",
     )
     option(
         "--local", nargs="+", type=_named_path, default=[], metavar="NAME=PATH",
-        help="read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train",
+        help="Read local files instead of the Hub: deepscaler, medqa_train or medmcqa_train.",
     )  # fmt: skip
-    option("--output", default=output, metavar="FOLDER", help=f"default: {output}")
+    option(
+        "--output", default=output, metavar="FOLDER", help=f"Where to write (default: {output})."
+    )
 
 
 def show(args: argparse.Namespace, rest: list[str]) -> int:
@@ -108,7 +111,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
 def _named_path(entry: str) -> tuple[str, str]:
     name, _, path = entry.partition("=")
     if not (name and path):
-        raise argparse.ArgumentTypeError(f"must be NAME=PATH: got {entry}")
+        raise argparse.ArgumentTypeError(f"{entry} is not NAME=PATH")
     return name, path
 
 

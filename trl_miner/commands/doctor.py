@@ -1,11 +1,11 @@
 """Check a recipe before you start it, and say what to change.
 
-Looks at packages, GPUs, memory, model, data and verifier, and works out how long it may take.
-Starts nothing. If the recipe names code,
-such as a reward function of its own, doctor imports it, and says so before.
-The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong. What cannot be
-known of another machine is reported as not checked. Other options override the recipe's settings:
---learning_rate 1e-6.
+The command looks at packages, GPUs, memory, model, data and verifier, and estimates how long the
+training takes. It starts nothing. If the recipe names code, such as a reward function of your own,
+the command says so and imports it. What it cannot know of another machine, it reports as not
+checked. All options of `trl-miner train` are accepted and override the recipe: --learning_rate 1e-6.
+
+The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong.
 """
 
 import argparse
@@ -16,15 +16,18 @@ from . import add_command
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "doctor", __doc__, run).add_argument
+    option = add_command(commands, "doctor", __doc__, run, passes_on=True).add_argument
     option(
         "recipe",
         metavar="RECIPE",
-        help="a YAML file, one of `trl-miner recipes`, or a data set with --model",
+        help="A recipe (a YAML file, or a name that `trl-miner recipes` shows), or data with --model.",
     )
-    option("--machine", metavar="MACHINE", help="its GPUs, such as 8x80GB (default: this machine)")
+    option("--machine", metavar="MACHINE", help="GPUs, such as 8x80GB (default: this machine).")
     option(
-        "--price", type=float, metavar="P", help="of a GPU and hour: say what the training may cost"
+        "--price",
+        type=float,
+        metavar="P",
+        help="Price of a GPU for an hour, to estimate what the training costs.",
     )
 
 

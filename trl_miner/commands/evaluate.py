@@ -1,7 +1,8 @@
-"""Measure Pass@1, Pass@K and Maj@K on benchmarks, with vLLM, a running server or transformers.
+"""Measure Pass@1, Pass@K and Maj@K on benchmarks.
 
-The defaults are the paper's: temperature 0.7, top_p 0.95, 8192 tokens, its number of samples. The
-same command again resumes an interrupted evaluation. More --samples draw only the new ones.
+The model runs in vLLM, on a running server, or in transformers. The defaults are the paper's:
+temperature 0.7, top_p 0.95, 8192 tokens, and its number of completions. If you run the same command
+again, it resumes an interrupted evaluation; with more --samples it generates only the new ones.
 """
 
 import argparse
@@ -22,11 +23,11 @@ def add(commands: Any) -> None:
     option = parser.add_argument_group("problems").add_argument
     option(
         "--benchmarks", nargs="*", default=[], metavar="NAME",
-        help="aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa mmlu_pro "
-        "arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH: your own JSONL, Parquet or CSV, "
-        "or a known one from a file; NAME:200 and NAME=PATH:200 for the first 200 problems",
+        help="Benchmarks: aime24 aime25 amc23 hmmt25 gsm8k math500 olympiadbench medqa medmcqa pubmedqa medxpertqa "
+        "mmlu_pro arithmetic strategies forks forks_mirror reasoning_gym/FAMILY, or NAME=PATH for a JSONL, Parquet or "
+        "CSV file: your own, or a known benchmark. NAME:200 and NAME=PATH:200 take the first 200 problems.",
     )  # fmt: skip
-    group = parser.add_argument_group("what a file of your own holds (default: guessed)")
+    group = parser.add_argument_group("what a file of your own holds (by default, this is guessed)")
     for name, about in DATA_SETTINGS.items():
         options: dict[str, Any] = {"help": about.replace("%", "%%")}
         if name.endswith("_columns"):
@@ -41,19 +42,25 @@ def add(commands: Any) -> None:
         "--samples",
         type=positive,
         metavar="N",
-        help="samples of each problem (default: as in the paper)",
+        help="Completions per problem (default: as in the paper).",
     )
-    option("--temperature", type=float, default=0.7, metavar="T", help="0: greedy (default: 0.7)")
-    option("--top-p", type=float, default=0.95, metavar="P", help="default: 0.95")
+    option(
+        "--temperature",
+        type=float,
+        default=0.7,
+        metavar="T",
+        help="Temperature; 0 is greedy (default: 0.7).",
+    )
+    option("--top-p", type=float, default=0.95, metavar="P", help="Nucleus (default: 0.95).")
     option(
         "--max-tokens",
         type=int,
         default=8192,
         metavar="N",
-        help="limit of a completion (default: 8192)",
+        help="Limit of a completion, in tokens (default: 8192).",
     )
-    option("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--output", metavar="FOLDER", help="default: evals/MODEL")
+    option("--seed", type=int, default=0, help="Seed of the sampling (default: 0).")
+    parser.add_argument("--output", metavar="FOLDER", help="Where to write (default: evals/MODEL).")
     score.add_options(parser)
 
 
@@ -67,74 +74,74 @@ def add_model(parser: argparse.ArgumentParser, prefix: str = "") -> None:
 
     of_model(
         "model", required=True, metavar="ID",
-        help="Hub id, a folder, or an embedded world such as trl_miner/arithmetic; a LoRA adapter too",
+        help="A Hub id, a folder (also of a LoRA adapter), or an embedded world such as trl_miner/arithmetic.",
     )  # fmt: skip
-    of_model("revision", metavar="NAME", help="branch, tag or commit on the Hub")
-    of_model("adapter", metavar="ID", help="a LoRA adapter on top of the model")
+    of_model("revision", metavar="NAME", help="Branch, tag or commit on the Hub.")
+    of_model("adapter", metavar="ID", help="A LoRA adapter on top of the model.")
     of_model(
         "style", choices=("auto", "plain", "chat"), default="auto",
-        help="plain text, or the chat template (default: as it was trained, else guessed from name and template)",
+        help="Prompts as plain text or with the chat template (default: as the model was trained, else guessed).",
     )  # fmt: skip
     of_model(
         "system-prompt",
         metavar="TEXT",
-        help="in place of the training's; '': the benchmark's instruction",
+        help="System prompt in place of the training's; '' takes the benchmark's instruction.",
     )
     of_model(
         "prompt-template",
         metavar="TEXT",
-        help="with {question} in it, in place of the training's; '': none",
+        help="Template with {question} in it, in place of the training's; '' is none.",
     )
     of_model(
         "chat-template-kwargs", metavar="JSON", type=_json_object,
-        help='what the chat template gets instead of what it got in the training: \'{"enable_thinking": false}\'',
+        help='What the chat template gets in place of the training\'s: \'{"enable_thinking": false}\'.',
     )  # fmt: skip
     group = parser.add_argument_group("backend")
     one_of, option = group.add_mutually_exclusive_group().add_argument, group.add_argument
     one_of(
         "--backend", choices=("auto", "vllm", "transformers"), default="auto",
-        help="default: vllm if it is installed, else transformers",
+        help="What runs the model (default: vllm if it is installed, else transformers).",
     )  # fmt: skip
     one_of(
         "--base-url",
         metavar="URL",
-        help="ask a server with OpenAI's API instead: http://localhost:8000/v1",
+        help="Ask a server with OpenAI's API instead, such as http://localhost:8000/v1.",
     )
     option(
         "--served-model",
         metavar="NAME",
-        help="the server's name for the model (default: its only one)",
+        help="The server's name for the model (default: its only one).",
     )
     option(
         "--api-key-env",
         metavar="NAME",
-        help="variable with the server's key: OPENAI_API_KEY (default: none)",
+        help="Variable that holds the server's key, such as OPENAI_API_KEY (default: no key is sent).",
     )
     option(
         "--batch-size",
         type=positive,
         default=32,
         metavar="N",
-        help="completions of transformers at a time (default: 32)",
+        help="Completions that transformers generates at a time (default: 32).",
     )
-    option("--dtype", default="auto", help="type of the weights (default: as stored)")
+    option("--dtype", default="auto", help="Type of the weights (default: as stored).")
     option(
         "--tensor-parallel-size",
         type=positive,
         metavar="N",
-        help="GPUs that share the model, for vllm",
+        help="GPUs that share the model, for vllm.",
     )
     option(
         "--gpu-memory-utilization",
         type=float,
         metavar="X",
-        help="share of the GPU's memory, for vllm",
+        help="Share of the GPU's memory, for vllm.",
     )
     option(
         "--max-model-len",
         type=positive,
         metavar="N",
-        help="limit of prompt and completion, in tokens, for vllm",
+        help="Limit of prompt and completion together, in tokens, for vllm.",
     )
 
 
@@ -143,7 +150,7 @@ def _json_object(text: str) -> dict[str, Any]:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
         advice = "Example: '{\"enable_thinking\": false}'."
-        raise argparse.ArgumentTypeError(f"must be a JSON object: got {text}. {advice}") from error
+        raise argparse.ArgumentTypeError(f"{text} is not a JSON object. {advice}") from error
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

@@ -1,9 +1,9 @@
-"""Show prompts, their rollouts and the credit of each token as one HTML page.
+"""Show prompts, their completions and the credit of each token as one HTML page.
 
-Prompts by kind, their rollouts side by side, each token as dark as its credit. The page opens from
-disk and loads nothing else. A training writes the records if its recipe says log_token_credit: 10.
-Of a run of plain TRL with log_completions, or rollouts of verl or prime-rl, the page shows each
-rollout as dark as its advantage; with --model, what MINER would credit in it.
+The page shows each prompt with its completions side by side: the darker a token, the more credit it
+got. It opens from disk and loads nothing else. A training writes the records if its recipe says
+log_token_credit: 10. For a run of plain TRL with log_completions, or rollouts of verl or prime-rl,
+each completion is as dark as its advantage; with --model the page shows what MINER would credit.
 """
 
 import argparse
@@ -16,15 +16,15 @@ from . import add_command
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "inspect", __doc__, run).add_argument
-    option("folder", metavar="RUN", help="output_dir of a training, or a file of rollouts")
-    option("--output", metavar="FILE", help="file of the page (default: RUN/inspect.html)")
+    option = add_command(commands, "inspect", __doc__, run, reads_files_alone=True).add_argument
+    option("folder", metavar="RUN", help="The output_dir of a run, or a file of rollouts.")
+    option("--output", metavar="FILE", help="File of the page (default: RUN/inspect.html).")
     option(
         "--steps",
         nargs="+",
         type=int,
         metavar="STEP",
-        help="show these recorded steps alone (default: all)",
+        help="Recorded steps to show (default: all).",
     )
 
     add_scoring(option)
@@ -47,12 +47,12 @@ def add_scoring(option: Any) -> None:
     """Add the options of `scored`."""
     option(
         "--model", metavar="CHECKPOINT",
-        help="of rollouts of others: show what MINER would credit, with this model's log-probs, unless the files have "
-        "some (default: no model is loaded)",
+        help="For rollouts of others: show what MINER would credit, with this model's log-probs unless the files have "
+        "some (default: no model is loaded).",
     )  # fmt: skip
     option(
         "--temperature", type=float, default=1.0, metavar="T",
-        help="at which these rollouts were sampled (default: 1)",
+        help="Temperature at which these rollouts were sampled (default: 1).",
     )  # fmt: skip
 
 

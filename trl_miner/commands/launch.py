@@ -1,20 +1,21 @@
-"""Start a recipe's vLLM server and its training, and watch both.
+"""Train with several GPUs: start a recipe's vLLM server and its training, and watch both.
 
 The server of a recipe (use_vllm: true, vllm_mode: server) gets the first vllm_tensor_parallel_size
-GPUs, and the training the others once it is healthy; both end when one ends. With --only server it
-gets all GPUs, and a copy of the model on each vllm_tensor_parallel_size of them. A recipe without a
-server is started and watched the same way. Options after the recipe override its settings:
-trl-miner launch RECIPE --learning_rate 1e-6
+GPUs. The training gets the others once the server is healthy. If one of them ends, so does the
+other. With --only server the server gets all GPUs, and a copy of the model runs on each
+vllm_tensor_parallel_size of them. A recipe without a server is started and watched the same way.
+All options of `trl-miner train` are accepted and override the recipe:
 
-exit code:
-  the training's own, or 128 + N if signal N ended it or launch (130: Ctrl-C, 143: SIGTERM)
-  2    a wrong recipe, option or data set, too few GPUs, a port in use
-  10   the vLLM server did not become healthy in time (vllm_server_timeout, 1800 s by default)
-  11   the vLLM server ended
-  75   the training's watchdog ended it: the server or a process was gone (watchdog_seconds)
+  trl-miner launch RECIPE --learning_rate 1e-6
 
-On a failure the last lines of the failed process's log are shown: OUTPUT_DIR/logs/server.log,
-train.log.
+The exit code is the training's own, or 128 + N if signal N ended it (130: Ctrl-C, 143: SIGTERM), or
+  2    for a wrong recipe, option or data set, too few GPUs, or a port in use;
+  10   if the vLLM server was not healthy in time (vllm_server_timeout, 1800 s by default);
+  11   if the vLLM server ended;
+  75   if the watchdog ended the training, as the server or a process was gone (watchdog_seconds).
+
+After a failure you see the last lines of the log of the process that failed, which is
+OUTPUT_DIR/logs/server.log or train.log.
 """
 
 import argparse
@@ -29,39 +30,39 @@ from . import add_command, positive
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "launch", __doc__, run).add_argument
+    option = add_command(commands, "launch", __doc__, run, passes_on=True).add_argument
     option(
         "recipe",
         metavar="RECIPE",
-        help="a YAML file, one of `trl-miner recipes`, or a data set with --model",
+        help="A recipe (a YAML file, or a name that `trl-miner recipes` shows), or data with --model.",
     )
-    option("--dry-run", action="store_true", help="print the commands and start nothing")
+    option("--dry-run", action="store_true", help="Print the commands and start nothing.")
     option(
         "--only",
         choices=("server",),
-        help="start only the vLLM server; the training runs elsewhere",
+        help="Start only the vLLM server; the training runs elsewhere.",
     )
     option(
         "--num_gpus",
         type=positive,
         metavar="N",
-        help="use the first N visible GPUs; in a dry run, plan for N",
+        help="Use the first N visible GPUs; in a dry run, plan for N.",
     )
     option(
         "--machine",
         metavar="MACHINE",
-        help="in a dry run, plan for a machine with these GPUs, such as 8x80GB",
+        help="In a dry run, plan for a machine with these GPUs, such as 8x80GB.",
     )
     option(
         "--host",
         metavar="HOST",
-        help="where the server listens, and the training finds it (default: loopback)",
+        help="Where the server listens and the training finds it (default: loopback).",
     )
     option(
         "--server-args",
         default="",
         metavar="FLAGS",
-        help="more flags for the server, as one quoted argument",
+        help="More flags for the server, as one quoted argument.",
     )
 
 

@@ -1,11 +1,12 @@
 """Ask before you train: does a method push success up or down on the problems that matter to you?
 
-Samples training prompts of the recipe and target problems, and measures the gradients of both: no
-training step is made. The target is what the recipe holds out, or --target. A method for all-right
-prompts helps where the rarer right answers are the better ones, and harms where they are the worse
-ones; this says which it is here, for this model on these problems.
-Any other option overrides the recipe's setting of the same name. The same command again goes on
-with the samples that it has.
+A method for all-right prompts helps if the rarer right answers are the better ones, and harms if
+they are the worse ones. This command says which it is for your model on your problems. It samples
+training prompts of the recipe and target problems, and measures the gradients of both; it makes no
+training step. The target is what the recipe holds out, or --target.
+
+All options of `trl-miner train` are accepted and override the recipe. If you run the same command
+again, it goes on with the samples that it has.
 """
 
 import argparse
@@ -16,28 +17,34 @@ from . import add_command, positive
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    option = add_command(commands, "probe", __doc__, run).add_argument
-    option("recipe", metavar="RECIPE", help="as for trl-miner train")
+    option = add_command(commands, "probe", __doc__, run, passes_on=True).add_argument
+    option("recipe", metavar="RECIPE", help="A recipe or data, as for trl-miner train.")
     option(
         "--target",
         metavar="NAME",
-        help="a benchmark, or NAME=PATH, such as aime24 or mine=hard.jsonl (default: the problems"
-        " that the recipe holds out, beyond the trained levels)",
+        help="Target problems: a benchmark such as aime24, or NAME=PATH such as mine=hard.jsonl (default:"
+        " the problems that the recipe holds out, beyond the trained levels).",
     )
     option(
         "--methods",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="methods to ask about besides the recipe's (default: miner entropy certainty)",
+        help="Methods to ask about besides the recipe's (default: miner entropy certainty).",
     )
     for name, default, what in (
-        ("prompts", 48, "training prompts"),
-        ("problems", 48, "target problems"),
-        ("samples", 16, "rollouts of each"),
+        ("prompts", 48, "Training prompts"),
+        ("problems", 48, "Target problems"),
+        ("samples", 16, "Completions of each"),
     ):
-        option(f"--{name}", type=positive, default=default, metavar="N", help=f"{what} ({default})")
-    option("--output", metavar="FOLDER", help="default: runs/probe/RECIPE")
+        option(
+            f"--{name}",
+            type=positive,
+            default=default,
+            metavar="N",
+            help=f"{what} (default: {default}).",
+        )
+    option("--output", metavar="FOLDER", help="Where to write (default: runs/probe/RECIPE).")
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:

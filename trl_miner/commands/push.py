@@ -1,8 +1,8 @@
 """Publish a run on the Hub: its model with tokenizer, card, picture and scores.
 
-Of a run that was killed, its newest whole checkpoint; of a LoRA run only the adapter. Optimizer
-states, pickles and log files are never pushed. The token is HF_TOKEN, or the one of `hf auth
-login`.
+For a run that was killed, the newest complete checkpoint is pushed. For a LoRA run, only the adapter
+is pushed. Optimizer states, pickles and log files are never pushed. The token is HF_TOKEN, or the
+one of `hf auth login`.
 """
 
 import argparse
@@ -15,25 +15,28 @@ from . import add_command
 
 def add(commands: Any) -> None:
     option = add_command(commands, "push", __doc__, run).add_argument
-    option("folder", metavar="RUN", help="output_dir of a run, or one of its checkpoints")
+    option("folder", metavar="RUN", help="The output_dir of a run, or one of its checkpoints.")
     option(
-        "--repo-id", required=True, metavar="USER/NAME", help="repository; created if it is missing"
+        "--repo-id",
+        required=True,
+        metavar="USER/NAME",
+        help="Repository; it is created if it is missing.",
     )
-    option("--private", action="store_true", help="make a new repository private")
+    option("--private", action="store_true", help="Make a new repository private.")
     option(
         "--revision",
         metavar="BRANCH",
-        help="branch to push to; created if it is missing (default: main)",
+        help="Branch to push to; it is created if it is missing (default: main).",
     )
     option(
         "--evaluation",
         metavar="FOLDER",
-        help="scores for the card: this model's --output of trl-miner eval",
+        help="Scores for the card: the --output of trl-miner eval of this model.",
     )
     option(
         "--dry-run",
         metavar="FOLDER",
-        help="write what would be pushed into FOLDER, and send nothing",
+        help="Write what would be pushed into FOLDER, and send nothing.",
     )
 
 

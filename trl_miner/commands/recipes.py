@@ -1,9 +1,12 @@
-"""List or print the recipes that come with the package, or copy them out.
+"""List, print or copy the recipes that come with the package.
 
-So for accelerate's configurations and the Slurm script. train, doctor, launch and compare take
-these names, too: trl-miner train arithmetic/miner. A copied recipe brings the configuration of
-accelerate that it names, and the scripts and README of its folder. Nothing is overwritten. In the
-folder recipes, a copy is taken before the shipped recipe of the same name.
+Without a name you see the folders, and six recipes to start with. The name of a folder lists its
+recipes, and the name of a recipe prints it. This also works for accelerate's configurations and the
+Slurm script. All commands that take a recipe take these names: trl-miner train arithmetic/miner.
+
+A copied recipe brings the configuration of accelerate that it names, and the scripts and README of
+its folder. Nothing is overwritten. A copy in the folder recipes takes precedence over the shipped
+recipe of the same name.
 """
 
 import argparse
@@ -15,18 +18,18 @@ from . import add_command
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "recipes", __doc__, run).add_argument
+    option = add_command(commands, "recipes", __doc__, run, reads_files_alone=True).add_argument
     option(
         "names",
         nargs="*",
         metavar="NAME",
-        help="list this folder, or print this file (default: list all)",
+        help="A folder to list, or a file to print (default: list the folders).",
     )
     option(
         "--copy",
         nargs="*",
         metavar="NAME",
-        help="recipes or folders to copy to recipes/ (default: all)",
+        help="Recipes or folders to copy to recipes/ (default: all).",
     )
 
 
@@ -38,8 +41,12 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
         finish(written)
         return 0
     names = recipe_files.select(args.names)
-    print(recipe_files.shown(names[0]) if len(names) == 1 else recipe_files.listing(names))
     if not args.names:
+        print(recipe_files.overview())
+    elif names == [recipe_files.key_of(args.names[0])]:
+        print(recipe_files.shown(names[0]))
+    else:
+        print(recipe_files.listing(names))
         finish(
             [],
             [

@@ -1,8 +1,9 @@
 """Draw the curves and tables of runs, as a page, pictures and Markdown.
 
-Reward, kinds of prompt, rollouts recovered, the cap, the dose, scores; Pass@K and Maj@K against K;
-methods against GRPO, with intervals. Reads only the folders: no model, no network. Runs that differ
-only in their seed become one line with a band.
+They show the reward, the kinds of prompt, the completions with a gradient, MINER's share of the
+gradient, and scores; Pass@K and Maj@K against K; and methods against GRPO, with intervals. Runs that
+differ only in their seed become one line with a band. The command reads only the folders: it needs
+no model and no network.
 """
 
 import argparse
@@ -14,24 +15,26 @@ from .inspect import add_scoring, scored
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "report", __doc__, run).add_argument
+    option = add_command(commands, "report", __doc__, run, reads_files_alone=True).add_argument
     option(
         "folders", nargs="+", metavar="RUN",
-        help="output_dir of a training, --output of trl-miner compare or the runs.jsonl in it, or --output of "
-        "trl-miner eval; a run of plain TRL with log_completions; rollouts of verl or prime-rl, or a file of them",
+        help="The output_dir of a run; the --output of trl-miner compare, or the runs.jsonl in it; the --output of "
+        "trl-miner eval; a run of plain TRL with log_completions; rollouts of verl or prime-rl, or a file of them.",
     )  # fmt: skip
     option(
         "--output", metavar="FOLDER",
-        help="where to write (default: report in the RUN, or beside it if it is a file; runs/report for several)",
+        help="Where to write (default: report in the RUN, or beside it if it is a file; runs/report for several).",
     )  # fmt: skip
 
     option(
         "--correct", metavar="NAME",
-        help="of rollouts: the reward function that says what is right, or several joined by + (default: found by "
-        "names and values)",
+        help="For rollouts: the reward function that decides what is correct, or several joined by + (default: found "
+        "by names and values).",
     )  # fmt: skip
     option(
-        "--threshold", type=float, help="its reward from which on a rollout is right (default: 1)"
+        "--threshold",
+        type=float,
+        help="Its reward from which on a completion is correct (default: 1).",
     )
     add_scoring(option)
 

@@ -1,6 +1,7 @@
-"""Score samples again, and compare models with the first, on the same problems.
+"""Score an evaluation again, and compare models on the same problems.
 
-It takes folders that trl-miner eval has written, and needs no model and no network.
+The command takes folders that trl-miner eval has written, and compares the first with the others. It
+needs no model and no network.
 """
 
 import argparse
@@ -14,9 +15,9 @@ from . import add_command
 
 
 def add(commands: Any) -> None:
-    parser = add_command(commands, "score", __doc__, run)
+    parser = add_command(commands, "score", __doc__, run, reads_files_alone=True)
     parser.add_argument(
-        "folders", nargs="+", metavar="FOLDER", help="an --output of trl-miner eval"
+        "folders", nargs="+", metavar="FOLDER", help="The --output of trl-miner eval."
     )
     add_options(parser)
 
@@ -27,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option(
         "--paper",
         metavar="MODEL",
-        help="also show the paper's rows for a base model, such as Qwen3-4B-Base",
+        help="Also show the paper's rows for a base model, such as Qwen3-4B-Base.",
     )
 
 

@@ -1,10 +1,11 @@
 """Teach a small model the form of the answers, before a training.
 
-Trains a model on the problems of a recipe and their golds, in eight wordings, and saves it where
-the recipe looks for its model (model_name_or_path). A model that never gives a right answer in the
-right form cannot learn from rewards. A data set with a column completion is taught as it stands
-there. Problems that trl-miner compare would hold out are left out. Other options are those of
-trl-miner train, and go before what the recipe says.
+A model that never gives a correct answer in the right form cannot learn from rewards. This command
+trains a model on the problems of a recipe and their reference answers, in eight wordings, and saves
+it where the recipe looks for its model (model_name_or_path). If the data set has a column
+completion, that is taught instead. Held-out problems are not used.
+
+All options of `trl-miner train` are accepted and override the recipe.
 """
 
 import argparse
@@ -45,19 +46,22 @@ CHOICES = (
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "sft", __doc__, run).add_argument
+    option = add_command(commands, "sft", __doc__, run, passes_on=True).add_argument
     option(
-        "--config", required=True, metavar="RECIPE", help="recipe of the training that is to follow"
+        "--config",
+        required=True,
+        metavar="RECIPE",
+        help="Recipe of the training that is to follow.",
     )
-    option("--model", required=True, help="model to start from: a Hub id or a folder")
+    option("--model", required=True, help="Model to start from: a Hub id or a folder.")
     option(
         "--steps",
         type=positive,
         default=40,
         metavar="N",
-        help="optimizer steps of 16 rows (default: 40)",
+        help="Optimizer steps of 16 rows (default: 40).",
     )
-    option("--lr", type=float, default=5e-5, metavar="X", help="learning rate (default: 5e-5)")
+    option("--lr", type=float, default=5e-5, metavar="X", help="Learning rate (default: 5e-5).")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

@@ -1,7 +1,8 @@
-"""Show what trl-miner's verifier, math-verify and the recorded reward say of the same answers.
+"""Compare this package's verifier, math-verify and the recorded reward on the same completions.
 
-Disagreements come first. It takes a run of TRL with log_completions whose reward function logs its
-golds, rollouts of verl or prime-rl, or a CSV, JSON or Parquet file with answers and golds.
+Disagreements come first. The command takes a run of TRL with log_completions whose reward function
+logs its reference answers, rollouts of verl or prime-rl, or a CSV, JSON or Parquet file with
+completions and reference answers.
 """
 
 import argparse
@@ -13,24 +14,28 @@ from . import add_command, positive
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "verify", __doc__, run).add_argument
-    option("file", metavar="FILE", help="a file of answers, or the folder of a run")
+    option = add_command(commands, "verify", __doc__, run, reads_files_alone=True).add_argument
+    option("file", metavar="FILE", help="A file of completions, or the folder of a run.")
     for name, what in (
-        ("completion", "the model's answers"),
-        ("gold", "the golds"),
-        ("reward", "the recorded rewards"),
+        ("completion", "completions"),
+        ("reference", "reference answers"),
+        ("reward", "recorded rewards"),
     ):
-        option(f"--{name}", metavar="COLUMN", help=f"column with {what} (default: found by name)")
+        option(
+            f"--{name}", metavar="COLUMN", help=f"Column with the {what} (default: found by name)."
+        )
     option(
         "--threshold", type=float, default=1.0,
-        help="recorded reward from which on an answer is right (default: 1)",
+        help="Recorded reward from which on a completion is correct (default: 1).",
     )  # fmt: skip
     option(
         "--samples", type=positive, default=1000, metavar="N",
-        help="grade so many answers at most, by chance (default: 1000)",
+        help="Grade at most this many completions, drawn at random (default: 1000).",
     )  # fmt: skip
-    option("--show", type=positive, default=12, metavar="N", help="answers to print (default: 12)")
-    option("--output", metavar="PAGE", help="also write a page with all of them")
+    option(
+        "--show", type=positive, default=12, metavar="N", help="Completions to print (default: 12)."
+    )
+    option("--output", metavar="PAGE", help="Also write a page with all of them.")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
@@ -39,7 +44,7 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..viewing.pages import Section, html_page
     from ..viewing.verdicts import verify_file
 
-    columns = {name: getattr(args, name) for name in ("completion", "gold", "reward")}
+    columns = {"completion": args.completion, "gold": args.reference, "reward": args.reward}
     verdicts = verify_file(args.file, columns, threshold=args.threshold, samples=args.samples)
     said = [*verdicts.notes, *verdicts.sentences()]
     print(*map(one_line, said), "", verdicts.shown(args.show).markdown(), sep="\n")

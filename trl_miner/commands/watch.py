@@ -1,7 +1,7 @@
-"""Keep the report of a run that trains up to date, as a page that a browser loads anew.
+"""Keep the report of a run up to date while it trains, as a page that reloads itself.
 
-It reads files alone, so it works on any machine that sees the folder. It ends when the run has, or
-with Ctrl-C.
+The command reads only files, so it works on any machine that sees the folder. It ends when the run
+ends, or with Ctrl-C.
 """
 
 import argparse
@@ -13,13 +13,15 @@ from . import add_command, positive
 
 
 def add(commands: Any) -> None:
-    option = add_command(commands, "watch", __doc__, run).add_argument
-    option("folder", metavar="RUN", help="output_dir of a training, or rollouts that are written")
+    option = add_command(commands, "watch", __doc__, run, reads_files_alone=True).add_argument
+    option(
+        "folder", metavar="RUN", help="The output_dir of a run, or rollouts that are being written."
+    )
     option(
         "--seconds", type=positive, default=30, metavar="N",
-        help="between two looks at the folder (default: 30)",
+        help="Seconds between two looks at the folder (default: 30).",
     )  # fmt: skip
-    option("--output", metavar="FOLDER", help="where to write (default: report in the RUN)")
+    option("--output", metavar="FOLDER", help="Where to write (default: report in the RUN).")
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:

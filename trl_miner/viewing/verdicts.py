@@ -156,7 +156,7 @@ def _of_columns(
     others = [{k: v for k, v in row.items() if k not in (answer, reward)} for row in rows]
     gold = given.get("gold") or guess_columns(
         str(path), others, {"dataset_prompt_column": _named(names, ("prompt", "question", "problem"))},
-        "Name it with --gold COLUMN",
+        "Name it with --reference COLUMN",
     ).settings["dataset_solution_column"]  # fmt: skip
     table = pd.DataFrame(
         {
