@@ -216,7 +216,10 @@ def test_seeds_are_a_number_or_a_range(text, seeds, monkeypatch, capsys):
     )
     code = cli.main(["compare", "--recipes", "arithmetic/miner", "--seeds", text, "--quiet"])
     assert (code, asked) == ((0, [seeds]) if seeds else (2, []))
-    assert (f"'{text}' is neither a number of seeds nor a range. Write 5, or 4-5." in capsys.readouterr().err) == (seeds is None)
+    assert (
+        f"'{text}' is neither a number of seeds nor a range. Write 5, or 4-5."
+        in capsys.readouterr().err
+    ) == (seeds is None)
 
 
 @pytest.mark.parametrize(("held_out", "options"), [(4, []), (0, ["--held_out", "200"])])
@@ -260,7 +263,7 @@ def test_one_recipe_is_planned_with_several_methods(recipe, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--methods", "grpo"], "A comparison needs recipes"),
+        (["--methods", "grpo"], "Nothing to compare. Give a recipe and methods"),
         (["{}", "--methods", "grpo", "grop"], "grop"),
         (["{}", "--methods", "grpo", "grpo"], "must be different methods for one recipe"),
         (["{}", "--methods", "grpo", "--advantage_estimator", "miner"], "is set by --methods"),

@@ -11,7 +11,7 @@ import pytest
 
 from trl_miner import MinerAsyncGRPOConfig, MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.methods import miner
-from trl_miner.recipe import MinerScriptArguments, settings_page
+from trl_miner.recipe import MinerScriptArguments, make_parser, settings_page
 from trl_miner.setting import setting
 from trl_miner.setting_groups import GROUPS, as_args, grouped
 from trl_miner.training import RunTrainer
@@ -32,6 +32,13 @@ def test_a_configuration_class_shows_its_settings(kind):
     shown = inspect.getdoc(kind)
     assert own and shown.endswith(as_args(kind).rstrip())
     assert [name for name in own if f"\n    {name} (`" not in shown] == []
+
+
+def test_the_types_that_are_shown_do_not_depend_on_a_parser():
+    """transformers' parser writes other types into the fields."""
+    page = settings_page()
+    make_parser()
+    assert settings_page() == page and "*`str | None`, default `None`*" in page
 
 
 def test_every_setting_is_in_one_group_and_on_the_page_of_settings():

@@ -103,7 +103,7 @@ def test_the_recipes_own_method_is_taken_where_none_is_named(tmp_path, monkeypat
         (["--pilot", "0.2", "--held_out", "0"], "A pilot needs problems that matter"),
         (["--pilot", "0.2", "--methods", "minor"], "must be one of .*Did you mean .miner"),
         (["--pilot", "0.2", "--recipes", "a.yaml", "b.yaml"], "A pilot takes one recipe: got"),
-        ([], "A comparison needs seeds: got none"),
+        ([], "--seeds is missing. Write --seeds 5"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_trained(tmp_path, capsys, words, says):

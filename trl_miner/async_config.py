@@ -3,6 +3,7 @@ refuses."""
 
 import os
 from dataclasses import dataclass, field
+from typing import get_type_hints
 
 from .config import RunConfig, SharedSettings
 from .rules import check_derived
@@ -31,10 +32,11 @@ REFUSED = (
 def _as_synchronous(cls: type) -> type:
     """Add the fields of `_SHARED` to a class, and where it has no field, the value that its
     training amounts to."""
+    hints = get_type_hints(RunConfig)
     for name in _SHARED:
         model = RunConfig.__dataclass_fields__[name]
         setattr(cls, name, field(default=model.default, metadata=model.metadata))
-        cls.__annotations__[name] = model.type
+        cls.__annotations__[name] = hints[name]
     for name in REFUSED:
         setattr(cls, name, RunConfig.__dataclass_fields__[name].default)
     cls.loss_type, cls.vllm_mode = "dapo", "server"  # type: ignore[attr-defined]

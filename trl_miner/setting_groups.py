@@ -3,7 +3,7 @@
 import inspect
 import textwrap
 from dataclasses import Field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 GROUPS = {
     "Method": "advantage_estimator all_right all_wrong advantage_estimator_kwargs miner_gamma"
@@ -53,7 +53,8 @@ def as_args(kind: Any) -> str:
         own = [setting for setting in settings if setting.name in kind.__annotations__]
         lines += [f"    > {title}", ""] * bool(own)
         for setting in own:
-            kind_and_default = f"`{_type(setting)}`, *optional*, defaults to `{_default(setting)}`"
+            annotation = _annotation(setting.name, kind)
+            kind_and_default = f"`{annotation}`, *optional*, defaults to `{_default(setting)}`"
             lines += [f"    {setting.name} ({kind_and_default}):"]
             lines += textwrap.wrap(
                 setting.metadata["help"],
@@ -74,7 +75,7 @@ def as_markdown(*classes: Any) -> str:
         lines += [f"## {title}", ""]
         for setting in settings:
             at_least, one_of, _ = setting.metadata["limits"]
-            facts = [f"`{_type(setting)}`", f"default `{_default(setting)}`"]
+            facts = [f"`{_annotation(setting.name, *classes)}`", f"default `{_default(setting)}`"]
             if at_least is not None:
                 facts.append(f"at least {at_least:g}")
             if one_of:
@@ -84,8 +85,11 @@ def as_markdown(*classes: Any) -> str:
     return "\n".join(lines)
 
 
-def _type(setting: Field[Any]) -> str:
-    return inspect.formatannotation(setting.type).replace("typing.", "")
+def _annotation(name: str, *classes: Any) -> str:
+    """Return the type of a setting. Its field may have another one: transformers' parser writes
+    there."""
+    hints = next(hints for hints in map(get_type_hints, classes) if name in hints)
+    return inspect.formatannotation(hints[name]).replace("typing.", "")
 
 
 def _default(setting: Field[Any]) -> str:
