@@ -3,8 +3,9 @@
 import logging
 
 import pytest
-import trackio
 from harness import build_policy, call_on_ranks, config, mixed_reward, problems, trained
+from trackio.sqlite_storage import SQLiteStorage
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from trl_miner import PromptKinds
@@ -75,13 +76,22 @@ def test_it_warns_once_of_each_cause(policy, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("logs", [8, 20])
-def test_trackio_gets_alerts_while_its_run_lasts(policy, tmp_path, monkeypatch, logs):
-    alerts = []
-    monkeypatch.setattr(trackio, "alert", lambda title, text: alerts.append((title, text)))
-    train(policy, tmp_path / "run", never, max_steps=logs, report_to="trackio", project="tests")
-    titles = [title for title, _ in alerts]
+def test_trackio_gets_alerts_while_its_run_lasts(policy, tmp_path, logs):
+    project = f"alerts{logs}"
+    train(policy, tmp_path / "run", never, max_steps=logs, report_to="trackio", project=project)
+    titles = sorted(alert["title"] for alert in SQLiteStorage.get_alerts(project))
     # the first look is after 16 logs; a shorter run is warned when it ends, without an alert
     assert titles == ["Answers are cut off", "No right answer"] * (logs > 16)
+
+
+def test_a_trainer_that_keeps_no_rollouts_is_told_of(policy, tmp_path, caplog):
+    """Such as TRL's asynchronous one; here transformers' own, which is as quick as it is small."""
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    rows = [{"input_ids": [3, 4, 5], "labels": [3, 4, 5]}]
+    args = TrainingArguments(tmp_path, max_steps=1, report_to=[], use_cpu=True)
+    with caplog.at_level(logging.WARNING, logger=prompt_kinds.logger.name):
+        Trainer(model, args, train_dataset=rows, callbacks=[PromptKinds()]).train()
+    assert "Trainer keeps no rollouts that PromptKinds could see" in caplog.text
 
 
 def test_a_run_that_shows_no_cause_is_told_nothing(policy, tmp_path, caplog):

@@ -34,8 +34,8 @@ class PromptKinds(TrainerCallback):
     It works with `GRPOTrainer` and `RLOOTrainer` as they are. Every tracker gets `groups/ph`,
     `groups/he`, `groups/nh` and `groups/unscorable` (the shares of prompts that are all right, mixed,
     all wrong, and not judged), `rollouts/grpo` (of rollouts with a gradient) and
-    `rollouts/recovered` (of those of all-right prompts, which MINER would use). The asynchronous
-    trainer keeps its rollouts in another process: there it warns of what the log shows alone.
+    `rollouts/recovered` (of those of all-right prompts, which MINER would use). TRL's asynchronous
+    trainer gives no callback its rollouts: there it says so, and warns of what the log shows alone.
 
     Args:
         correct: The reward functions that decide what is right. Empty: found by names and values.
@@ -57,6 +57,11 @@ class PromptKinds(TrainerCallback):
         weights = getattr(self._trainer, "reward_weights", [])
         self._batches.weights = dict(zip(names, map(float, weights), strict=False))
         self._batches.num_generations = getattr(self._trainer, "num_generations", None)
+        if state.is_world_process_zero and logged_rollouts(self._trainer) is None:
+            logger.warning(
+                f"{type(self._trainer).__name__} keeps no rollouts that PromptKinds could see: it"
+                " warns of what the log shows alone."
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         frame = self._new_batch() if state.is_world_process_zero else None

@@ -19,6 +19,7 @@ from ..methods.groups import GroupKinds
 from ..methods.miner import focal_weights, miner_advantages
 from ..runs.token_credit import KINDS, TokenTexts, schema, write_credit
 from ..trainer.observers import ScoredBatch
+from .traces import log_traces
 
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
 
@@ -46,6 +47,8 @@ class TokenRecords:
             chosen, step, batch.rollouts, batch.verifier_rewards_N, knobs, trainer.processing_class
         )
         write_credit(args.output_dir, table, step, batch.rollouts.num_generations)
+        if "trackio" in (args.report_to or ()):
+            log_traces(table.to_pylist(), step)
 
 
 def due_step(steps: range, every: int) -> int | None:
