@@ -4,7 +4,6 @@
     python recipes/probe/run.py more            # two more arms; strategies, whose start is made first
     python recipes/probe/run.py real MODEL      # of SmolLM2-135M-Instruct in the folder MODEL
     python recipes/probe/run.py way             # on the way of GRPO; results/way.jsonl
-    python recipes/probe/run.py rule            # results/rule.jsonl, results/rule_runs.jsonl.gz
 
 In the root of a clone. What the runs write is in runs/probe.
 """
@@ -12,7 +11,6 @@ In the root of a clone. What the runs write is in runs/probe.
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,7 +20,6 @@ from typing import Any
 import yaml
 
 from trl_miner.data.base_model import settings_of, train
-from trl_miner.data.worlds import WORLDS
 from trl_miner.runs.files import write_whole
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +34,6 @@ METHODS = ["miner", "entropy", "certainty", "rl_zvp", *OWN]
 LARGE = ["--prompts", "48", "--problems", "48", "--samples", "16"]
 SMALL = ["--prompts", "24", "--problems", "32", "--samples", "8"]
 SEEDS = range(1, 6)
-RULE_SEEDS = (41, 42, 43)
-HARD, EASY = (2, 3, 4), (0, 1)  # levels of target problems
-TARGETS = 48
 
 
 def command(*words: str | Path, folder: Path = ROOT) -> None:
@@ -171,38 +165,11 @@ def way() -> None:
                 keep(RESULTS / "way.jsonl", [line])
 
 
-def write_targets(name: str, seed: int) -> Path:
-    """Write the target problems, those of the control, and the rival's training set."""
-    folder = RUNS / "rule" / f"{name.rpartition('/')[2]}-{seed}"
-    module, rng = WORLDS[name], random.Random(f"rule {seed}")
-
-    def rows(levels: Sequence[int], count: int) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        while len(found) < count:
-            level = levels[len(found) % len(levels)]
-            problem = module.draw("train", level, rng)
-            row = {"prompt": problem.prompt, "answer": problem.answer, "level": level}
-            found.setdefault(problem.prompt, row)
-        return [*found.values()]
-
-    hard = rows(HARD, TARGETS)
-    files = {
-        "hard": hard,
-        "easy": rows(EASY, TARGETS),
-        "rival/train": [*rows(EASY, 1500), *(hard * 11)[:500]],
-    }
-    for part, own in files.items():
-        path = folder / f"{part}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in own))
-    return folder
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["probes", "more", "real", "way", "rule"])
+    parser.add_argument("part", choices=["probes", "more", "real", "way"])
     parser.add_argument("model", nargs="?", help="for real: the folder of SmolLM2-135M-Instruct")
     args = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
