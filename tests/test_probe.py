@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -155,9 +156,21 @@ def test_credit_dealt_at_random_cannot_tell():
 
 
 def test_a_method_that_needs_what_a_probe_has_not_is_refused():
-    own = Way("ucas", find_composition(UCAS.name), lambda method: {})
     with pytest.raises(ValueError, match="needs .* of every token, which a probe does not compute"):
-        own.check()
+        Way("ucas", find_composition(UCAS.name), lambda method: {})
+    with pytest.raises(ValueError, match="asks how prompts came out earlier in the training"):
+        Way("gate", find_composition("trl_miner.data.forks_methods.boundary_gate"), dict)
+
+
+def test_gradients_that_do_not_fit_are_refused_before_anything_is_sampled(
+    tmp_path, monkeypatch, capfd
+):
+    """The free memory is made up: 8 gradients of 0.14 million numbers need 4.4 MB."""
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2e6))
+    assert run("--output", str(tmp_path / "out"), "--use_cpu") == 2
+    error = capfd.readouterr().err
+    assert "A probe needs 8 gradients of 0.00055 GB beside the model, and 0.002 GB are" in error
+    assert not (tmp_path / "out").exists()
 
 
 # --- The command
@@ -202,8 +215,9 @@ def test_samples_of_another_seed_are_not_taken_over(tmp_path):
     [
         (["--methods", "minor"], "must be one of .*Did you mean .miner"),
         (["--methods", "ucas"], "which a probe does not compute"),
+        (["--samples", "1"], "--samples must be at least 2, to compare"),
+        (["--max_completion_length", "1"], "must hold some that are all right: 0 of 24 are"),
         (["--held_out", "0"], "A probe needs problems that matter"),
-        (["--max_completion_length", "1"], "The target must hold problems that the model solves"),
         (["--dataset_name", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )
@@ -211,6 +225,15 @@ def test_mistakes_end_in_one_line(options, message, tmp_path, capfd):
     assert run("--output", str(tmp_path / "out"), *options) == 2
     error = capfd.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
+
+
+def test_a_target_on_which_nothing_is_right_is_refused(tmp_path, capfd):
+    rows = [{"question": f"Apply abc to {n}.", "answer": "12345"} for n in range(1000, 1024)]
+    path = tmp_path / "wrong.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("--output", str(tmp_path / "out"), "--target", f"wrong={path}") == 2
+    error = capfd.readouterr().err
+    assert "of 24, 0 came out mixed, most all wrong. Name easier ones with --target" in error
 
 
 def test_problems_that_are_trained_are_no_target(tmp_path, capfd):

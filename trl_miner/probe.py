@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import torch
 from accelerate import PartialState
 from torch import Tensor
@@ -88,21 +89,19 @@ def probe_recipe(
         raise ValueError(
             "A probe needs problems that matter: set held_out, or name some with --target."
         )
-    sampler = _Sampler(trainer, samples, output)
-    trained = sampler.draw("training", _some(trainer.train_dataset, prompts, config.seed), None)
-    rows = _targets(scores.problems, trainer.train_dataset, problems, config.seed)
-    target = sampler.draw("target", rows, scores.reward_func)
-    _check(trained, target)
-    mixed = _mixed_of(trained)
+    sampler = _Sampler(trainer, samples, output, scores.batch_size)
     policy = Policy(
         sampler.model, sampler.pad, temperature=trainer.temperature, max_tokens=sampler.max_tokens
     )
-    targets = {"target": target} | ({MIXED: mixed} if mixed else {})
     asked = ways(config, methods or USUAL)
-    if not is_quiet():
-        kept = len(asked) + 1 + len(targets)
-        size = 4 * sum(weight.numel() for weight in policy.parameters)
-        print(f"Beside the model this keeps {kept} gradients of {size / 1e9:.2g} GB.")
+    _check_memory(policy, len(asked))
+    rows = _targets(scores.problems, trainer.train_dataset, problems, config.seed)
+    trained = sampler.draw("training", _some(trainer.train_dataset, prompts, config.seed), None)
+    _check_trained(trained)
+    target = sampler.draw("target", rows, scores.reward_func)
+    _check_target(target)
+    mixed = _mixed_of(trained)
+    targets = {"target": target} | ({MIXED: mixed} if mixed else {})
     pushes = probe(
         policy,
         trained,
@@ -256,8 +255,26 @@ def _about(trained: Samples, target: Samples) -> str:
     return "\n".join(parts)
 
 
-def _check(trained: Samples, target: Samples) -> None:
-    """Raise ValueError where the samples cannot say anything."""
+def _check_memory(policy: Policy, methods: int) -> None:
+    """Say how much memory the gradients take; raise ValueError where it is more than is free."""
+    # Kept are those of the methods, of GRPO, of the target and of the mixed prompts; two are made.
+    kept = methods + 5
+    size = 4 * sum(weight.numel() for weight in policy.parameters)
+    free = psutil.virtual_memory().available
+    if policy.device.type == "cuda":
+        free = torch.cuda.mem_get_info(policy.device)[0]
+    if kept * size > free:
+        raise ValueError(
+            f"A probe needs {kept} gradients of {size / 1e9:.2g} GB beside the model, and"
+            f" {free / 1e9:.2g} GB are free. Name one method, with --methods miner, or probe a"
+            " recipe that trains an adapter (use_peft: true)."
+        )
+    if not is_quiet():
+        print(f"Beside the model this takes {kept} gradients of {size / 1e9:.2g} GB.")
+
+
+def _check_target(target: Samples) -> None:
+    """Raise ValueError where no direction can be seen on the target problems."""
     right, mixed, wrong = kinds_of(target)
     if mixed * len(target.prompts) < FEWEST_PROMPTS:
         kind = "right" if right > wrong else "wrong"
@@ -267,6 +284,10 @@ def _check(trained: Samples, target: Samples) -> None:
             f" {len(target.prompts)}, {round(mixed * len(target.prompts))} came out mixed, most all"
             f" {kind}. Name {other} ones with --target, or raise --samples."
         )
+
+
+def _check_trained(trained: Samples) -> None:
+    """Raise ValueError where a method for all-right prompts has nothing to act on."""
     solved = round(kinds_of(trained)[0] * len(trained.prompts))
     if solved < FEWEST_PROMPTS:
         raise ValueError(
@@ -342,8 +363,17 @@ def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any]:
 class _Sampler:
     """Samples prompts with a trainer's model, and grades them with its reward functions."""
 
-    def __init__(self, trainer: Any, num_samples: int, folder: Path | None) -> None:
+    def __init__(
+        self, trainer: Any, num_samples: int, folder: Path | None, batch_size: int
+    ) -> None:
         self._trainer, self._num_samples, self._folder = trainer, num_samples, folder
+        self._batch_size = batch_size
+        models = [f for f in trainer.reward_funcs if isinstance(f, torch.nn.Module)]
+        if models:
+            raise ValueError(
+                "A probe grades with reward functions: got a reward model. Leave it out of"
+                " reward_funcs."
+            )
         self.model = trainer.model.eval()
         self._tokenizer = trainer.processing_class
         self.pad = self._tokenizer.pad_token_id or 0
@@ -382,10 +412,6 @@ class _Sampler:
         more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
         names = self._trainer.reward_func_names
         for name, function in zip(names, self._trainer.reward_funcs, strict=True):
-            if isinstance(function, torch.nn.Module):
-                raise ValueError(
-                    f"A probe grades with reward functions: {name} is a reward model. Leave it out."
-                )
             columns.append(torch.tensor(reward_list(name, function(**graded, **more), count)))
         return torch.stack(columns, dim=1)
 
@@ -409,6 +435,7 @@ class _Sampler:
                 ],
                 max_new_tokens=limit,
                 temperature=trainer.temperature,
+                batch_size=self._batch_size,
             )
             for number, place in enumerate(batch):
                 kept.add(prompts[place], drawn[number * size : (number + 1) * size])

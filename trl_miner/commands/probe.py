@@ -52,6 +52,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     from ..data_recipe import with_made_recipe
 
     _, recipe, *overrides = with_made_recipe([args.recipe, *overrides])
+    if args.samples < 2:
+        raise ValueError(
+            "--samples must be at least 2, to compare the rollouts of a prompt: got 1."
+        )
     if args.target:
         overrides += ["--held_out", f"{args.target}:{args.problems}"]
     with Progress("starting", unit="", leave=False):  # importing TRL takes seconds
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         methods=args.methods,
         prompts=args.prompts,
         problems=args.problems,
-        samples=max(2, args.samples),
+        samples=args.samples,
         output=output,
     )
     print(result.text())

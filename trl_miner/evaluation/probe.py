@@ -167,14 +167,17 @@ class Policy:
 
 @dataclass(frozen=True)
 class Way:
-    """A method as a recipe has it: who gives each kind of prompt its advantages, and with what."""
+    """A method as a recipe has it: who gives each kind of prompt its advantages, and with what.
+
+    Raises:
+        ValueError: The method needs what a probe has not.
+    """
 
     label: str
     composition: Composition
     knobs: Callable[[AdvantageEstimator], dict[str, Any]]
 
-    def check(self) -> None:
-        """Raise ValueError where the method needs what a probe has not."""
+    def __post_init__(self) -> None:
         for method in self.composition.methods:
             if lacking := sorted(method.scores - {"old_logps", "entropies"}):
                 raise ValueError(
@@ -243,12 +246,7 @@ def probe(
         per_row: Whether the loss is a mean over each rollout first (`loss_type: grpo`).
         seed: For a method that draws lots.
         quiet: Show no progress.
-
-    Raises:
-        ValueError: A method needs what a probe has not.
     """
-    for way in ways:
-        way.check()
     scores = _Scores(policy, trained, quiet)
     added = {way.label: _added(trained, way, scores, seed) for way in ways}
     added[GRPO_ALONE] = _of_grpo(trained)
