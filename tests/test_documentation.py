@@ -1,6 +1,7 @@
 """The documentation is current and true: pages, commands, notebooks."""
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -16,8 +17,9 @@ import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
 import trl_miner
-from trl_miner import cli, commands
+from trl_miner import MinerGRPOConfig, cli, commands
 from trl_miner.launching.plan import make_plan
+from trl_miner.methods import METHODS
 from trl_miner.recipe import make_parser, settings_page
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +114,22 @@ def test_what_a_page_imports_is_there(page):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trl"):
                 module = importlib.import_module(node.module)
                 assert not [name.name for name in node.names if not hasattr(module, name.name)]
+
+
+PAPERS = (SOURCE / "reference" / "paper_index.md").read_text()
+
+
+def test_every_paper_of_a_method_is_in_the_paper_index():
+    assert not {one.arxiv for one in METHODS.values() if one.arxiv} - {
+        *re.findall(r"huggingface.co/papers/(\S+)", PAPERS)
+    }
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(training_args.*?)```", PAPERS, re.DOTALL))
+def test_the_settings_of_a_paper_are_accepted(code, tmp_path):
+    on_cpu = dict(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    on_cpu |= dict(per_device_train_batch_size=16)
+    exec(code, {"MinerGRPOConfig": functools.partial(MinerGRPOConfig, **on_cpu)})
 
 
 @pytest.mark.slow

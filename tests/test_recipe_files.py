@@ -67,7 +67,7 @@ def test_the_readme_of_a_release_has_whole_addresses_for_files_that_are_there(wh
         link.removeprefix("https://github.com/OWNER/NAME/") for link in links if "/OWNER/" in link
     ]
     assert all(link.startswith("https://") for link in links)
-    assert "raw/main/recipes/arithmetic/quick.png" in ours and "blob/main/LICENSE" in ours
+    assert "raw/main/docs/images/inspect.png" in ours and "blob/main/LICENSE" in ours
     assert all((ROOT / link.partition("/main/")[2].partition("#")[0]).exists() for link in ours)
     assert "Source, https://github.com/OWNER/NAME" in metadata.get_all("Project-URL")
 

@@ -59,7 +59,9 @@ ROWS = [row for name in MADE for row in rows_of(made(name))]
 
 
 def intervals_of(path):
-    return {*INTERVAL.findall(" ".join(path.read_text().split()))}
+    """Those of its prose and tables, not of what a command prints."""
+    text = re.sub(r"^```text\n.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {*INTERVAL.findall(" ".join(text.split()))}
 
 
 KNOWN = {interval for name in MADE for interval in INTERVAL.findall(made(name))}
