@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from trl_miner.distributed import World
+from trl_miner.trainer.dealing import Limits
 from trl_miner.trainer.micro_batches import (
     ROW_MEAN,
     SUMMED,
-    fewest_micro_batches,
     loss_mask,
     micro_batch_limits,
     partition,
@@ -100,7 +100,7 @@ def test_no_cut_in_order_of_length_has_less_padding(lengths, count, max_rows):
 @given(LENGTHS, st.integers(2, 100))
 def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, budget):
     lengths = np.array(lengths)
-    fewest = fewest_micro_batches(lengths, budget)
+    fewest = Limits(None, budget).num_parts(lengths, 0)
     parts = partition(lengths, fewest, max_tokens=budget)
     assert all(parts) and all(
         len(rows) == 1 or padded_tokens(lengths, [rows]) <= budget for rows in parts

@@ -12,13 +12,22 @@ completion tokens
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..distributed import World
+from .dealing import (
+    Cost,
+    Limits,
+    Parts,
+    by_length,
+    deal_rows,
+    gather_rows,
+    token_sizes,
+)
 from .trl_names import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 # TRL's losses whose gradient is a sum over rows, whatever micro-batch they are in:
@@ -32,12 +41,14 @@ MOST_ROWS = 8
 
 @dataclass
 class MicroBatchPlan:
-    """How this process goes through the rows of TRL's micro-batches of one optimizer step."""
+    """How this process goes through the rows of one optimizer step: its own, or those that were
+    dealt to it."""
 
     batch: dict[str, Any]  # the n rows of TRL's micro-batches, one after the other
-    lengths_n2: np.ndarray
-    is_used_n: np.ndarray  # the rows that are in the loss
-    parts: list[list[int]]  # the rows of each micro-batch of the plan
+    is_used_n: np.ndarray  # those of them that are in the loss, here or elsewhere
+    rows: dict[str, Any]  # the K rows that go through the model here: `batch`, or dealt ones
+    lengths_K2: np.ndarray
+    parts: Parts  # the places in `rows` of each micro-batch of the plan
     num_steps: int  # TRL's micro-batches
     loss_type: str  # TRL's; it decides what keeps the gradient
     num_tokens: int = 0  # tokens of the micro-batches built so far, padding included
@@ -56,9 +67,9 @@ class MicroBatchPlan:
         One without rows is a row of three tokens that nothing in the loss looks at.
         """
         rows = self.parts[number]
-        longest = self.lengths_n2[rows].max(axis=0).tolist() if rows else (1, 2)
+        longest = self.lengths_K2[rows].max(axis=0).tolist() if rows else (1, 2)
         places = torch.tensor(rows or [0], device=self.batch["completion_ids"].device)
-        inputs = select_rows(shorten(self.batch, *longest), places)
+        inputs = select_rows(shorten(self.rows if rows else self.batch, *longest), places)
         if not rows:
             inputs["prompt_mask"] = torch.ones_like(inputs["prompt_mask"])
             inputs["completion_mask"] = torch.zeros_like(inputs["completion_mask"])
@@ -76,12 +87,14 @@ def plan_micro_batches(
     loss_type: str,
     least: int,
     world: World,
+    hidden_size: int = 0,
 ) -> MicroBatchPlan:
     """Group the rows of an optimizer step into micro-batches, equally many on every process. Every
     process must call.
 
     There are at least `least`, within `micro_batch_limits`. Rows without effect are left out,
-    unless all are: TRL's metrics need some.
+    unless all are: TRL's metrics need some. Several processes deal the others among them, unless
+    their batches have something else than a value for each row or token.
     """
     batch = {
         name: (
@@ -93,16 +106,23 @@ def plan_micro_batches(
     }
     device, num_steps = batch["completion_ids"].device, len(trl_batches)
     lengths_n2, is_used_n = row_lengths(batch), rows_with_effect(batch, has_kl=has_kl)
-    if world.sum(torch.tensor(is_used_n.sum(), device=device)) == 0:
-        is_used_n = np.ones_like(is_used_n)
-    rows_k = is_used_n.nonzero()[0]
-    limits = micro_batch_limits(
-        len(is_used_n) // num_steps, padded_length(batch), max_tokens, device
-    )
-    wanted = limits.num_parts(lengths_n2[rows_k], min(num_steps, len(rows_k)))
-    count = max(least, int(world.gather(torch.tensor([wanted], device=device)).max()))
-    parts = [rows_k[part].tolist() for part in partition(lengths_n2[rows_k], count, *limits)]
-    return MicroBatchPlan(batch, lengths_n2, is_used_n, parts, num_steps, loss_type)
+    known = gather_rows(batch, lengths_n2, is_used_n, world)
+    if not known.is_used_N.any():
+        known.is_used_N[:], is_used_n = True, np.ones_like(is_used_n)
+    limits = micro_batch_limits(len(is_used_n) // num_steps, known.longest, max_tokens, device)
+    if known.are_alike and world.size > 1:
+        wanted = least if limits.max_rows is None else max(least, num_steps)
+        rows, lengths_K2, parts = deal_rows(
+            batch, known, wanted=wanted, limits=limits, cost=Cost(hidden_size), world=world
+        )
+    else:
+        rows, lengths_K2, used = batch, lengths_n2, is_used_n.nonzero()[0]
+        wanted = limits.num_parts(lengths_n2[used], min(num_steps, len(used)))
+        wanted = int(world.gather(torch.tensor([wanted], device=device)).max())
+        cut = partition(lengths_n2[used], max(least, wanted), *limits)
+        parts = [used[part].tolist() for part in cut]
+    parts += [[] for _ in range(least - len(parts))]
+    return MicroBatchPlan(batch, is_used_n, rows, lengths_K2, parts, num_steps, loss_type)
 
 
 def rows_with_effect(batch: dict[str, Any], *, has_kl: bool) -> np.ndarray:
@@ -132,18 +152,6 @@ def select_rows(batch: dict[str, Any], rows_K: Tensor) -> dict[str, Any]:
 # How to group rows of like length, with little padding.
 
 
-class Limits(NamedTuple):
-    """The most rows and padded tokens that a micro-batch may have; a longer row is one of its
-    own."""
-
-    max_rows: int | None  # None: there are as few micro-batches as the tokens allow
-    max_tokens: int
-
-    def num_parts(self, lengths_n2: np.ndarray, trls: int) -> int:
-        """Return how many micro-batches to cut rows into, where TRL has `trls`."""
-        return fewest_micro_batches(lengths_n2, self.max_tokens) if self.max_rows is None else trls
-
-
 def micro_batch_limits(
     num_rows: int, padded_length: int, max_tokens: int | None, device: torch.device
 ) -> Limits:
@@ -159,19 +167,6 @@ def micro_batch_limits(
     return Limits(None, max_tokens or num_rows * padded_length)
 
 
-def fewest_micro_batches(lengths_n2: np.ndarray, max_tokens: int) -> int:
-    """Return how many micro-batches of at most `max_tokens` padded tokens rows sorted by length
-    need."""
-    count, longest, num_rows = 0, np.zeros(2, dtype=np.int64), 0
-    for row in lengths_n2[_by_length(lengths_n2)]:
-        together = np.maximum(longest, row)
-        if count == 0 or (num_rows + 1) * together.sum() > max_tokens:
-            count, longest, num_rows = count + 1, row, 1
-        else:
-            longest, num_rows = together, num_rows + 1
-    return count
-
-
 def partition(
     lengths_n2: np.ndarray, count: int, max_rows: int | None = None, max_tokens: int | None = None
 ) -> list[list[int]]:
@@ -180,7 +175,7 @@ def partition(
 
     A row of more than `max_tokens` is a micro-batch of its own.
     """
-    order = _by_length(lengths_n2)
+    order = by_length(lengths_n2)
     num_rows = len(order)
     ends, num_full = [0], min(count, num_rows)
     if num_full:
@@ -201,12 +196,6 @@ def partition(
             )
     parts = [order[start:end].tolist() for start, end in itertools.pairwise(ends)]
     return parts + [[] for _ in range(count - len(parts))]
-
-
-def _by_length(lengths_n2: np.ndarray) -> np.ndarray:
-    """Sort the longest first: processes have long micro-batches at the same time, and a row too
-    long shows at once."""
-    return np.argsort(-lengths_n2.sum(axis=1), kind="stable")
 
 
 def _tokens_of_parts(lengths_n2: np.ndarray, most: int) -> np.ndarray:
@@ -274,7 +263,7 @@ def shorten(batch: dict[str, Any], num_prompt: int, num_completion: int) -> dict
 
 def padded_length(batch: dict[str, Any]) -> int:
     """Return the tokens of a row, prompt and completion, padding included."""
-    return int(batch["prompt_ids"].shape[1] + batch["completion_ids"].shape[1])
+    return sum(token_sizes(batch).values())
 
 
 def padded_tokens(batch: dict[str, Any]) -> int:

@@ -78,6 +78,7 @@ class OptimizerStep:
             # it counts backwards that reach no weight, and gets lost
             least=size if self._is_deepspeed else 1,
             world=current_world(),
+            hidden_size=getattr(trainer.model.config.get_text_config(), "hidden_size", 0),
         )
         self._means = TokenMeans()
 
