@@ -152,8 +152,8 @@ def test_rounds_are_joined_in_the_order_of_the_batch():
     call_on_ranks(2, joining)
 
 
-def train_on(num_processes: int, policy: str, folder: Path) -> dict:
-    call_on_ranks(num_processes, train_all, policy, folder)
+def train_on(num_processes: int, policy: str, folder: Path, *names: list[str]) -> dict:
+    call_on_ranks(num_processes, train_all, policy, folder, *names)
     return json.loads((folder / "result.json").read_text()) | {"folder": folder}
 
 
@@ -179,6 +179,18 @@ def test_a_trainer_on_two_processes_learns_what_it_learns_on_one(trained, name):
     assert two["logged_completions"] == one["logged_completions"]
     ledgers = [(trained[n]["folder"] / name / FILE).read_bytes() for n in (1, 2)]
     assert ledgers[0] == ledgers[1] and len(parse_ledger(ledgers[0]).batches) >= 1
+
+
+@pytest.mark.slow
+def test_four_processes_deal_their_rows_and_learn_what_one_learns(trained, policy, tmp_path):
+    """3 rows each; those of the middle prompts lie on two processes, those that teach on any."""
+    names = ["forward", "scored", "measured", "dosed", "bapo"]
+    four = train_on(4, policy, tmp_path / "four", names)
+    for name in names:
+        one = trained[1][name]
+        for step, same_step in zip(one["steps"], four[name]["steps"], strict=True):
+            assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
+        assert four[name]["weights"] == pytest.approx(one["weights"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["forward", "budget_small", "budget_large"])

@@ -176,13 +176,11 @@ CASES = {
 }
 
 
-def train_all(policy, output):
+def train_all(policy, output, names=tuple(CASES)):
     """Write what each case came to, by name, to `result.json`."""
     token_records.MOST_ROLLOUTS = 8  # of 12: some prompts of the batch
     round_sampling.MAX_ROUNDS = 2
-    results = {
-        name: train(policy, Path(output, name), **settings) for name, settings in CASES.items()
-    }
+    results = {name: train(policy, Path(output, name), **CASES[name]) for name in names}
     if PartialState().is_main_process:
         Path(output, "result.json").write_text(json.dumps(results))
     if dist.is_initialized():

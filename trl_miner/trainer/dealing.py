@@ -272,5 +272,6 @@ def _as_words(values: Tensor) -> Tensor:
 
 def _from_words(words: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype.itemsize >= 4:
-        return words.contiguous().view(dtype)
+        # A copy: a view of one row keeps its offset and stride, which longer values may not have.
+        return words.clone(memory_format=torch.contiguous_format).view(dtype)
     return (words.view(torch.float32) if dtype.is_floating_point else words).to(dtype)
