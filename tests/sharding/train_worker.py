@@ -41,6 +41,9 @@ CASES = {
         num_iterations=3,
         learning_rate=3e-2,
         beta=0.1,
+        # At the first step the gradient of a row without an advantage is rounding alone, of which
+        # Adam would make a whole step.
+        adam_epsilon=1e-3,
     ),
     # The checkpoint of step 2 lies inside a generation cycle; "resumed" goes on from it.
     "saved": dict(
