@@ -196,6 +196,47 @@ def test_the_first_rows_follow_from_the_raw_counts_with_other_code():
             assert row[1:4] == [str(len(seeds)), shown(points, 1), shown(odds, 2)]
 
 
+def on_longer_sums(prefixes):
+    """Right samples, samples and Pass@1 in percent of two procedures, by method and seed."""
+    found = {}
+    for prefix in prefixes:
+        path = RECIPES / "two-procedures" / "results" / f"{prefix}_measures.jsonl"
+        for line in map(json.loads, path.read_text().splitlines()):
+            right = [
+                count
+                for count, level in zip(line["correct"], line["level"], strict=True)
+                if level in ("3", "4")
+            ]
+            samples = len(right) * line["num_samples"]
+            found[line["method"], line["seed"]] = (sum(right), samples, 100 * sum(right) / samples)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("task", "prefixes", "seeds"),
+    [
+        ("two procedures", ("arms_amd", "arms_xeon"), 12),
+        ("mirror of two procedures", ("mirror_xeon",), 6),
+    ],
+)
+def test_two_procedures_follow_from_the_raw_counts_with_other_code(task, prefixes, seeds):
+    """Log-odds with Student's interval; of the points, whose interval is over problems as well, the
+    mean."""
+    found = on_longer_sums(prefixes)
+    common = sorted({seed for _, seed in found} & {seed for name, seed in found if name == "miner"})
+    pairs = [(found["miner", seed], found["grpo", seed]) for seed in common]
+    odds = [
+        np.log((right + 0.5) / (samples - right + 0.5)) - np.log((other + 0.5) / (of - other + 0.5))
+        for (right, samples, _), (other, of, _) in pairs
+    ]
+    points = np.mean([own[2] - other[2] for own, other in pairs])
+    section = (RECIPES / "RESULTS.md").read_text().partition("## MINER against GRPO")[2]
+    (_, rows), *_ = tables_of(section)
+    (row,) = (row for row in rows if row[0] == task)
+    assert (row[1], row[3]) == (str(seeds), shown(odds, 2))
+    assert row[2].split()[0] == f"{points:+.1f}"
+
+
 def test_the_mean_over_the_scorings_follows_from_the_raw_counts_with_other_code():
     def mean(run):
         scores = [score["pass@1"] for step, score in run["scores"].items() if step != "0"]
