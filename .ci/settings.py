@@ -9,10 +9,10 @@ import re
 import textwrap
 from pathlib import Path
 
-from trl_miner.async_config import MinerAsyncGRPOConfig
-from trl_miner.config import MinerGRPOConfig, RunConfig
-from trl_miner.recipe import settings_page
-from trl_miner.setting_groups import as_args
+from trl_miner.recipe.parsing import settings_page
+from trl_miner.recipe.setting_groups import as_args
+from trl_miner.trainer.async_config import MinerAsyncGRPOConfig
+from trl_miner.trainer.config import MinerGRPOConfig, RunConfig
 
 CLASSES = (MinerGRPOConfig, RunConfig, MinerAsyncGRPOConfig)
 PAGE = Path(__file__).parent.parent / "docs" / "source" / "reference" / "settings.md"

@@ -25,9 +25,9 @@ from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from trl_miner.config import RunConfig
 from trl_miner.data import arithmetic
 from trl_miner.launching.server import free_port
+from trl_miner.trainer.config import RunConfig
 from trl_miner.training import RunTrainer
 
 # At every step accelerate asks whether PEFT is installed, and reads its metadata anew: a tenth of a

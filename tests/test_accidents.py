@@ -102,7 +102,7 @@ def test_what_ends_a_training_from_outside_costs_one_line(
     ("words", "at"),
     [
         ("eval --model x --benchmarks math500", "trl_miner.evaluation.evaluate.load_problem_sets"),
-        ("sft --config x --model y", "trl_miner.recipe_files.with_recipe_file"),
+        ("sft --config x --model y", "trl_miner.recipe.files.with_recipe_file"),
     ],
 )
 def test_ctrl_c_costs_other_commands_one_line(words, at, monkeypatch, capsys):

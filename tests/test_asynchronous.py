@@ -48,13 +48,17 @@ from trl_miner.asynchronous.windows import ROLLOUT, Taken, TokenAdvantages
 from trl_miner.data import arithmetic
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods.groups import group_kinds
-from trl_miner.recipe import make_parser, read_recipe
-from trl_miner.reward_functions import RewardError, checked
+from trl_miner.recipe.parsing import make_parser, read_recipe
 from trl_miner.rewards import math_reward
 from trl_miner.tools import load_tools
 from trl_miner.trainer.base import TrainerBase
+from trl_miner.trainer.reward_functions import RewardError, checked
+from trl_miner.trainer.trl_asynchronous import (
+    AsyncGRPOConfig,
+    DataCollatorForRollout,
+    RolloutSample,
+)
 from trl_miner.training.asynchronous import AsyncRunTrainer
-from trl_miner.trl_asynchronous import AsyncGRPOConfig, DataCollatorForRollout, RolloutSample
 
 GROUP = 4
 LEARNING_RATE = 0.5

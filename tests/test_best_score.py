@@ -10,7 +10,7 @@ from harness import write_recipe
 from safetensors.torch import load_file
 
 from trl_miner import cli, train
-from trl_miner.recipe import MinerScriptArguments
+from trl_miner.recipe.parsing import MinerScriptArguments
 from trl_miner.runs.held_out import read_held_out
 
 

@@ -268,7 +268,7 @@ def test_every_own_field_has_help_text():
 def test_settings_without_effect_or_against_each_other_are_warned_of(
     tmp_path, caplog, change, told
 ):
-    with caplog.at_level(logging.WARNING, logger="trl_miner.config"):
+    with caplog.at_level(logging.WARNING, logger="trl_miner.trainer.config"):
         config(tmp_path, **change)
     assert re.search(told, caplog.text) if told else not caplog.text
 

@@ -117,7 +117,7 @@ def test_what_is_missing_is_named_with_its_flag(
 
 def test_the_medical_set_trains_with_choice_reward(base_model_folder, tmp_path):
     """The options reach the reward, and what cannot be judged is logged."""
-    from trl_miner.recipe import make_parser
+    from trl_miner.recipe.parsing import make_parser
     from trl_miner.train import run as train
 
     words = "Which? A. Ear B. Knee\nThe answer is"

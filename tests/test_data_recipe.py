@@ -10,10 +10,10 @@ from transformers import AutoConfig, AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from trl_miner import cli, train
-from trl_miner.data_recipe import is_data, make_recipe, with_made_recipe
-from trl_miner.model_knobs import choose_knobs, learning_rate
-from trl_miner.recipe import MinerScriptArguments, read_recipe
-from trl_miner.training_data import held_out_problems, load_data
+from trl_miner.data_recipe.making import is_data, make_recipe, with_made_recipe
+from trl_miner.data_recipe.model_knobs import choose_knobs, learning_rate
+from trl_miner.recipe.parsing import MinerScriptArguments, read_recipe
+from trl_miner.recipe.training_data import held_out_problems, load_data
 
 SUMS = "question,result\n" + "".join(f"{a} + 1 =,{a + 1}\n" for a in range(20))
 

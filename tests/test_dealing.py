@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_micro_batches import batch_of, toy_loss
 
-from trl_miner.distributed import current_world
+from trl_miner.methods.distributed import current_world
 from trl_miner.trainer.dealing import Cost, Limits, deal, kinds_of_columns
 from trl_miner.trainer.micro_batches import plan_micro_batches
 

@@ -14,8 +14,8 @@ from distributed.unlike_worker import train_unlike
 from harness import call_on_ranks
 
 from trl_miner import miner_advantages
-from trl_miner.distributed import current_world
 from trl_miner.methods.covariance import clip_cov, kl_cov
+from trl_miner.methods.distributed import current_world
 from trl_miner.runs.prompt_ledger import FILE, parse_ledger
 from trl_miner.trainer.generation_batch import GeneratedRound
 from trl_miner.trainer.round_sampling import join_rounds

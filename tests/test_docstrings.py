@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from trl_miner import MinerAsyncGRPOConfig, MinerGRPOConfig, MinerGRPOTrainer
+from trl_miner.common.setting import setting
 from trl_miner.methods import miner
-from trl_miner.recipe import MinerScriptArguments, make_parser, settings_page
-from trl_miner.setting import setting
-from trl_miner.setting_groups import GROUPS, as_args, grouped
+from trl_miner.recipe.parsing import MinerScriptArguments, make_parser, settings_page
+from trl_miner.recipe.setting_groups import GROUPS, as_args, grouped
 from trl_miner.training import RunTrainer
 
 PACKAGE = Path(__file__).parent.parent / "trl_miner"

@@ -20,7 +20,7 @@ import trl_miner
 from trl_miner import MinerGRPOConfig, cli, commands
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods import METHODS
-from trl_miner.recipe import make_parser, settings_page
+from trl_miner.recipe.parsing import make_parser, settings_page
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = commands.modules()

@@ -22,7 +22,7 @@ from harness import (
 from trl import GRPOConfig, GRPOTrainer
 
 from trl_miner import MinerGRPOConfig, MinerGRPOTrainer
-from trl_miner.config import RunConfig
+from trl_miner.trainer.config import RunConfig
 from trl_miner.training import RunTrainer
 
 # TRL's quick start, with a model and problems of this machine, and few steps on a CPU.

@@ -9,10 +9,11 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, errors, rewards
+from trl_miner import MinerGRPOConfig, MinerGRPOTrainer, cli, rewards
 from trl_miner import train as script
+from trl_miner.common import errors
 from trl_miner.launching.local import check_needs, launcher_arguments
-from trl_miner.recipe import check_recipe, make_parser, split_words
+from trl_miner.recipe.parsing import check_recipe, make_parser, split_words
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from harness import OF_FORKS, assert_matches_golden, golden_cases
 
-from trl_miner.config import MinerGRPOConfig
 from trl_miner.data.forks_methods import (
     f_grpo_advantages,
     passk_advantages,
@@ -21,6 +20,7 @@ from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
 from trl_miner.methods.reinforce_pp import reinforce_pp_advantages
 from trl_miner.methods.ucas import ucas_advantages
+from trl_miner.trainer.config import MinerGRPOConfig
 
 NAN = float("nan")
 G = 4

@@ -9,8 +9,8 @@ import pytest
 from trl_miner import cli, commands
 from trl_miner.commands.train import USAGE
 from trl_miner.methods import METHODS
-from trl_miner.recipe import make_parser
-from trl_miner.setting_groups import GROUPS
+from trl_miner.recipe.parsing import make_parser
+from trl_miner.recipe.setting_groups import GROUPS
 
 
 def printed(words, capsys):

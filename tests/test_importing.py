@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from trl_miner.importing import import_object
+from trl_miner.common.importing import import_object
 from trl_miner.launching.local import STARTER
 
 

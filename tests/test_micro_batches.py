@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from trl_miner.distributed import World
+from trl_miner.methods.distributed import World
 from trl_miner.trainer.dealing import Limits
 from trl_miner.trainer.micro_batches import (
     ROW_MEAN,

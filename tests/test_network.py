@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from trl_miner.network import OFFLINE, go_offline_without_network
+from trl_miner.common.network import OFFLINE, go_offline_without_network
 
 
 @pytest.fixture

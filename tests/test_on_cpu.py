@@ -5,8 +5,8 @@ import pytest
 import torch
 from harness import config, mixed_reward, problems
 
-from trl_miner import on_cpu
-from trl_miner.on_cpu import SMALL, fitting_threads, product_seconds
+from trl_miner.trainer import on_cpu
+from trl_miner.trainer.on_cpu import SMALL, fitting_threads, product_seconds
 from trl_miner.training import RunTrainer
 
 

@@ -14,9 +14,9 @@ from trl_miner.data.prompt_form import read_form
 from trl_miner.data.prompts import MATH_INSTRUCTION, PromptForm, build_prompt
 from trl_miner.data.reading import read_file
 from trl_miner.grading import grade
-from trl_miner.recipe import MinerScriptArguments
+from trl_miner.recipe.parsing import MinerScriptArguments
+from trl_miner.recipe.training_data import check_rows, held_out_problems, load_data
 from trl_miner.train import main
-from trl_miner.training_data import check_rows, held_out_problems, load_data
 
 GSM8K = [
     {
@@ -117,7 +117,7 @@ def test_a_benchmark_that_is_trained_on_is_named(tmp_path, monkeypatch):
     message = {"content": "1 + 1?", "role": "user"}
     path = write_rows(tmp_path / "a.jsonl", [{"prompt": [message], "solution": "2"}])
     problems = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1?"}]}])
-    monkeypatch.setattr("trl_miner.training_data._benchmark", lambda *_: (problems, None))
+    monkeypatch.setattr("trl_miner.recipe.training_data._benchmark", lambda *_: (problems, None))
     with pytest.warns(UserWarning, match="1 of 1 held-out problems are in the training data too"):
         held_out_problems(
             MinerScriptArguments(dataset_name=path, held_out="gsm8k"), load(path), None

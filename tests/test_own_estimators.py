@@ -12,7 +12,7 @@ from harness import OF_FORKS, config, mixed_reward, trained
 from test_estimators import batch, run
 
 from trl_miner.methods.grpo import group_relative_advantages
-from trl_miner.recipe import make_parser
+from trl_miner.recipe.parsing import make_parser
 from trl_miner.runs.training_record import read_run_record
 
 BY_LENGTH = "own_estimators.by_length"

@@ -17,10 +17,10 @@ from harness import write_recipe
 from transformers.utils import logging
 
 from trl_miner import cli
-from trl_miner.progress import Progress, duration, finish, is_quiet, quietly, track
-from trl_miner.recipe import make_parser
+from trl_miner.common.progress import Progress, duration, finish, is_quiet, quietly, track
+from trl_miner.recipe.parsing import make_parser
 from trl_miner.train import main
-from trl_miner.training_callbacks import short_line
+from trl_miner.training.callbacks import short_line
 
 COMMANDS = (
     "launch",
@@ -65,7 +65,11 @@ def on_a_terminal(command, **kwargs):
 
 
 def script(text):
-    return [sys.executable, "-c", "import sys, time\nfrom trl_miner.progress import *\n" + text]
+    return [
+        sys.executable,
+        "-c",
+        "import sys, time\nfrom trl_miner.common.progress import *\n" + text,
+    ]
 
 
 WORK = """
@@ -96,7 +100,7 @@ def test_on_a_terminal_all_else_stands_above_the_bar():
 
 
 def test_in_a_pipe_there_are_plain_lines():
-    fast = "import trl_miner.progress as p\np._LOG_SECONDS = 0.05\n"
+    fast = "import trl_miner.common.progress as p\np._LOG_SECONDS = 0.05\n"
     done = subprocess.run(script(fast + WORK), capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("sampling")]
     assert done.stderr.isascii() and "\r" not in done.stderr

@@ -12,7 +12,6 @@ from datasets import Dataset
 from harness import config, crc, mixed_reward, problems, trained
 from PIL import Image
 
-from trl_miner.prompt_keys import key_text, prompt_key, prompt_text
 from trl_miner.runs.checkpoints import finish
 from trl_miner.runs.prompt_ledger import (
     FILE,
@@ -23,6 +22,7 @@ from trl_miner.runs.prompt_ledger import (
     read_ledger,
     visits_of,
 )
+from trl_miner.trainer.prompt_keys import key_text, prompt_key, prompt_text
 from trl_miner.training import RunTrainer
 
 

@@ -29,7 +29,7 @@ from trl_miner.data.reasoning_gym import (
 )
 from trl_miner.grading import configure, grade
 from trl_miner.grading.tasks import _FORMULAS, _LISTS, find_answer, score
-from trl_miner.recipe import MinerScriptArguments
+from trl_miner.recipe.parsing import MinerScriptArguments
 from trl_miner.rewards import task_reward
 from trl_miner.train import main
 

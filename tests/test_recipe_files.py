@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from trl_miner import cli, recipe_files
+from trl_miner import cli
 from trl_miner.launching.local import find_file, launcher_arguments
 from trl_miner.launching.plan import make_plan
-from trl_miner.recipe import read_recipe
+from trl_miner.recipe import files as recipe_files
+from trl_miner.recipe.parsing import read_recipe
 
 ROOT = Path(__file__).parent.parent
 RECIPES = ROOT / "recipes"

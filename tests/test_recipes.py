@@ -12,8 +12,8 @@ import yaml
 from trl_miner.doctor import checks, examination
 from trl_miner.doctor.context import FAILED, Context, described_machine
 from trl_miner.launching.plan import make_plan
-from trl_miner.recipe import load_reward_funcs, make_parser
-from trl_miner.recipe_files import is_recipe
+from trl_miner.recipe.files import is_recipe
+from trl_miner.recipe.parsing import load_reward_funcs, make_parser
 from trl_miner.train import main
 
 RECIPES = Path(__file__).parent.parent / "recipes"

@@ -13,9 +13,10 @@ from harness import config
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trl_miner import cli, redaction, train
+from trl_miner import cli, train
+from trl_miner.common import redaction
+from trl_miner.common.redaction import find_secret, learn, redact
 from trl_miner.launching.process import GuardedProcess
-from trl_miner.redaction import find_secret, learn, redact
 from trl_miner.runs.eval_folder import write_settings
 from trl_miner.runs.training_record import read_compared, write_compared
 

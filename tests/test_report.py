@@ -14,10 +14,10 @@ from browser import needs_browser, open_page
 from studies import counts_of, write_study
 
 from trl_miner.cli import main
+from trl_miner.common.tables import Table
 from trl_miner.compare import Run
 from trl_miner.runs.history import RunHistory, columns_of, read_run
 from trl_miner.runs.settings import as_texts
-from trl_miner.tables import Table
 from trl_miner.viewing.charts import CHARTS, charts_of
 from trl_miner.viewing.curves import (
     draw_chart,

@@ -24,11 +24,11 @@ from trl import ModelConfig
 
 import trl_miner
 from trl_miner import MinerGRPOConfig
-from trl_miner.async_config import MinerAsyncGRPOConfig
-from trl_miner.recipe import MinerScriptArguments
+from trl_miner.recipe.parsing import MinerScriptArguments
 from trl_miner.runs.history import read_run
 from trl_miner.runs.settings import differences, refused, settings_of
 from trl_miner.train import main
+from trl_miner.trainer.async_config import MinerAsyncGRPOConfig
 from trl_miner.training import RunTrainer
 
 SAVED = dict(max_steps=2, save_strategy="steps", save_steps=2)

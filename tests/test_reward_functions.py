@@ -14,7 +14,8 @@ from harness import crc, mixed_reward, trained
 
 from trl_miner.methods.compose import find_composition
 from trl_miner.methods.groups import group_kinds
-from trl_miner.reward_functions import (
+from trl_miner.trainer.correctness import BATCHES, CorrectnessWatch
+from trl_miner.trainer.reward_functions import (
     RewardError,
     check_reward_columns,
     check_rewards,
@@ -22,7 +23,6 @@ from trl_miner.reward_functions import (
     find_verifier,
     reward_list,
 )
-from trl_miner.trainer.correctness import BATCHES, CorrectnessWatch
 
 NAN = math.nan
 

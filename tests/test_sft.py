@@ -8,9 +8,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl_miner import cli
 from trl_miner.commands.sft import CHOICES, WORDINGS, _add_completion
 from trl_miner.compare import HELD_OUT
-from trl_miner.recipe import make_parser
+from trl_miner.recipe.parsing import make_parser
+from trl_miner.recipe.training_data import load_data
 from trl_miner.rewards import choice_reward, math_reward
-from trl_miner.training_data import load_data
 
 
 def write_recipe(folder, rows=32, **changes):

@@ -19,9 +19,9 @@ from trl_miner.data.reading import load_data_set
 from trl_miner.doctor.context import parse
 from trl_miner.evaluation.generate import ProblemSet
 from trl_miner.evaluation.graded import read_graded
-from trl_miner.recipe import parse_words
+from trl_miner.recipe.parsing import parse_words
+from trl_miner.recipe.training_data import load_data
 from trl_miner.rewards import choice_reward, math_reward
-from trl_miner.training_data import load_data
 
 ROWS = 30
 TEMPLATE = (

@@ -25,10 +25,10 @@ from trl import GRPOTrainer
 
 from trl_miner import cli, tools, train
 from trl_miner.data import reasoning_gym
-from trl_miner.distributed import current_world
 from trl_miner.doctor import examination
 from trl_miner.doctor.context import FAILED, this_machine
-from trl_miner.recipe import make_parser
+from trl_miner.methods.distributed import current_world
+from trl_miner.recipe.parsing import make_parser
 from trl_miner.training import RunTrainer
 
 CALCULATOR = Path(__file__).parent.parent / "recipes" / "calculator"

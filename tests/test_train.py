@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 
 from trl_miner import rewards
 from trl_miner.evaluation.in_training import EvaluationCallback
-from trl_miner.recipe import MinerScriptArguments, load_reward_funcs, make_parser
-from trl_miner.reward_functions import find_verifier
+from trl_miner.recipe.parsing import MinerScriptArguments, load_reward_funcs, make_parser
 from trl_miner.runs.checkpoints import list_checkpoints
 from trl_miner.runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from trl_miner.train import main, run
-from trl_miner.training_callbacks import why_unmoved
+from trl_miner.trainer.reward_functions import find_verifier
+from trl_miner.training.callbacks import why_unmoved
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -13,7 +13,7 @@ from harness import answering, config, in_a_fork, mixed_reward, problems, start_
 from torch.distributed import TCPStore
 
 import trl_miner
-from trl_miner import heartbeat
+from trl_miner.common import heartbeat
 from trl_miner.launching import watchdog
 from trl_miner.launching.server import ask
 from trl_miner.launching.watchdog import EXIT_CODE, TrainingWatchdog

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .async_config import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
     from .asynchronous.trainer import MinerAsyncGRPOTrainer as MinerAsyncGRPOTrainer
-    from .config import MinerGRPOConfig as MinerGRPOConfig
-    from .data_preview import preview as preview
+    from .common.heartbeat import beat as beat
     from .evaluation.in_training import EvaluationCallback as EvaluationCallback
-    from .heartbeat import beat as beat
     from .methods.miner import MinerAdvantages as MinerAdvantages
     from .methods.miner import miner_advantages as miner_advantages
-    from .trainer import MinerGRPOTrainer as MinerGRPOTrainer
+    from .recipe.preview import preview as preview
+    from .trainer.async_config import MinerAsyncGRPOConfig as MinerAsyncGRPOConfig
+    from .trainer.config import MinerGRPOConfig as MinerGRPOConfig
+    from .trainer.trainer import MinerGRPOTrainer as MinerGRPOTrainer
     from .training.prompt_kinds import PromptKinds as PromptKinds
 
 _MODULE_OF = {
-    "MinerAsyncGRPOConfig": "async_config",
+    "MinerAsyncGRPOConfig": "trainer.async_config",
     "MinerAsyncGRPOTrainer": "asynchronous.trainer",
     "EvaluationCallback": "evaluation.in_training",
-    "MinerGRPOConfig": "config",
-    "MinerGRPOTrainer": "trainer",
+    "MinerGRPOConfig": "trainer.config",
+    "MinerGRPOTrainer": "trainer.trainer",
     "MinerAdvantages": "methods.miner",
     "PromptKinds": "training.prompt_kinds",
-    "beat": "heartbeat",
+    "beat": "common.heartbeat",
     "miner_advantages": "methods.miner",
-    "preview": "data_preview",
+    "preview": "recipe.preview",
 }
 __all__ = [*_MODULE_OF, "__version__"]
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
-from .errors import EXIT_CODE, INTERRUPTED, TRACEBACK, retold, tell
-from .importing import did_you_mean
+from .common.errors import EXIT_CODE, INTERRUPTED, TRACEBACK, retold, tell
+from .common.importing import did_you_mean
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,9 +78,9 @@ def _refuse(words: Sequence[str], command: str, options: Collection[str]) -> Non
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Return its exit code: the command's own, 2 for bad input, 130 for Ctrl-C."""
-    from .network import go_offline_without_network
-    from .progress import quietly
-    from .redaction import hide_in_tracebacks, learn
+    from .common.network import go_offline_without_network
+    from .common.progress import quietly
+    from .common.redaction import hide_in_tracebacks, learn
 
     if argv is None:
         hide_in_tracebacks()

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .common.progress import duration, finish
+from .common.redaction import learn, redact
 from .launching.guard import collect_signals, how_it_ended
 from .launching.local import STARTER
 from .launching.process import GuardedProcess
-from .progress import duration, finish
-from .recipe_files import find_recipe
-from .redaction import learn, redact
+from .recipe.files import find_recipe
 from .runs.checkpoints import last_step
 from .runs.files import read_yaml, write_whole
 from .runs.held_out import read_held_out

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .common.tables import Table
 from .compare import compare
-from .recipe_files import find_recipe
-from .recipe_text import recipe_text
+from .data_recipe.text import recipe_text
+from .recipe.files import find_recipe
 from .runs.files import read_yaml, write_json, write_whole
 from .runs.held_out import HeldOut, read_held_out
-from .tables import Table
 from .viewing.effects import Effect, crossed_difference
 
 BASELINE = "grpo"

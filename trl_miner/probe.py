@@ -20,8 +20,9 @@ from accelerate import PartialState
 from torch import Tensor
 
 from . import grading
+from .common.progress import is_quiet, track
+from .common.tables import Table
 from .data.prompts import token_ids
-from .data_preview import preview_recipe
 from .evaluation.generate import sample_seed
 from .evaluation.probe import (
     FEWEST_PROMPTS,
@@ -37,15 +38,14 @@ from .evaluation.seeded_sampling import sample_all
 from .methods.compose import find_composition
 from .methods.grpo import GRPO
 from .methods.method import AdvantageEstimator
-from .progress import is_quiet, track
-from .prompt_keys import prompt_key
-from .recipe import load_reward_funcs, make_parser
-from .recipe_files import with_recipe_file
-from .reward_functions import reward_list
+from .recipe.files import with_recipe_file
+from .recipe.parsing import load_reward_funcs, make_parser
+from .recipe.preview import preview_recipe
+from .recipe.training_data import check_rows, load_data
 from .runs.files import write_json, write_whole
-from .tables import Table
 from .train import build
-from .training_data import check_rows, load_data
+from .trainer.prompt_keys import prompt_key
+from .trainer.reward_functions import reward_list
 
 OWN = "(the recipe's)"
 MIXED = "the mixed training prompts"

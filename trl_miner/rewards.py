@@ -17,7 +17,7 @@ from typing import Any
 
 from .grading import Verdict, grade
 from .grading.decimals import with_points
-from .reward_functions import text_of
+from .trainer.reward_functions import text_of
 
 # The other processes of a training run wait for the slowest one; NCCL gives up after 30 minutes.
 BATCH_SECONDS = 300.0

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .common.progress import Progress
 from .data.prompts import token_ids
 from .evaluation.backends import ModelOptions
 from .evaluation.evaluate import load_model
@@ -24,7 +25,6 @@ from .methods.groups import GroupKinds, group_kinds
 from .methods.grpo import group_relative_advantages
 from .methods.miner import miner_advantages
 from .methods.rollouts import Rollouts
-from .progress import Progress
 from .prompt_kinds import PromptKind
 from .runs.history import RunHistory
 from .runs.token_credit import Credit

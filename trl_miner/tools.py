@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
 
-from .heartbeat import beat
-from .importing import import_object
+from .common.heartbeat import beat
+from .common.importing import import_object
 
 TOOL_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0  # to the next attempt, where a call has swallowed the first

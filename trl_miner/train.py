@@ -1,13 +1,13 @@
 """The training script behind `accelerate launch -m trl_miner.train` and `trl-miner train`."""
 
 if __name__ == "__main__":
-    from trl_miner.importing import current_folder_last
+    from trl_miner.common.importing import current_folder_last
 
     current_folder_last()
-    from trl_miner.redaction import hide_in_tracebacks
+    from trl_miner.common.redaction import hide_in_tracebacks
 
     hide_in_tracebacks()  # Ctrl-C during the imports, too
-    from trl_miner.network import go_offline_without_network
+    from trl_miner.common.network import go_offline_without_network
 
     go_offline_without_network()
 
@@ -30,28 +30,19 @@ from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
-from .config import RunConfig
+from .common.errors import INTERRUPTED, cause, first_line, is_explained, place_of, tell
+from .common.importing import import_object
+from .common.progress import finish, is_quiet, quietly
+from .common.redaction import hide_in_tracebacks, learn, redact
 from .data import base_model
 from .data.worlds import WORLDS
-from .data_preview import preview_recipe, show
-from .errors import INTERRUPTED, cause, first_line, is_explained, place_of, tell
 from .evaluation.in_training import EvaluationCallback
 from .hub.model_card import PICTURE
-from .importing import import_object
 from .launching.watchdog import TrainingWatchdog
-from .on_cpu import fitting_threads
-from .progress import finish, is_quiet, quietly
-from .recipe import MinerScriptArguments, load_reward_funcs, make_parser
-from .recipe_files import with_recipe_file
-from .redaction import hide_in_tracebacks, learn, redact
-from .runs.locks import check_run, hold_run
-from .runs.models import base_of_adapter
-from .runs.run_folder import BEST
-from .tools import check_prompts, load_environments, load_tools
-from .training import RunTrainer
-from .training.best_score import BestScore
-from .training_callbacks import show_training, why_unmoved
-from .training_data import (
+from .recipe.files import with_recipe_file
+from .recipe.parsing import MinerScriptArguments, load_reward_funcs, make_parser
+from .recipe.preview import preview_recipe, show
+from .recipe.training_data import (
     check_rows,
     held_out_problems,
     is_made,
@@ -59,6 +50,15 @@ from .training_data import (
     rows_of,
     training_form,
 )
+from .runs.locks import check_run, hold_run
+from .runs.models import base_of_adapter
+from .runs.run_folder import BEST
+from .tools import check_prompts, load_environments, load_tools
+from .trainer.config import RunConfig
+from .trainer.on_cpu import fitting_threads
+from .training import RunTrainer
+from .training.best_score import BestScore
+from .training.callbacks import show_training, why_unmoved
 from .viewing.curves import draw_training
 
 

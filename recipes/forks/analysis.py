@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import stats
 
+from trl_miner.common.tables import Table
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
 Run = TypeVar("Run")  # what is known of a run

@@ -37,9 +37,9 @@ from analysis import (
     seeds_needed,
 )
 
+from trl_miner.common.tables import Table
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.tables import Table
 from trl_miner.viewing.effects import holm
 
 # by world, method and learning rate, then by seed

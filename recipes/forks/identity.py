@@ -20,9 +20,9 @@ from trl_miner.data.base_model import find_model
 from trl_miner.evaluation.generate import sample_seed
 from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods.entropy import entropy_bonus_advantages
-from trl_miner.recipe import load_reward_funcs, make_parser
-from trl_miner.recipe_files import with_recipe_file
-from trl_miner.training_data import load_data
+from trl_miner.recipe.files import with_recipe_file
+from trl_miner.recipe.parsing import load_reward_funcs, make_parser
+from trl_miner.recipe.training_data import load_data
 
 
 def compare(recipe: str, num_batches: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from trl_miner.common.tables import Table
 from trl_miner.pilot import judge
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.tables import Table
 
 FOLDER = Path(__file__).resolve().parent
 RECIPES = FOLDER.parent

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from trl_miner.common.tables import Table
 from trl_miner.runs.history import RunHistory
 from trl_miner.runs.runs_file import read_runs
-from trl_miner.tables import Table
 from trl_miner.viewing.effects import crossed_difference, holm
 
 FOLDER = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from common import machine, report, table
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trl_miner.distributed import World, current_world
+from trl_miner.methods.distributed import World, current_world
 from trl_miner.trainer.dealing import Cost, Limits, deal
 from trl_miner.trainer.micro_batches import partition, plan_micro_batches
 

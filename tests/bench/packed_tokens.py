@@ -12,7 +12,7 @@ import torch
 from common import report_table
 from trl.experimental.async_grpo.async_grpo_trainer import FixedCountBatcher, TokenBudgetBatcher
 
-from trl_miner.distributed import World
+from trl_miner.methods.distributed import World
 from trl_miner.trainer.micro_batches import padded_tokens, plan_micro_batches
 
 PROMPTS, ROLLOUTS, LONGEST, PER_DEVICE, BUDGET = 16, 16, 1024, 8, 8192

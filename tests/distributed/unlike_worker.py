@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from harness import OF_FORKS, config, logps_of, mixed_reward, problems
 
-import trl_miner.distributed
+import trl_miner.methods.distributed
 from trl_miner.methods.compose import estimators_of
 from trl_miner.training import RunTrainer
 
@@ -125,7 +125,9 @@ def compare_collectives():
     for name in names:
         if hasattr(dist, name):
             setattr(dist, name, compared(name, getattr(dist, name)))
-    trl_miner.distributed._all_gather = compared("all_gather", trl_miner.distributed._all_gather)
+    trl_miner.methods.distributed._all_gather = compared(
+        "all_gather", trl_miner.methods.distributed._all_gather
+    )
 
 
 def train_unlike(policy, folder, seeds):

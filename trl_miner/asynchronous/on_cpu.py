@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from ..trl_asynchronous import AsyncRolloutWorker
+from ..trainer.trl_asynchronous import AsyncRolloutWorker
 from .rollout_worker import TextLoop, TextWorker
 
 

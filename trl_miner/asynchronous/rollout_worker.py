@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from trl.trainer.utils import get_callable_name
 
-from ..reward_functions import RewardError, checked, reward_list
-from ..trl_asynchronous import (
+from ..trainer.reward_functions import RewardError, checked, reward_list
+from ..trainer.trl_asynchronous import (
     AsyncRolloutWorker,
     TurnRecord,
     _AsyncRolloutLoop,

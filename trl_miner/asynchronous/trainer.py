@@ -21,20 +21,20 @@ from torch import Tensor
 from transformers import AttentionInterface
 from trl.trainer.utils import get_callable_name
 
-from ..async_config import MinerAsyncGRPOConfig
 from ..data.base_model import find_model
 from ..data.prompts import token_ids
 from ..grading.pool import CPU_SECONDS
 from ..launching.server import LOGPROBS_FLAG, logprobs_mode, wrong_logprobs
 from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..reward_functions import RewardError, check_rewards
 from ..tools import TOOL_SECONDS
+from ..trainer.async_config import MinerAsyncGRPOConfig
 from ..trainer.base import TrainerBase, default_output_dir
 from ..trainer.generation_batch import correct_rollouts
 from ..trainer.observers import ScoredBatch
 from ..trainer.outcomes import PromptOutcomes
-from ..trl_asynchronous import (
+from ..trainer.reward_functions import RewardError, check_rewards
+from ..trainer.trl_asynchronous import (
     TREE_ATTENTION,
     AsyncGRPOConfig,
     AsyncGRPOTrainer,

@@ -17,9 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ..heartbeat import beat
+from ..common.heartbeat import beat
 from ..launching.server import LOGPROBS_FLAG
-from ..trl_asynchronous import DataCollatorForRollout, RolloutQueueDataset, RolloutSample, TreeRow
+from ..trainer.trl_asynchronous import (
+    DataCollatorForRollout,
+    RolloutQueueDataset,
+    RolloutSample,
+    TreeRow,
+)
 
 logger = logging.getLogger(__name__)
 ROLLOUT = "rollout"  # of its group, in the metrics of a row: which rollout it is of

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ..progress import Progress, is_quiet
+from ..common.progress import Progress, is_quiet
 from . import add_command, positive
 
 

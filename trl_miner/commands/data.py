@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..progress import Progress, finish
+from ..common.progress import Progress, finish
 from . import add_command, evaluate
 
 DEEPSCALER = "Write DeepScaleR, 40,000 mathematical problems, as prompts and reference answers."
@@ -70,7 +70,7 @@ def _add_options(parser: argparse.ArgumentParser, output: str) -> None:
 def show(args: argparse.Namespace, rest: list[str]) -> int:
     """Print the preview of a data set. `rest` are options of the training."""
     with Progress(f"looking at {args.data}", unit="", leave=False):
-        from ..data_recipe import explained, look_at, plan_recipe
+        from ..data_recipe.making import explained, look_at, plan_recipe
 
         planned = plan_recipe(args.data, rest)
         shown = look_at(planned.recipe)

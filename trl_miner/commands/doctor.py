@@ -11,7 +11,7 @@ The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wron
 import argparse
 from typing import Any
 
-from ..progress import Progress, finish
+from ..common.progress import Progress, finish
 from . import add_command
 
 
@@ -33,16 +33,16 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
-    from ..data_recipe import with_made_recipe
+    from ..data_recipe.making import with_made_recipe
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     # takes seconds, because it imports TRL
     with Progress("looking at the machine", unit="", leave=False):
+        from ..common.text import one_line
         from ..doctor import duration, examination
         from ..doctor.context import FAILED, described_machine, this_machine
         from ..launching.process import format_command
-        from ..recipe import named_code, read_recipe
-        from ..text import one_line
+        from ..recipe.parsing import named_code, read_recipe
 
     if code := named_code(read_recipe(args.recipe, overrides)):
         print(

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..common.progress import Progress
 from ..data.settings import DATA_SETTINGS
-from ..progress import Progress
 from ..runs.training_record import read_run_record
 from . import add_command, positive, score
 

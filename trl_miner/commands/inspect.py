@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ..progress import finish
+from ..common.progress import finish
 from . import add_command
 
 

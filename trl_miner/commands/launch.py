@@ -23,9 +23,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..errors import INTERRUPTED
-from ..progress import Progress, finish
-from ..redaction import redact
+from ..common.errors import INTERRUPTED
+from ..common.progress import Progress, finish
+from ..common.redaction import redact
 from . import add_command, positive
 
 
@@ -67,7 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    from ..data_recipe import with_made_recipe
+    from ..data_recipe.making import with_made_recipe
 
     if args.quiet:
         overrides = [*overrides, "--quiet"]

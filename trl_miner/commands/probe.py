@@ -12,7 +12,7 @@ again, it goes on with the samples that it has.
 import argparse
 from pathlib import Path
 
-from ..progress import Progress, finish
+from ..common.progress import Progress, finish
 from . import add_command, positive
 
 
@@ -49,7 +49,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Probe, print the table and what to do. `overrides` are settings of the recipe."""
-    from ..data_recipe import with_made_recipe
+    from ..data_recipe.making import with_made_recipe
 
     _, recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     if args.samples < 2:

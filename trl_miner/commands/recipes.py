@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..progress import finish
+from ..common.progress import finish
 from . import add_command
 
 
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from .. import recipe_files
+    from ..recipe import files as recipe_files
 
     if args.copy is not None:
         written = recipe_files.copy_out(recipe_files.select(args.copy), Path(recipe_files.HOME))

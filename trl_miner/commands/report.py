@@ -9,7 +9,7 @@ no model and no network.
 import argparse
 from typing import Any
 
-from ..progress import finish
+from ..common.progress import finish
 from . import add_command
 from .inspect import add_scoring, scored
 

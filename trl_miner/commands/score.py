@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ..progress import Progress, finish
+from ..common.progress import Progress, finish
 from ..runs.eval_folder import SCORES, TABLES
 from . import add_command
 
@@ -40,6 +40,7 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
     """Score each folder, compare the first with the others, and print the results, with --paper
     beside the paper's."""
     with Progress("starting", unit="", leave=False):  # importing torch takes seconds
+        from ..common.text import one_line
         from ..evaluation.graded import read_graded
         from ..evaluation.paired import compare_folders
         from ..evaluation.score import score_folder
@@ -49,7 +50,6 @@ def score_and_print(folders: list[Path], args: argparse.Namespace) -> int:
             run_name,
             score_sentences,
         )
-        from ..text import one_line
 
     if args.paper is not None:
         paper_rows(args.paper)  # an unknown name should fail before the grading

@@ -16,9 +16,9 @@ from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
+from ..common.progress import finish, is_quiet
 from ..grading.math_answers import gold_content
-from ..on_cpu import warn_of_slow_bf16
-from ..progress import finish, is_quiet
+from ..trainer.on_cpu import warn_of_slow_bf16
 from . import add_command, positive
 
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers
@@ -69,9 +69,9 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     from ..data.base_model import find_model
     from ..data.prompt_form import write_form
     from ..data.worlds import WORLDS
-    from ..recipe import make_parser
-    from ..recipe_files import with_recipe_file
-    from ..training_data import hold_out, load_data, rows_of, training_form
+    from ..recipe.files import with_recipe_file
+    from ..recipe.parsing import make_parser
+    from ..recipe.training_data import hold_out, load_data, rows_of, training_form
 
     # TRL itself uses a name that transformers has renamed; whoever reads the log cannot change that
     warnings.filterwarnings(

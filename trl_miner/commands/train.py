@@ -60,9 +60,9 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         _help(arguments)
         return 0
-    from ..data_recipe import with_made_recipe
+    from ..data_recipe.making import with_made_recipe
     from ..launching.supervise import run_training
-    from ..recipe_files import with_recipe_file
+    from ..recipe.files import with_recipe_file
 
     return run_training(with_recipe_file(with_made_recipe(arguments)))
 
@@ -101,7 +101,7 @@ def _help(words: Sequence[str]) -> None:
     place = next(place for place, word in enumerate(words) if word in ("-h", "--help"))
     topic = next(iter(words[place + 1 :]), "")
     if topic == "all":
-        from ..recipe import help_on_all_settings
+        from ..recipe.parsing import help_on_all_settings
 
         print(help_on_all_settings(), end="")
     elif topic == "methods":

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..progress import finish
+from ..common.progress import finish
 from . import add_command, positive
 
 
@@ -39,8 +39,8 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, rest: list[str]) -> int:
+    from ..common.text import one_line
     from ..runs.files import write_whole
-    from ..text import one_line
     from ..viewing.pages import Section, html_page
     from ..viewing.verdicts import verify_file
 

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..progress import finish
+from ..common.progress import finish
 from . import add_command, positive
 
 

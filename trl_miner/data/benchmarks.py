@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..progress import is_quiet
+from ..common.progress import is_quiet
 from . import columns as c
 from . import reasoning_gym
 from .guessing import FIRST_ROWS, columns_in, guess_settings, layout_of_settings

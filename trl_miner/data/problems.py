@@ -11,11 +11,11 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
 
-from ..errors import first_line
+from ..common.errors import first_line
+from ..common.progress import Progress
 from ..grading import grade
 from ..grading.choices import option_index
 from ..grading.math_answers import gold_content
-from ..progress import Progress
 from .columns import Cell, choice, number_options, read, text
 from .prompts import Kind
 from .reading import Row, find_files, read_file

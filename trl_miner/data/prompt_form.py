@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..redaction import redact
+from ..common.redaction import redact
 from ..runs.files import read_object, write_json
 from ..runs.records import FormFile
 from .prompts import STYLES, Kind, PromptForm, Style, build_prompt, guess_style

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
-from ..errors import first_line
+from ..common.errors import first_line
 
 Kind = Literal["math", "choice", "task", "verbatim"]
 Style = Literal["plain", "chat"]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import first_line
+from ..common.errors import first_line
+from ..common.text import decode
 from ..runs.files import bounded_memory
-from ..text import decode
 
 if TYPE_CHECKING:
     from pandas import DataFrame

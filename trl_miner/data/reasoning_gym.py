@@ -26,9 +26,9 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from ..common.importing import did_you_mean
+from ..common.progress import Progress
 from ..grading import tasks
-from ..importing import did_you_mean
-from ..progress import Progress
 from ..runs.files import parse_yaml
 from .prompts import PromptForm, build_prompt
 from .reading import Row

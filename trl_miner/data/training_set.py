@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..common.progress import Progress, track
+from ..common.redaction import redact
 from ..grading import grade
-from ..progress import Progress, track
-from ..redaction import redact
 from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS

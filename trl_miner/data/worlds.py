@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from ..recipe_files import shipped_folder
+from ..common.shipped import shipped_folder
 from . import arithmetic
 
 

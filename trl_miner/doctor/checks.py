@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import rules
-from ..recipe import load_reward_funcs
+from ..recipe.parsing import load_reward_funcs
 from ..runs.checkpoints import choose
 from ..runs.run_folder import must_clear
 from ..tools import load_environments, load_tools
+from ..trainer import rules
 from . import memory
 from .context import Context, Finding, failed, not_checked, ok, said, warning
 from .memory import GIB

@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 
-from ..config import RunConfig
 from ..launching.plan import Plan
-from ..recipe import PARSED_TYPES, as_parsed
+from ..recipe.parsing import PARSED_TYPES, as_parsed
+from ..trainer.config import RunConfig
 from . import memory
 
 OK, WARNING, FAILED, NOT_CHECKED = "ok", "warning", "FAILED", "not checked"
@@ -222,7 +222,7 @@ def parse(settings: Any, processes: int) -> tuple[tuple[Any, ...], list[str]]:
     """
     trained: Any = RunConfig
     if settings.asynchronous:
-        from ..async_config import RecipeConfig as trained
+        from ..trainer.async_config import RecipeConfig as trained
 
     class PlannedConfig(trained):
         num_processes = world_size = property(lambda self: processes)

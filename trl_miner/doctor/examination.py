@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..common.progress import Progress
+from ..common.redaction import redact
 from ..launching.plan import Plan, make_plan
-from ..progress import Progress
-from ..recipe import read_recipe
-from ..redaction import redact
+from ..recipe.parsing import read_recipe
 from . import checks, memory
 from .context import (
     FAILED,

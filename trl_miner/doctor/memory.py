@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..common.errors import first_line
 from ..data.base_model import find_model
-from ..errors import first_line
 from ..runs.models import base_of_adapter
 
 GIB = 2**30

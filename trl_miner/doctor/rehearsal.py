@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data.base_model import find_model
-from ..recipe import load_reward_funcs
-from ..reward_functions import required_columns
+from ..recipe.parsing import load_reward_funcs
+from ..trainer.reward_functions import required_columns
 from .context import Context, Finding, failed, listening, not_checked, ok, parse, said, warning
 from .memory import find_config
 
@@ -27,7 +27,7 @@ _TINY |= {"num_key_value_heads": 2, "head_dim": 4, "layer_types": None, "max_win
 
 def load(context: Context) -> tuple[Any, Finding]:
     """Return the data as the training reads them, or None, and what that found."""
-    from ..training_data import load_data
+    from ..recipe.training_data import load_data
 
     (args, _, model_args, mixture), _ = context.parsed
     try:
@@ -132,8 +132,8 @@ def _write_stand_in(context: Context, folder: Path) -> None:
 
 def _look(context: Context, data: Any) -> Iterator[Finding]:
     """Show what the run would train, and check it as the training does."""
-    from ..data_preview import preview_recipe
-    from ..training_data import check_rows
+    from ..recipe.preview import preview_recipe
+    from ..recipe.training_data import check_rows
 
     (args, config, model_args, _), _ = parse(context.settings, context.processes)
     try:

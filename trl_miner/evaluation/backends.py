@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import requests
 from requests.adapters import HTTPAdapter, Retry
 
-from ..errors import first_line
-from ..on_cpu import fitting_threads
+from ..common.errors import first_line
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.records import RANK
+from ..trainer.on_cpu import fitting_threads
 
 Answer = TypeVar("Answer")
 # Servers of vLLM and SGLang take what a request leaves out from the model's own settings, such as

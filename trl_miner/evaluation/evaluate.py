@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ..common.errors import first_line
+from ..common.redaction import learn
 from ..data.benchmarks import KNOWN, find_benchmark, is_known, load, read_entry
 from ..data.prompt_form import describe, find_file, read_form
 from ..data.prompts import PromptForm, guess_style
 from ..data.worlds import WORLDS
-from ..errors import first_line
-from ..redaction import learn
 from ..runs.checkpoints import STATE
 from ..runs.files import read_object
 from ..runs.held_out import FILE as HELD_OUT

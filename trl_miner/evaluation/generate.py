@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..common.progress import Progress
 from ..data.problems import Benchmark, Problem, fingerprint
 from ..data.prompts import PromptForm, build_prompt, token_ids
-from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.eval_folder import Key, SampleWriter
 from ..runs.locks import lock_folder

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..common.progress import Progress
 from ..grading import Verdict, grade
 from ..grading.decimals import with_points
-from ..progress import Progress
 from ..runs import eval_folder
 from ..runs.eval_folder import SAMPLES, read_benchmark, read_problems, read_samples
 from .metrics import pass_at_k

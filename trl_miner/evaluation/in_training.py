@@ -15,13 +15,13 @@ from datasets import Dataset
 from transformers import Trainer, TrainerCallback
 from trl.models import unwrap_model_for_generation
 
-from ..progress import is_quiet
-from ..reward_functions import KNOWN_VERIFIERS, check_rewards, reward_list
+from ..common.progress import is_quiet
+from ..common.text import one_line
 from ..rewards import text_of
 from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.prompt_ledger import digest_of
-from ..text import one_line
+from ..trainer.reward_functions import KNOWN_VERIFIERS, check_rewards, reward_list
 from .generate import sample_seed
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
 

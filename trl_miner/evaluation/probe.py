@@ -18,13 +18,13 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ..distributed import World
+from ..common.progress import track
 from ..methods import Estimate, Rollouts
 from ..methods.compose import Composition, estimate
+from ..methods.distributed import World
 from ..methods.groups import group_kinds
 from ..methods.grpo import group_relative_advantages
 from ..methods.method import AdvantageEstimator
-from ..progress import track
 
 CONFIDENCE = 0.95
 # One forward and backward takes rows of at most this many tokens together, prompts included.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..tables import Table
-from ..text import for_markdown
+from ..common.tables import Table
+from ..common.text import for_markdown
 from .graded import PAPER
 
 MISSING = "-"

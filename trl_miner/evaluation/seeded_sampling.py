@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
 
-from ..generation_settings import neutral_settings
-from ..progress import track
+from ..common.progress import track
+from ..trainer.generation_settings import neutral_settings
 
 # splitmix64, as signed numbers
 _STEP = 0x9E3779B97F4A7C15 - 2**64

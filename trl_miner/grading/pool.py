@@ -21,7 +21,7 @@ from queue import LifoQueue
 from threading import Lock
 from typing import Any
 
-from ..heartbeat import beat
+from ..common.heartbeat import beat
 from .confinement import environment
 from .worker import Job, TaskJob, Verdict
 

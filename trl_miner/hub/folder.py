@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..common.redaction import find_secret
 from ..data.benchmarks import BENCHMARKS
 from ..data.prompt_form import FILE as PROMPT_FORM
-from ..redaction import find_secret
 from ..runs.checkpoints import STATE, last_step
 from ..runs.files import read_optional
 from ..runs.held_out import AFTER, HeldOut, read_held_out, write_held_out

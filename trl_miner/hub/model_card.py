@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ..common.redaction import redact
+from ..common.text import code_for_markdown, for_markdown, one_line
 from ..data.benchmarks import BENCHMARKS
 from ..data.prompt_form import read_form
 from ..evaluation.metrics import bootstrap_interval
-from ..redaction import redact
 from ..runs.held_out import AFTER, HeldOut, read_held_out
 from ..runs.models import ADAPTER
 from ..runs.training_record import HUB_ID, papers_of, told_settings
-from ..text import code_for_markdown, for_markdown, one_line
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..redaction import redact
+from ..common.redaction import redact
 from ..runs.models import Model
 from .folder import adapter_warning
 from .upload import explain, is_transient, push_model, with_retries

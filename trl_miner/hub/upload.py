@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from ..common.redaction import learn, redact
 from ..data.prompt_form import FILE as PROMPT_FORM
-from ..redaction import learn, redact
 from ..runs.held_out import FILE as HELD_OUT
 from ..runs.models import Model
 from .folder import LEADERBOARDS, assemble, result_path

@@ -22,10 +22,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import EXIT_CODE, INTERRUPTED, tell
-from ..progress import Progress, quietly
-from ..recipe_files import shipped
-from ..redaction import hide_in_tracebacks, learn
+from ..common.errors import EXIT_CODE, INTERRUPTED, tell
+from ..common.progress import Progress, quietly
+from ..common.redaction import hide_in_tracebacks, learn
+from ..recipe.files import shipped
 from ..runs.files import read_yaml
 from .guard import end_as, how_it_ended
 
@@ -106,7 +106,7 @@ def launcher_arguments(arguments: list[str]) -> list[str]:
     included."""
     import torch
 
-    from ..recipe import split_words
+    from ..recipe.parsing import split_words
 
     settings, for_script, for_launcher = split_words(arguments)
     name = settings.accelerate_config

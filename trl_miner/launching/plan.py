@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..recipe_files import find_recipe
+from ..recipe.files import find_recipe
 from ..runs.files import read_yaml
 from .local import CPU_FILE, STARTER, read_config, starts_several
 from .server import is_here, is_loopback, server_address, server_command, server_env, server_url
@@ -59,7 +59,7 @@ def make_plan(
     contradict each other.
     """
     from ..data.base_model import find_model
-    from ..recipe import read_recipe
+    from ..recipe.parsing import read_recipe
 
     recipe = find_recipe(recipe)
     settings = read_recipe(recipe, overrides)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ..redaction import HIDDEN, learn, redact
+from ..common.redaction import HIDDEN, learn, redact
 from .guard import how_it_ended
 
 GRACE_SECONDS = 20.0

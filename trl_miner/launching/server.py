@@ -135,7 +135,7 @@ def _adapter_flags(settings: argparse.Namespace) -> list[str]:
     vLLM knows, and a place for each version that a request may still name and for the next."""
     if not (settings.asynchronous and settings.use_peft):
         return []
-    from ..trl_asynchronous import round_lora_rank
+    from ..trainer.trl_asynchronous import round_lora_rank
 
     slots = settings.max_staleness + 2
     return [

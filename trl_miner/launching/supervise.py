@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import INTERRUPTED
-from ..progress import duration, is_quiet
+from ..common.errors import INTERRUPTED
+from ..common.progress import duration, is_quiet
 from .guard import adopt_orphans, collect_signals, descendants, kill_descendants, shell_code
 from .local import STARTER
 from .plan import Plan

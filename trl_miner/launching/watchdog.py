@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from transformers import TrainerCallback
 
-from .. import heartbeat
+from ..common import heartbeat
 from .server import ANSWER_SECONDS, GONE_SECONDS, ask
 
 logger = logging.getLogger(__name__)

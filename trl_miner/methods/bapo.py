@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from ..distributed import World, accumulation_dtype
+from .distributed import World, accumulation_dtype
 from .method import NonNegative, PolicyLoss
 from .rollouts import Surrogate
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..importing import did_you_mean
+from ..common.importing import did_you_mean
 from . import ESTIMATORS
 from .groups import GroupKinds
 from .grpo import GRPO

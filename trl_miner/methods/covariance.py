@@ -9,7 +9,7 @@ Statistics are over the micro-batches of all processes.
 import torch
 from torch import Tensor
 
-from ..distributed import World, accumulation_dtype
+from .distributed import World, accumulation_dtype
 from .method import NonNegative, PolicyLoss, Share
 from .rollouts import Surrogate
 

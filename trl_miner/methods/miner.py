@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import World, accumulation_dtype
+from .distributed import World, accumulation_dtype
 from .groups import GroupKinds, group_kinds, group_mean, grouped
 from .grpo import group_relative_advantages as group_relative_advantages
 from .method import AdvantageEstimator

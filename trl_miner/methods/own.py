@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..importing import did_you_mean, import_object
-from ..setting import convert
+from ..common.importing import did_you_mean, import_object
+from ..common.setting import convert
 from .method import AdvantageEstimator, Estimate, Method
 from .rollouts import Rollouts
 

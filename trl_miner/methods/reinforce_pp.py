@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..distributed import accumulation_dtype
+from .distributed import accumulation_dtype
 from .groups import group_mean, grouped
 from .method import AdvantageEstimator
 from .rollouts import Estimate, Rollouts

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import World, accumulation_dtype
+from .distributed import World, accumulation_dtype
 from .groups import GroupKinds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import World
+from .distributed import World
 from .groups import group_mean
 from .grpo import group_relative_advantages
 from .method import AdvantageEstimator, NonNegative

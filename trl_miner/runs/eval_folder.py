@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ..redaction import redact
+from ..common.redaction import redact
 from . import records
 from .files import parse_object, read_lines, read_object, write_json, write_whole
 

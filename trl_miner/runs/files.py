@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 from pydantic import TypeAdapter, ValidationError
 
-from ..redaction import redact
-from ..text import decode
+from ..common.redaction import redact
+from ..common.text import decode
 from .checksums import sync
 from .records import OBJECT
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-from ..errors import RunEnded
+from ..common.errors import RunEnded
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def hold_run(output_dir: str | Path) -> Iterator[None]:
     """
     from accelerate import PartialState
 
-    from ..distributed import decided_by_one
+    from ..methods.distributed import decided_by_one
 
     folder = Path(output_dir).absolute()
     if folder in _held:

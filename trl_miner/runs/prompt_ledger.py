@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from ..prompt_keys import IMAGES, row_text
 from ..prompt_kinds import PromptKind
+from ..trainer.prompt_keys import IMAGES, row_text
 from .files import parse_object, write_whole
 from .records import Count, Number, Positive
 

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..redaction import redact
+from ..common.redaction import redact
 from .prompt_ledger import digest_of
 from .training_record import read_run_record
 

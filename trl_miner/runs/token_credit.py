@@ -77,7 +77,7 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     """
     import pyarrow as pa
 
-    from ..progress import track
+    from ..common.progress import track
 
     run = Path(run)
     paths = sorted(

@@ -6,5 +6,3 @@ The only folder that touches the private methods of TRL and transformers;
 batch, from its prompts to the loss; `base.py` what both trainers share; `state.py` what a checkpoint
 keeps. All else are collaborators of these classes, each with its own state.
 """
-
-from .trainer import MinerGRPOTrainer as MinerGRPOTrainer

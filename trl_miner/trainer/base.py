@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import MinerGRPOConfig
-from ..generation_settings import left_out_settings
 from ..methods import GRPO, MINER, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
-from ..reward_functions import check_reward_columns, checked, find_verifier
+from .config import MinerGRPOConfig
 from .correctness import CorrectnessWatch
 from .finite_gradients import FiniteGradients
+from .generation_settings import left_out_settings
 from .observers import Observer, ScoredBatch
+from .reward_functions import check_reward_columns, checked, find_verifier
 from .state import ResumableState, Totals
 from .swaps import on_plain_cpu
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from ..config import MinerGRPOConfig
-from ..reward_functions import Verifier
+from .config import MinerGRPOConfig
+from .reward_functions import Verifier
 
 
 class Core(Protocol):

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..config import MinerGRPOConfig
-from ..distributed import current_world
 from ..methods.compose import NONE
+from ..methods.distributed import current_world
 from ..methods.groups import GroupKinds, grouped
-from ..reward_functions import Verifier, text_of
+from .config import MinerGRPOConfig
+from .reward_functions import Verifier, text_of
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..distributed import World
+from ..methods.distributed import World
 
 Parts = list[list[int]]  # the rows of each micro-batch
 

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
-from ..config import MinerGRPOConfig
-from ..distributed import accumulation_dtype, current_world
 from ..methods import Estimate, Rollouts
 from ..methods.compose import ALL_RIGHT, rows_of
+from ..methods.distributed import accumulation_dtype, current_world
 from ..methods.dose import DoseState, give_dose, squared_masses, start_dose, steer_share
 from ..methods.groups import GroupKinds
 from ..methods.method import AdvantageEstimator, Kind
-from ..rules import gradients_can_be_measured
+from .config import MinerGRPOConfig
 from .core import Core
 from .micro_batches import loss_mask
 from .row_layout import refuse_own_loss
+from .rules import gradients_can_be_measured
 from .swaps import holding
 
 # (B,) bool in a batch of TRL's, from the advantages to the loss: the rows of the first part, those

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..distributed import World
+from ..methods.distributed import World
 from .dealing import (
     Cost,
     Limits,

@@ -13,9 +13,9 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..config import MinerGRPOConfig
-from ..distributed import current_world
-from ..prompt_keys import key_text, prompt_key, prompt_text
+from ..methods.distributed import current_world
+from .config import MinerGRPOConfig
+from .prompt_keys import key_text, prompt_key, prompt_text
 from .selection import Selection, make_selection
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import current_world
 from ..methods import Surrogate
+from ..methods.distributed import current_world
 from .core import Core
 from .micro_batches import MicroBatchPlan, loss_mask
 from .row_layout import refuse_own_loss

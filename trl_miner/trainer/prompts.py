@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from ..config import MinerGRPOConfig
-from ..distributed import current_world
-from ..prompt_keys import key_text, prompt_key
+from ..methods.distributed import current_world
+from .config import MinerGRPOConfig
+from .prompt_keys import key_text, prompt_key
 from .selection import Selection
 from .trl_names import RepeatSampler
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from ..rules import vllm_gets_quantized_weights
+from .rules import vllm_gets_quantized_weights
 from .trl_names import vllm_generation
 
 

@@ -19,7 +19,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from ..distributed import current_world
+from ..methods.distributed import current_world
 from ..methods.groups import differs_in_correctness
 from .core import Core
 from .generation_batch import (

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..distributed import accumulation_dtype, current_world
+from ..methods.distributed import accumulation_dtype, current_world
 from .core import Core
 
 NUM_ROWS = 16  # compared over all processes, if there are as many; every process compares a row

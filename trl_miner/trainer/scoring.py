@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..distributed import current_world
+from ..methods.distributed import current_world
 from .core import Core
 from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import (

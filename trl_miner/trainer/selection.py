@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..config import MinerGRPOConfig
+from .config import MinerGRPOConfig
 
 
 class Outcomes(Protocol):

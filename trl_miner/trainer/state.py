@@ -19,7 +19,7 @@ from accelerate.utils import gather_object, send_to_device
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback
 
-from ..distributed import decided_by_one
+from ..methods.distributed import decided_by_one
 from .trl_names import get_last_checkpoint
 
 logger = logging.getLogger(__name__)

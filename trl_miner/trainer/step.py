@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import DistributedType
 from torch import Tensor
 
-from ..distributed import accumulation_dtype, current_world
+from ..methods.distributed import accumulation_dtype, current_world
 from .core import Core
 from .micro_batches import MicroBatchPlan, loss_mask, padded_tokens, plan_micro_batches
 from .swaps import LocalGather

@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..config import MinerGRPOConfig
-from ..distributed import current_world
-from ..generation_settings import neutral_settings
 from ..methods import Rollouts
 from ..methods.compose import estimate
-from ..on_cpu import warn_of_slow_bf16
-from ..reward_functions import check_rewards
-from ..rules import draws_prompts, prompts_can_be_drawn, prompts_can_be_recognised
+from ..methods.distributed import current_world
 from .base import TrainerBase, check_trainable, default_output_dir
+from .config import MinerGRPOConfig
 from .generation_batch import (
     COMPLETION_IDS,
     COMPLETIONS,
@@ -37,14 +33,18 @@ from .generation_batch import (
     token_rows,
     total_rewards,
 )
+from .generation_settings import neutral_settings
 from .gradient_share import GradientShare, with_parts
 from .micro_batches import loss_mask
 from .observers import ScoredBatch
+from .on_cpu import warn_of_slow_bf16
 from .outcomes import PromptHistory, PromptOutcomes
 from .policy_loss import PolicyLoss
 from .prompts import PromptSource
+from .reward_functions import check_rewards
 from .round_sampling import sample_adaptively, sample_dynamically
 from .row_layout import FORWARD, overridden, refuse_own_loss
+from .rules import draws_prompts, prompts_can_be_drawn, prompts_can_be_recognised
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
 from .step import OptimizerStep

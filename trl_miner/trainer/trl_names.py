@@ -9,7 +9,7 @@ from typing import Any
 
 import trl
 
-from ..trl_asynchronous import has_member
+from .trl_asynchronous import has_member
 
 # Methods that are overridden, with their parameters where every version has the same.
 OVERRIDDEN = {

@@ -11,10 +11,10 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
 
+from ..common.errors import RunEnded
+from ..common.heartbeat import CHECKPOINT
 from ..data.prompt_form import read_form
-from ..distributed import decided_by_one
-from ..errors import RunEnded
-from ..heartbeat import CHECKPOINT
+from ..methods.distributed import decided_by_one
 from ..runs import checkpoints
 from ..runs.checksums import Piece, digests_of, pieces_of
 from ..runs.locks import check_run, hold_run

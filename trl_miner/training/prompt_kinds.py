@@ -16,8 +16,8 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from ..trainer import MinerGRPOTrainer
 from ..trainer.base import logged_rollouts, train_metrics
+from ..trainer.trainer import MinerGRPOTrainer
 from ..viewing.causes import Evidence, find_causes
 from ..viewing.prompt_outcomes import THRESHOLD, OutcomeCollector
 from ..viewing.rollouts import RolloutFiles

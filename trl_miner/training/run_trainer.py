@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from ..config import RunConfig
+from ..common.heartbeat import phase
+from ..common.progress import is_quiet
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
-from ..heartbeat import phase
 from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
 from ..launching.server import free_port
-from ..progress import is_quiet
 from ..runs.locks import hold_run
 from ..runs.models import CARD
 from ..runs.training_record import add_to_record
-from ..trainer import MinerGRPOTrainer
 from ..trainer.base import TrainerBase
+from ..trainer.config import RunConfig
 from ..trainer.observers import ScoredBatch
 from ..trainer.swaps import holding
+from ..trainer.trainer import MinerGRPOTrainer
 from .best_model import num_checkpoints
 from .checkpointing import Checkpointing, NothingLeft
 from .ledger import LedgerFile
@@ -158,7 +158,7 @@ class RunFolder(TrainerBase):
 
 class RunTrainer(RunFolder, MinerGRPOTrainer):
     """`MinerGRPOTrainer` with a run folder, as `trl-miner train` makes it. It takes the same
-    arguments, with a `trl_miner.config.RunConfig` as `args`.
+    arguments, with a `trl_miner.trainer.config.RunConfig` as `args`.
 
     Only one training at a time writes into `output_dir`, and none over another run. The folder gets
     a model card, and the records that `trl-miner report`, `inspect` and `compare` show. A training

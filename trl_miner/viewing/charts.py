@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..common.text import for_picture
 from ..runs.history import RunHistory
-from ..text import for_picture
 
 UNSCORABLE = "groups/unscorable"
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..common.tables import Table
 from ..runs.token_credit import KINDS, Credit, read_credit, token_counts
-from ..tables import Table
 from .pages import Section
 
 if TYPE_CHECKING:

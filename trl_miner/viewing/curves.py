@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..common.text import for_picture
 from ..runs.history import RunHistory, read_run
-from ..text import for_picture
 from .charts import MAJ_AT_K, PASS_AT_K, UNSCORABLE, Chart, Panel, charts_of
 from .figures import add_legend, finish_axes, new_figure, save, scale_by_two, style
 from .frame import SAMPLES, Metrics, read_metrics

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..common.tables import Table
 from ..evaluation.metrics import effect_text, interval_text, pass_at_k
 from ..runs.held_out import AFTER, BEFORE, Moment
 from ..runs.history import RunHistory
-from ..tables import Table
 from .effects import TEST, Effect, crossed_difference, holm
 from .inputs import Method, baseline_of, methods_with, runs_of
 from .tables import counted, spread_text

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..progress import track
+from ..common.progress import track
 from ..prompt_kinds import PromptKind
 from ..runs.files import write_whole
 from ..runs.token_credit import FOLDER, Credit, groups_of, read_credit, token_counts

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tables import Table
-from ..text import for_markdown, one_line
+from ..common.tables import Table
+from ..common.text import for_markdown, one_line
 from .figures import COLORS, GRID, INK, PAPER, as_svg, view_boxes
 
 if TYPE_CHECKING:

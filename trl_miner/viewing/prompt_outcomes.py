@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..grading.math_answers import boxes
-from ..prompt_keys import prompt_text
 from ..prompt_kinds import PromptKind
-from ..reward_functions import KNOWN_VERIFIERS
 from ..runs.history import RunHistory
 from ..runs.prompt_ledger import Ledger, read_ledger
+from ..trainer.prompt_keys import prompt_text
+from ..trainer.reward_functions import KNOWN_VERIFIERS
 from .rollout_lines import REWARD
 from .rollouts import find_rollouts
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..common.progress import track
 from ..evaluation.paired import sampling_differences
-from ..progress import track
 from ..runs.files import write_whole
 from ..runs.history import RunHistory
 from ..runs.token_credit import Credit

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..progress import duration
-from ..prompt_keys import prompt_text
+from ..common.progress import duration
+from ..common.tables import Table
 from ..prompt_kinds import PromptKind
 from ..runs.history import RunHistory
-from ..tables import Table
+from ..trainer.prompt_keys import prompt_text
 from .causes import LEAST_GROUPS, Evidence, find_causes
 from .inputs import NOT_AVAILABLE
 from .pages import Block, Section

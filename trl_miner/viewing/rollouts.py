@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..progress import Progress
+from ..common.progress import Progress
 from ..runs.files import bounded_memory
 from ..runs.history import has_state, read_state
 from ..runs.records import number

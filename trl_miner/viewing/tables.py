@@ -7,8 +7,8 @@ steps it has.
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from ..common.tables import Table
 from ..runs.history import RunHistory
-from ..tables import Table
 from .inputs import NOT_AVAILABLE, Method, method_settings
 
 

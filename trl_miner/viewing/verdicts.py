@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..common.progress import Progress, track
+from ..common.tables import Table
+from ..common.text import one_line
 from ..data.columns import field
 from ..data.guessing import guess_columns
 from ..data.reading import read_file
 from ..grading import grade
 from ..grading.math_answers import boxes
 from ..grading.references import describe_reference
-from ..progress import Progress, track
-from ..tables import Table
-from ..text import one_line
 from .prompt_outcomes import THRESHOLD, OutcomeCollector
 from .rollout_lines import gold_text, message_text
 from .rollouts import find_rollouts, is_rollout_file

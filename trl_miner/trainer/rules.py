@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sized
 from typing import Any
 
-from .methods import KL_COV, METHODS, MINER, SELECTIONS
-from .methods.method import AdvantageEstimator, Kind
-from .setting import check_limits
+from ..common.setting import check_limits
+from ..methods import KL_COV, METHODS, MINER, SELECTIONS
+from ..methods.method import AdvantageEstimator, Kind
 
-logger = logging.getLogger("trl_miner.config")
+logger = logging.getLogger("trl_miner.trainer.config")
 
 # The values that TRL takes, but looks at only once a batch has been generated, or the model loaded.
 ONE_OF = {

@@ -14,28 +14,28 @@ from accelerate.commands.launch import launch_command_parser
 from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
-from . import rewards
-from .config import RunConfig
-from .data.base_model import find_model
-from .data.benchmarks import BENCHMARKS, is_known, read_entry
-from .data.guessing import layout_of_settings
-from .data.layout import Layout
-from .data.prompt_form import style_of
-from .data.prompts import STYLES, PromptForm, Style
-from .data.reasoning_gym import TRAIN_SIZE, is_task, read_parts
-from .data.settings import DATA_SETTINGS
-from .data.worlds import WORLDS
-from .errors import first_line, retold
-from .evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
-from .grading.pool import CPU_SECONDS
-from .importing import did_you_mean, import_object
-from .recipe_files import find_recipe, with_recipe_file
-from .redaction import learn
-from .reward_functions import OWN_REWARDS, TRL_REWARDS
-from .runs.files import read_yaml
-from .setting import NONE, alternatives, check_limits, convert, setting
+from .. import rewards
+from ..common.errors import first_line, retold
+from ..common.importing import did_you_mean, import_object
+from ..common.redaction import learn
+from ..common.setting import NONE, alternatives, check_limits, convert, setting
+from ..data.base_model import find_model
+from ..data.benchmarks import BENCHMARKS, is_known, read_entry
+from ..data.guessing import layout_of_settings
+from ..data.layout import Layout
+from ..data.prompt_form import style_of
+from ..data.prompts import STYLES, PromptForm, Style
+from ..data.reasoning_gym import TRAIN_SIZE, is_task, read_parts
+from ..data.settings import DATA_SETTINGS
+from ..data.worlds import WORLDS
+from ..evaluation.seeded_sampling import DEFAULT_BATCH_SIZE
+from ..grading.pool import CPU_SECONDS
+from ..runs.files import read_yaml
+from ..tools import TOOL_SECONDS
+from ..trainer.config import RunConfig
+from ..trainer.reward_functions import OWN_REWARDS, TRL_REWARDS
+from .files import find_recipe, with_recipe_file
 from .setting_groups import as_markdown, grouped
-from .tools import TOOL_SECONDS
 
 
 @dataclass
@@ -284,7 +284,7 @@ def make_parser(words: Sequence[str] = ()) -> _Parser:
     kinds, refused = PARSED_TYPES, set[str]()
     if str(given.asynchronous or recipe.get("asynchronous")).lower() in ("true", "yes", "1"):
         try:
-            from .async_config import REFUSED, RecipeConfig
+            from ..trainer.async_config import REFUSED, RecipeConfig
         except ImportError as error:
             raise ValueError(f"asynchronous: true: {error}") from error
         kinds, refused = (

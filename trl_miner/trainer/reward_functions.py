@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import Explained, cause, place_of
+from ..common.errors import Explained, cause, place_of
 
 if TYPE_CHECKING:
     from torch import Tensor

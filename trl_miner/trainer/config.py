@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trl import GRPOConfig
 
-from .methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
-from .methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
-from .methods.method import AdvantageEstimator, Method, PolicyLoss
-from .methods.miner import REWARDS
-from .methods.own import read_knobs
-from .redaction import redact
+from ..common.redaction import redact
+from ..common.setting import convert_fields, setting
+from ..methods import DYNAMIC_SAMPLING, ESTIMATORS, GSPO, POLICY_LOSSES, REINFORCE_ADA, SELECTIONS
+from ..methods.compose import ALL_RIGHT, ALL_WRONG, Composition, estimators_of, find_composition
+from ..methods.method import AdvantageEstimator, Method, PolicyLoss
+from ..methods.miner import REWARDS
+from ..methods.own import read_knobs
 from .rules import check_derived, check_settings
-from .setting import convert_fields, setting
 
 
 class SharedSettings:

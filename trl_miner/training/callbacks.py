@@ -4,9 +4,9 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
-from .progress import Progress, is_quiet
-from .text import one_line
-from .trainer.observers import ScoredBatch
+from ..common.progress import Progress, is_quiet
+from ..common.text import one_line
+from ..trainer.observers import ScoredBatch
 
 # What to show: metric, title, format. Shares are per cent of the generation batch.
 _SHOWN = (

@@ -12,16 +12,17 @@ from accelerate import PartialState
 from datasets import Dataset
 from trl import DatasetMixtureConfig, ModelConfig, get_dataset
 
-from .config import RunConfig
-from .data import reasoning_gym
-from .data.benchmarks import find_benchmark, load, read_entry
-from .data.layout import arrange, check_answers, check_questions, decided
-from .data.prompt_form import QUESTION, form_of_rows, style_of
-from .data.prompts import PromptForm, build_prompt
-from .data.reading import load_data_set
-from .data.worlds import WORLDS
-from .prompt_keys import prompt_key
-from .recipe import (
+from ..data import reasoning_gym
+from ..data.benchmarks import find_benchmark, load, read_entry
+from ..data.layout import arrange, check_answers, check_questions, decided
+from ..data.prompt_form import QUESTION, form_of_rows, style_of
+from ..data.prompts import PromptForm, build_prompt
+from ..data.reading import load_data_set
+from ..data.worlds import WORLDS
+from ..trainer.config import RunConfig
+from ..trainer.prompt_keys import prompt_key
+from ..trainer.reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS
+from .parsing import (
     MinerScriptArguments,
     data_settings,
     layout_of,
@@ -29,10 +30,9 @@ from .recipe import (
     prompt_form,
     reward_names,
 )
-from .reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS
 
 if TYPE_CHECKING:
-    from .training import RunTrainer
+    from ..training import RunTrainer
 
 TEST = "test"  # the split that `held_out` makes where a data set has none
 

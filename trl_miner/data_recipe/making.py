@@ -9,24 +9,24 @@ from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import yaml
 
-from .data.guessing import FIRST_ROWS, guess_settings, layout_of_settings
-from .data.prompt_form import read_form
-from .data.reading import SUFFIXES, load_data_set
-from .data.reasoning_gym import is_task
-from .data.settings import DATA_SETTINGS
-from .data.worlds import WORLDS
-from .data_preview import Preview, preview_recipe
-from .doctor.context import parse
+from ..common.progress import Progress
+from ..common.setting import alternatives, convert
+from ..data.guessing import FIRST_ROWS, guess_settings, layout_of_settings
+from ..data.prompt_form import read_form
+from ..data.reading import SUFFIXES, load_data_set
+from ..data.reasoning_gym import is_task
+from ..data.settings import DATA_SETTINGS
+from ..data.worlds import WORLDS
+from ..doctor.context import parse
+from ..recipe.files import shipped
+from ..recipe.parsing import MinerScriptArguments, load_reward_funcs, parse_words, split_words
+from ..recipe.preview import Preview, preview_recipe
+from ..recipe.training_data import check_rows, load_data
+from ..runs.checkpoints import choose
+from ..runs.files import read_yaml, write_whole
+from ..runs.run_folder import must_clear
 from .model_knobs import choose_knobs
-from .progress import Progress
-from .recipe import MinerScriptArguments, load_reward_funcs, parse_words, split_words
-from .recipe_files import shipped
-from .recipe_text import is_unedited, recipe_text
-from .runs.checkpoints import choose
-from .runs.files import read_yaml, write_whole
-from .runs.run_folder import must_clear
-from .setting import alternatives, convert
-from .training_data import check_rows, load_data
+from .text import is_unedited, recipe_text
 
 # A run of minutes rather than of days; the recipe has a line for each.
 QUICK = {

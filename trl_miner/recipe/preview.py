@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 from accelerate import PartialState
 from transformers import AutoConfig, TrainerState
 
-from .data.base_model import find_model
-from .data.layout import Layout
-from .data.problems import Problem, accepts_gold, own_answers
-from .data.prompt_form import read_form
-from .data.prompts import token_ids
-from .data.reading import SUFFIXES, Row, describe_file
-from .data.references import Reference, is_letter, read_reference
-from .data.worlds import WORLDS
-from .errors import first_line
-from .grading.choices import option_index
-from .progress import is_quiet
-from .recipe import load_tokenizer
-from .reward_functions import NEED_SOLUTION, required_columns
+from ..common.errors import first_line
+from ..common.progress import is_quiet
+from ..data.base_model import find_model
+from ..data.layout import Layout
+from ..data.problems import Problem, accepts_gold, own_answers
+from ..data.prompt_form import read_form
+from ..data.prompts import token_ids
+from ..data.reading import SUFFIXES, Row, describe_file
+from ..data.references import Reference, is_letter, read_reference
+from ..data.worlds import WORLDS
+from ..grading.choices import option_index
+from ..trainer.reward_functions import NEED_SOLUTION, required_columns
+from .parsing import load_tokenizer
 
 ROWS = 200  # whose prompts and references are looked at, evenly spaced
 SHOWN = 3

@@ -1,21 +1,16 @@
 """Find recipes, accelerate's configurations and the Slurm script: the user's own, or those that
-come with the package.
-
-The repository's folder `recipes` is their one home. A wheel holds it as `trl_miner/recipes`; a
-checkout uses its own.
-"""
+come with the package."""
 
 import os
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from .importing import did_you_mean
-from .redaction import redact
-from .runs.files import read_yaml
+from ..common.importing import did_you_mean
+from ..common.redaction import redact
+from ..common.shipped import HOME, shipped_folder
+from ..runs.files import read_yaml
 
-HOME = "recipes"
 NO_RECIPES = ("accelerate", "slurm", "sweeps")
 STARTERS = (  # what `trl-miner recipes` shows first
     *("arithmetic/quick", "forks/miner", "SmolLM2-135M-Instruct/miner", "calculator/grpo"),
@@ -39,14 +34,6 @@ FOLDERS = {  # what is in each, from what runs anywhere to what needs a cluster
     "slurm": "A script for several nodes.",
     "sweeps": "A sweep with W&B.",
 }
-
-
-def shipped_folder() -> Path:
-    """Return the folder of the files that come with the package."""
-    package = Path(str(resources.files(__package__)))
-    return next(
-        (path for path in (package / HOME, package.parent / HOME) if path.is_dir()), package / HOME
-    )
 
 
 def shipped() -> dict[str, Path]:

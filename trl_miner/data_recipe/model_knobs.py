@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .config import MinerGRPOConfig
-from .data.base_model import find_model
-from .data.prompt_form import style_of
-from .doctor.memory import count_parameters, find_config
-from .recipe import load_tokenizer
+from ..data.base_model import find_model
+from ..data.prompt_form import style_of
+from ..doctor.memory import count_parameters, find_config
+from ..recipe.parsing import load_tokenizer
+from ..trainer.config import MinerGRPOConfig
 
 THINKING_TOKENS = 4096
 _SWITCH, _THINKS = "enable_thinking", "<think>"  # in a chat template
