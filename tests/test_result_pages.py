@@ -143,6 +143,60 @@ def test_the_table_of_settings_has_the_points_of_the_tables():
     assert [row[1:] for row in shown] == expected
 
 
+def again(name):
+    """The row of the third base model."""
+    (row,) = (row for row in ROWS if row[0] == name and len(row) == 10)
+    return row
+
+
+def of_all_seeds():
+    (row,) = (row for row in ROWS if row[0] == "all" and row[1] == "20")
+    return row
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/source/concepts/does_it_help.md"])
+def test_does_it_help_has_the_ranges_of_the_tables(page):
+    """Over three base models, the first with all of its seeds."""
+
+    def span(rows):
+        means = sorted((points_in(row) for row in rows), key=lambda mean: abs(float(mean)))
+        return f"{means[0]} to {means[-1]}"
+
+    second = {
+        (name, world): of_forks(name, world)
+        for name in ("miner", "entropy")
+        for world in ("forks", "mirror")
+    }
+    expected = {
+        "Toy model, MINER": [
+            span([of_all_seeds(), second["miner", "forks"], again("miner, forks")]),
+            span([of_first("miner", "mirror"), second["miner", "mirror"], again("miner, mirror")]),
+        ],
+        "Toy model, entropy bonus": [
+            span(
+                [of_first("entropy", "forks"), second["entropy", "forks"], again("entropy, forks")]
+            ),
+            span([of_first("entropy", "mirror"), second["entropy", "mirror"]]),
+        ],
+    }
+    for label, name in (
+        ("SmolLM2-135M, MINER", "miner"),
+        ("SmolLM2-135M, MINER with 5 % of the gradient", "miner_5"),
+        ("SmolLM2-135M, entropy bonus with 5 % of the gradient", "entropy_5"),
+    ):
+        expected[label] = [
+            points_in(of_procedures(f"{name} against grpo", mirror)) for mirror in (False, True)
+        ]
+    shown_rows = {
+        re.sub(r" \(.*?\)", "", row[0]): row[1:]
+        for header, rows in tables_of((ROOT / page).read_text())
+        if "are better" in " ".join(header)
+        for row in rows
+    }
+    assert len(shown_rows) >= 4
+    assert shown_rows == {label: expected[label] for label in shown_rows}
+
+
 # --- With other code than that of the studies
 
 
