@@ -67,7 +67,7 @@ def test_a_step_can_be_named_and_must_have_an_all_right_prompt(traces, tmp_path)
     assert {*score_rollouts(traces, scorer, steps=[3]).table["step"].to_pylist()} == {3}
     with pytest.raises(ValueError, match="No prompt is all right in these steps"):
         score_rollouts(traces, scorer, steps=[5])
-    with pytest.raises(ValueError, match="steps with rollouts: 9 has none"):
+    with pytest.raises(ValueError, match="recorded steps: got 9, and there are 3, 4, 5"):
         score_rollouts(traces, scorer, steps=[9])
 
 

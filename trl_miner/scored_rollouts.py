@@ -30,8 +30,7 @@ from .runs.history import RunHistory
 from .runs.token_credit import Credit
 from .training.token_records import credit_table
 from .viewing.prompt_outcomes import Outcomes, read_outcomes
-from .viewing.rollout_lines import REWARD
-from .viewing.rollouts import find_rollouts
+from .viewing.rollouts import HOW_TO_LOG, rows_of_groups
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -129,33 +128,27 @@ def score_rollouts(
         FileNotFoundError: The run has no rollouts.
         ValueError: A step is not there, or has no prompt that is all right.
     """
+    import pyarrow as pa
+
     folder = Path(run)
     history = RunHistory(folder, folder.name, {})
-    files = find_rollouts(folder)
     outcomes = read_outcomes(history, correct, threshold, quiet=scorer.quiet)
-    if files is None or outcomes is None:
-        raise FileNotFoundError(f"{folder} holds no rollouts that could be scored.")
-    groups = outcomes.groups
-    is_right = groups["kind"] == PromptKind.ALL_RIGHT
-    if unknown := sorted({*(steps or ())} - {*groups["step"]}):
-        raise ValueError(f"--steps must name steps with rollouts: {unknown[0]} has none.")
-    chosen = {*(steps or groups["step"][is_right].tail(1).astype(int).tolist())}
-    if not is_right[groups["step"].isin(chosen)].any():
+    if outcomes is None or outcomes.rollouts.empty:
+        raise FileNotFoundError(f"{folder} holds no rollouts that could be scored. {HOW_TO_LOG}")
+    is_right = outcomes.groups["kind"] == PromptKind.ALL_RIGHT
+    newest = outcomes.groups["step"][is_right].tail(1).astype(int).tolist()
+    groups = outcomes.at_steps(steps or newest)
+    if not is_right[groups.index].any() or not newest:
         raise ValueError(
             "No prompt is all right in these steps, so MINER would credit nothing. Choose others"
             " with --steps; trl-miner report shows how prompts came out."
         )
-    files.with_tokens = True
-    import pandas as pd
-    import pyarrow as pa
-
-    # by their group, which may have arrived over two steps
-    step_of = groups[groups["step"].isin(chosen)].set_index("group")["step"]
-    frames = (frame.assign(step=frame["group"].map(step_of)) for frame in files.frames())
-    parts = [frame[frame["step"].notna()] for frame in frames]
+    chosen = groups.set_index("group")["step"]
+    rows = rows_of_groups(folder, chosen.index, with_tokens=True, quiet=scorer.quiet)
     notes, tables = [*outcomes.notes], []
-    for step, rows in pd.concat(parts).groupby("step"):
-        table, said = _of_step(int(step), rows, outcomes, scorer)
+    # a group may have arrived over two steps
+    for step, own in rows.groupby(rows["group"].map(chosen)):
+        table, said = _of_step(int(step), own, outcomes, scorer)
         tables.append(table)
         notes += said
     notes.append(_about_log_probs(scorer))
@@ -181,11 +174,10 @@ def _of_step(
     whole = [group for group in groups if len(group) == size and size > 1]
     if not whole:
         raise ValueError(f"Step {step} has no prompt with several rollouts.")
-    verifiers = [REWARD + name for name in outcomes.decides] or ["reward"]
     flat = [row for group in whole for row in group.to_dict("records")]
     tokens = [scorer.tokens(row) for row in flat]
     rewards_N = torch.tensor([row["reward"] for row in flat])
-    verifier_N = torch.tensor([min(row[name] for name in verifiers) for row in flat])
+    verifier_N = torch.tensor([min(row[name] for name in outcomes.verifiers) for row in flat])
     advantages_N = group_relative_advantages(rewards_N, size)
     kinds = group_kinds(
         rewards_N, size, correct_threshold=outcomes.threshold, verifier_rewards_N=verifier_N,

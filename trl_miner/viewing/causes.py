@@ -1,14 +1,15 @@
 """Why a run does not learn: causes that its own numbers show, the gravest first.
 
-A rule sees the rollouts of a run, its log, or both, and says nothing where they do not carry it. It
+Each rule is a record at the end: what the cause is called, what it looks at, and what to do next. A
+rule sees the rollouts of a run, its log, or both, and says nothing where they do not carry it. It
 compares the first quarter of the steps with the last one. A run whose answers got better has no
 causes. The thresholds are our choice, tested on runs that were made for each rule.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,13 +47,19 @@ class Cause:
         return f"{self.title}. {self.evidence} Next: {self.next_step}"
 
 
-@dataclass(frozen=True)
-class Quarter:
-    """Mean of a number over a quarter of the steps, its standard error, and how many there are."""
+class Finding(NamedTuple):
+    """What a rule found: the weight of its cause, the evidence, and what its next step names."""
+
+    weight: float
+    evidence: str
+    names: Mapping[str, Any] = {}
+
+
+class Quarter(NamedTuple):
+    """Mean of a number over a quarter of the steps, and its standard error."""
 
     mean: float
     error: float
-    count: int
 
 
 @dataclass
@@ -75,74 +82,63 @@ class Evidence:
         return (values[:size].mean(), values[-size:].mean()) if size else None
 
     @property
-    def with_gradient(self) -> float:
-        """The smaller share of rollouts with a gradient, of the first and the last quarter."""
-        used, zero = self.logged("rollouts/grpo"), self.logged("frac_reward_zero_std")
-        return min(used) if used else 1 - max(zero) if zero else np.nan
+    def known(self) -> Outcomes:
+        """The outcomes, for rules that need some."""
+        assert self.outcomes is not None
+        return self.outcomes
+
+    @cached_property
+    def has(self) -> set[str]:
+        """What enough prompts have: "rollouts", "verdicts"."""
+        if self.outcomes is None or len(self.groups) < LEAST_GROUPS:
+            return set()
+        found = {"rollouts": len(self.known.rollouts), "verdicts": self.groups["scored"].sum()}
+        return {name for name, count in found.items() if count}
 
     @cached_property
     def groups(self) -> "DataFrame":
         """The groups of the last half of the steps."""
-        assert self.outcomes is not None
-        groups = self.outcomes.groups
-        return groups[groups["step"] >= groups["step"].median()]
+        return self._last_half(self.known.groups)
 
     @cached_property
     def rollouts(self) -> "DataFrame":
         """The rollouts of the last half of the steps."""
-        assert self.outcomes is not None
-        rollouts = self.outcomes.rollouts
-        return rollouts[rollouts["step"] >= self.outcomes.groups["step"].median()]
+        return self._last_half(self.known.rollouts)
 
-    @cached_property
-    def has_rollouts(self) -> bool:
-        return (
-            self.outcomes is not None
-            and len(self.outcomes.rollouts) > 0
-            and len(self.groups) >= LEAST_GROUPS
-        )
-
-    @cached_property
-    def has_verdicts(self) -> bool:
-        """Whether it is known of enough prompts whether their answers are right."""
-        return (
-            self.outcomes is not None
-            and len(self.groups) >= LEAST_GROUPS
-            and self.groups["scored"].sum() > 0
-        )
+    def _last_half(self, table: "DataFrame") -> "DataFrame":
+        return table[table["step"] >= self.known.groups["step"].median()]
 
     def share(self, kind: PromptKind) -> float:
         """Return the share of the prompts of the last half that are of a kind."""
-        return float((self.groups["kind"] == kind).mean()) if self.has_verdicts else np.nan
+        return float((self.groups["kind"] == kind).mean())
 
     @cached_property
     def pass_rate(self) -> float:
         """The share of right rollouts of the last half; NaN: not known."""
-        scored = self.groups["scored"].sum() if self.has_verdicts else 0
-        return float(self.groups["correct"].sum() / scored) if scored else np.nan
-
-    def quarters(self, table: "DataFrame", values: "Series") -> tuple[Quarter, Quarter]:
-        """Return the first and the last quarter of the steps of a number of each row."""
-        low, high = table["step"].quantile([0.25, 0.75])
-        found = []
-        for chosen in (table["step"] <= low, table["step"] >= high):
-            own = values[chosen].dropna()
-            error = own.std() / np.sqrt(len(own)) if len(own) > 1 else np.inf
-            found.append(Quarter(own.mean(), error, len(own)))
-        return found[0], found[1]
+        if "verdicts" not in self.has:
+            return np.nan
+        return float(self.groups["correct"].sum() / self.groups["scored"].sum())
 
     @cached_property
     def right(self) -> tuple[Quarter, Quarter] | None:
         """The share of right rollouts in the first and the last quarter; None: not known."""
-        if not self.has_verdicts or self.outcomes is None:
+        if "verdicts" not in self.has:
             return None
-        groups = self.outcomes.groups
-        return self.quarters(groups, groups["correct"] / groups["scored"].replace(0, np.nan))
+        groups = self.known.groups
+        return quarters(groups, groups["correct"] / groups["scored"].replace(0, np.nan))
 
     @cached_property
     def learned(self) -> bool:
         """Whether the share of right rollouts rose, by more than chance."""
         return self.right is not None and _rose(*self.right, least=_HELD)
+
+
+def quarters(table: "DataFrame", values: "Series") -> tuple[Quarter, Quarter]:
+    """Return the first and the last quarter of the steps of a number of each row."""
+    low, high = table["step"].quantile([0.25, 0.75])
+    parts = (values[chosen].dropna() for chosen in (table["step"] <= low, table["step"] >= high))
+    first, last = (Quarter(own.mean(), own.sem() if len(own) > 1 else np.inf) for own in parts)
+    return first, last
 
 
 def _rose(first: Quarter, last: Quarter, least: float) -> bool:
@@ -155,7 +151,11 @@ def find_causes(evidence: Evidence) -> list[Cause]:
     show no cause."""
     if evidence.learned:
         return []
-    causes = [cause for rule in RULES for cause in rule(evidence)]
+    causes = [
+        Cause(rule.key, rule.title, found.evidence, rule.next_step.format(**found.names), found.weight)
+        for rule in RULES
+        if rule.needs <= evidence.has and (found := rule.look(evidence))
+    ]  # fmt: skip
     return sorted(causes, key=lambda cause: -cause.weight)
 
 
@@ -167,68 +167,57 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share > 0.005 or share == 0 else f"{share:.2%}"
 
 
-def _no_right_answer(run: Evidence) -> Iterator[Cause]:
+# The rules
+
+
+def _no_right_answer(run: Evidence) -> Finding | None:
     share = run.share(PromptKind.ALL_WRONG)
     # a run that had right answers and lost them has another cause
-    if share >= 0.95 and run.pass_rate < 0.01 and run.right and run.right[0].mean < 0.05:
-        right, scored = int(run.groups["correct"].sum()), int(run.groups["scored"].sum())
-        yield Cause(
-            "no_right_answer",
-            "No right answer",
-            f"{right:,} of the last {scored:,} rollouts are right: {_percent(share)} of the prompts"
-            " are all wrong, and equal rewards give no gradient.",
-            "train on easier problems, or fine-tune on solutions first; and see with trl-miner"
-            " verify whether right answers are accepted at all.",
-            0.9 * share,  # cuts and rejected answers, which explain it, come first
-        )
+    had_some = run.right is None or run.right[0].mean >= 0.05
+    if share < 0.95 or run.pass_rate >= 0.01 or had_some:
+        return None
+    right, scored = int(run.groups["correct"].sum()), int(run.groups["scored"].sum())
+    return Finding(
+        0.9 * share,  # cuts and rejected answers, which explain it, come first
+        f"{right:,} of the last {scored:,} rollouts are right: {_percent(share)} of the prompts are"
+        " all wrong, and equal rewards give no gradient.",
+    )
 
 
-def _all_right_already(run: Evidence) -> Iterator[Cause]:
+def _all_right_already(run: Evidence) -> Finding | None:
     share = run.share(PromptKind.ALL_RIGHT)
-    if share >= 0.8:
-        yield Cause(
-            "all_right",
-            "All right already",
-            f"In the last half {_percent(share)} of the prompts were answered right by all"
-            " rollouts, which gives GRPO no gradient.",
-            "train on harder problems; all_right: miner of this package lets such prompts train.",
-            share,
-        )
+    return Finding(
+        share,
+        f"In the last half {_percent(share)} of the prompts were answered right by all rollouts,"
+        " which gives GRPO no gradient.",
+    ) if share >= 0.8 else None  # fmt: skip
 
 
-def _equal_rewards(run: Evidence) -> Iterator[Cause]:
+def _equal_rewards(run: Evidence) -> Finding | None:
     """Where no rollouts were kept, the log says how many groups had equal rewards."""
     zero, reward = run.logged("frac_reward_zero_std"), run.logged("reward")
-    if zero and reward and zero[1] >= 0.8 and not run.has_verdicts:
-        yield Cause(
-            "equal_rewards",
-            "The rollouts of a prompt have equal rewards",
-            f"So it was for {_percent(zero[1])} of the prompts in the last quarter, and their mean"
-            f" reward was {reward[1]:.3g}: there is no gradient.",
-            "see whether they are all wrong or all right: log_completions=True keeps the rollouts.",
-            zero[1],
-        )
+    if not zero or not reward or zero[1] < 0.8 or "verdicts" in run.has:
+        return None
+    return Finding(
+        zero[1],
+        f"So it was for {_percent(zero[1])} of the prompts in the last quarter, and their mean"
+        f" reward was {reward[1]:.3g}: there is no gradient.",
+    )
 
 
-def _cut(run: Evidence) -> Iterator[Cause]:
-    cut = run.logged("completions/clipped_ratio")
+def _cut(run: Evidence) -> Finding | None:
+    cut, limit = run.logged("completions/clipped_ratio"), run.logged("completions/max_length")
     share = cut[1] if cut else np.nan
     evidence = f"{_percent(share)} of the rollouts of the last quarter reached the limit"
-    limit = run.logged("completions/max_length")
     evidence += f" of {limit[1]:.0f} tokens." if limit else "."
-    if run.has_rollouts and run.rollouts["truncated"].notna().any():
+    if "rollouts" in run.has and run.rollouts["truncated"].notna().any():
         share, evidence = _by_cut(run.rollouts)
     at_first = run.logs["completions/clipped_ratio"][0, 1] if cut else share
     if at_first < 0.1:
         evidence += f" At first it was {_percent(at_first)}, so something else made them longer."
-    if share >= 0.25 and not run.pass_rate > 0.8:
-        yield Cause(
-            "cut",
-            "Answers are cut off",
-            evidence,
-            "raise max_completion_length, or ask for shorter answers.",
-            float(share) * (0.95 if at_first >= 0.1 else 0.5),
-        )
+    if not share >= 0.25 or run.pass_rate > 0.8:
+        return None
+    return Finding(float(share) * (0.95 if at_first >= 0.1 else 0.5), evidence)
 
 
 def _by_cut(rollouts: "DataFrame") -> tuple[float, str]:
@@ -242,242 +231,215 @@ def _by_cut(rollouts: "DataFrame") -> tuple[float, str]:
     return share if by[True] < by[False] else 0.0, evidence + right
 
 
-def _rejected(run: Evidence) -> Iterator[Cause]:
-    if not run.has_rollouts or not run.has_verdicts or run.outcomes is None:
-        return
-    wrong = run.outcomes.rollouts[run.outcomes.rollouts["correct"] == 0]
-    shares = [_accepted_elsewhere(run.outcomes, wrong), _accepted_by_us(run.outcomes)]
-    share, evidence = max(shares)
-    if not share and run.pass_rate < 0.05 and run.share(PromptKind.ALL_WRONG) > 0.8:
-        share, evidence = _agreed(run)
-    if share:
-        yield Cause(
-            "rejected",
-            "Right, but not accepted",
-            evidence,
-            "look at these answers: trl-miner verify FILE lists disagreements first. Correct the"
-            " reward function, or say in the prompt how to write the answer.",
-            share * float(len(wrong) / len(run.outcomes.rollouts)),
-        )
+def _rejected(run: Evidence) -> Finding | None:
+    rollouts = run.known.rollouts
+    wrong = rollouts[rollouts["correct"] == 0]
+    found = max(_accepted_elsewhere(rollouts, wrong), _accepted_by_us(run.known.samples))
+    if not found.weight and run.pass_rate < 0.05 and run.share(PromptKind.ALL_WRONG) > 0.8:
+        found = _agreed(run)
+    weight = found.weight * len(wrong) / len(rollouts)
+    return Finding(weight, found.evidence) if weight else None
 
 
-def _accepted_elsewhere(outcomes: Outcomes, wrong: "DataFrame") -> tuple[float, str]:
-    accepted = outcomes.rollouts.query("correct == 1 and answer != 0")
+def _accepted_elsewhere(rollouts: "DataFrame", wrong: "DataFrame") -> Finding:
+    accepted = rollouts.query("correct == 1 and answer != 0")
     same = wrong.merge(accepted[["prompt", "answer"]].drop_duplicates())
     if len(same) < 10 or len(same) < 0.2 * len(wrong):
-        return 0.0, ""
-    return len(same) / len(wrong), (
+        return Finding(0.0, "")
+    return Finding(
+        len(same) / len(wrong),
         f"{_percent(len(same) / len(wrong))} of the {len(wrong):,} wrong rollouts end with an answer"
-        " that was accepted in another rollout of the same prompt."
+        " that was accepted in another rollout of the same prompt.",
     )
 
 
-def _accepted_by_us(outcomes: Outcomes) -> tuple[float, str]:
-    count, read = second_reading(outcomes.samples)
-    if count < 5 or count < 0.2 * read:
-        return 0.0, ""
-    return count / read, f"trl-miner's verifier accepts {count} of {read} sampled wrong answers."
+def _accepted_by_us(samples: "DataFrame") -> Finding:
+    """Let our verifier read some wrong answers again."""
+    from ..grading import grade
+
+    some = samples.head(_SECOND_READING)
+    texts, golds = ([*map(str, some.get(name, ()))] for name in ("completion", "gold"))
+    verdicts = grade("math", texts, golds, unboxed=True, budget=30.0) if texts else []
+    read = [verdict.is_correct for verdict in verdicts if verdict.is_correct is not None]
+    count = sum(read)
+    if count < 5 or count < 0.2 * len(read):
+        return Finding(0.0, "")
+    return Finding(
+        count / len(read),
+        f"trl-miner's verifier accepts {count} of {len(read)} sampled wrong answers.",
+    )
 
 
-def _agreed(run: Evidence) -> tuple[float, str]:
+def _agreed(run: Evidence) -> Finding:
     """Return evidence where no answer is accepted: the rollouts of a prompt agree on one."""
     rows = run.rollouts[run.rollouts["answer"] != 0]
     votes = rows.groupby(["group", "answer"]).size().groupby("group").max()
     most = votes.reindex(run.groups["group"]).fillna(0).to_numpy()
     share = float((most >= 0.75 * run.groups["rollouts"]).mean())
-    if share < 0.5:
-        return 0.0, ""
-    return 0.8 * share, (
+    return Finding(
+        0.8 * share * (share >= 0.5),
         f"The rollouts of {_percent(share)} of the prompts agree on an answer, and nearly none was"
-        " accepted."
+        " accepted.",
     )
 
 
-def second_reading(samples: "DataFrame") -> tuple[int, int]:
-    """Return how many of some wrong answers our verifier accepts, and how many it could read."""
-    from ..grading import grade
-
-    some = samples.head(_SECOND_READING)
-    if not len(some):
-        return 0, 0
-    verdicts = grade(
-        "math",
-        some["completion"].tolist(),
-        some["gold"].astype(str).tolist(),
-        unboxed=True,
-        budget=30.0,
-    )
-    read = [verdict.is_correct for verdict in verdicts if verdict.is_correct is not None]
-    return sum(read), len(read)
-
-
-def _another_reward(run: Evidence) -> Iterator[Cause]:
-    if not run.has_rollouts or not run.has_verdicts or run.outcomes is None:
-        return
-    others = [name for name in run.outcomes.functions if name not in run.outcomes.decides]
-    groups = run.outcomes.groups
+def _another_reward(run: Evidence) -> Finding | None:
+    others = [REWARD + name for name in run.known.functions if name not in run.known.decides]
+    groups = run.known.groups
     moved = groups[groups["spread"] > 0]
-    if not others or len(moved) < LEAST_GROUPS:
-        return
     share = float((moved["kind"] != PromptKind.MIXED).mean())
-    by = run.outcomes.rollouts.groupby("group")
-    ranges = by[[REWARD + name for name in others]].agg(np.ptp)
+    if not others or len(moved) < LEAST_GROUPS or share < 0.5:
+        return None
+    ranges = run.known.rollouts.groupby("group")[others].agg(np.ptp)
     driver = (ranges > 0).loc[moved["group"]].mean().idxmax().removeprefix(REWARD)
-    if share >= 0.5:
-        yield Cause(
-            "another_reward",
-            "Another reward drives the gradient",
-            f"In {_percent(share)} of the prompts with a gradient all rollouts are equally right or"
-            f" wrong, and {driver} differs.",
-            f"give {driver} a smaller weight (reward_weights), or pay it for right answers alone"
-            " (gate_on_correctness of this package).",
-            share * len(moved) / len(groups),
-        )
+    return Finding(
+        share * len(moved) / len(groups),
+        f"In {_percent(share)} of the prompts with a gradient all rollouts are equally right or"
+        f" wrong, and {driver} differs.",
+        {"driver": driver},
+    )
 
 
-def _small_groups(run: Evidence) -> Iterator[Cause]:
-    if not run.has_verdicts:
-        return
+def _small_groups(run: Evidence) -> Finding | None:
     size, rate = int(run.groups["scored"].median()), run.pass_rate
-    mixed, expected = run.share(PromptKind.MIXED), 1 - rate**size - (1 - rate) ** size
+    mixed, expected = run.share(PromptKind.MIXED), _mixed_by_chance(rate, size)
     # fewer than chance would make: some prompts are solved and others too hard, at any size
     if not 0.005 < rate < 0.3 or size < 2 or mixed >= 0.5 or mixed < 0.6 * expected:
-        return
-    needed = next((g for g in (4, 8, 16, 32) if g > size and 1 - (1 - rate) ** g > 0.8), 64)
-    yield Cause(
-        "small_groups",
-        "Groups too small for the pass rate",
+        return None
+    sizes = (4, 8, 16, 32)
+    needed = next((g for g in sizes if g > size and 1 - (1 - rate) ** g > 0.8), 64)
+    return Finding(
+        0.5 * run.share(PromptKind.ALL_WRONG),
         f"{_percent(rate)} of the answers are right, so of {size} rollouts often none is:"
         f" {_percent(mixed)} of the prompts are mixed, and {needed} rollouts each would mix"
-        f" {_percent(1 - rate**needed - (1 - rate) ** needed)} if all prompts were alike.",
-        f"set num_generations={needed}, on fewer prompts; or train on easier problems.",
-        0.5 * run.share(PromptKind.ALL_WRONG),
+        f" {_percent(_mixed_by_chance(rate, needed))} if all prompts were alike.",
+        {"needed": needed},
     )
 
 
-def _lost_again(run: Evidence) -> Iterator[Cause]:
+def _mixed_by_chance(rate: float, size: int) -> float:
+    return float(1 - rate**size - (1 - rate) ** size)
+
+
+def _lost_again(run: Evidence) -> Finding | None:
     rate, points = run.logged("learning_rate"), run.values("reward")
     if rate is None or len(points) < 16:
-        return
-    peak, last = _peak_and_last(points)
+        return None
+    means = [part.mean() for part in np.array_split(points, 8)]
+    peak, last = max(means), means[-1]
     noise = points.std() / np.sqrt(len(points) // 8)
     norm, kl = run.logged("grad_norm"), run.logged("kl")
     is_wild = (norm is not None and norm[1] > 5 * norm[0] > 0) or (kl is not None and kl[1] > 1)
-    if peak - last > max(noise, 0.1, (0.2 if is_wild else 0.5) * abs(peak)):
-        signs = [f"The mean reward fell {_change((peak, last))}"]
-        for metric, name in {
-            "entropy": "entropy",
-            "grad_norm": "gradient norm",
-            "kl": "KL",
-        }.items():
-            if logged := run.logged(metric):
-                signs.append(f"the {name} went {_change(logged)}")
-        yield Cause(
-            "learning_rate_high",
-            "It lost what it could: the learning rate is too high, or nothing holds the model back",
-            ", ".join(signs) + ".",
-            f"lower learning_rate ({rate[0]:.2g}) to a third, or set beta=0.01.",
-            1.0,
-        )
+    if peak - last <= max(noise, 0.1, (0.2 if is_wild else 0.5) * abs(peak)):
+        return None
+    signs = [f"The mean reward fell {_change((peak, last))}"]
+    for metric, name in {"entropy": "entropy", "grad_norm": "gradient norm", "kl": "KL"}.items():
+        if logged := run.logged(metric):
+            signs.append(f"the {name} went {_change(logged)}")
+    return Finding(1.0, ", ".join(signs) + ".", {"rate": rate[0]})
 
 
-def _hardly_moves(run: Evidence) -> Iterator[Cause]:
+def _hardly_moves(run: Evidence) -> Finding | None:
     rate, entropy, points = run.logged("learning_rate"), run.logged("entropy"), run.values("reward")
-    if not rate or not entropy or len(points) < 30 or not run.with_gradient >= 0.2:
-        return
-    kl = run.logged("kl")
-    moved = abs(entropy[1] - entropy[0]) > 0.01 * abs(entropy[0]) or (kl and kl[1] > 1e-3)
-    if not moved and _is_flat(points):
-        yield Cause(
-            "learning_rate_low",
-            "The model hardly moves",
-            f"{_percent(run.with_gradient)} of the rollouts have a gradient, and in"
-            f" {len(points)} logs the entropy went from {entropy[0]:.4g} to {entropy[1]:.4g}, the"
-            f" reward from {points[: len(points) // 4].mean():.3g} to {points[-1]:.3g}.",
-            f"raise learning_rate ({rate[0]:.2g}) three times, or lower beta.",
-            0.7,
-        )
-
-
-def _peak_and_last(points: np.ndarray) -> tuple[float, float]:
-    """Return the best mean of an eighth of the logs, and the last one."""
-    means = [part.mean() for part in np.array_split(points, min(8, len(points)))]
-    return float(max(means)), float(means[-1])
-
-
-def _is_flat(points: np.ndarray) -> bool:
-    size = len(points) // 4
+    used, zero = run.logged("rollouts/grpo"), run.logged("frac_reward_zero_std")
+    with_gradient = min(used) if used else 1 - max(zero) if zero else np.nan
+    if not rate or not entropy or len(points) < 30 or not with_gradient >= 0.2:
+        return None
+    kl, size = run.logged("kl"), len(points) // 4
     first, last = points[:size], points[-size:]
     error = np.hypot(first.std(), last.std()) / np.sqrt(size)
-    return bool(abs(last.mean() - first.mean()) <= 2 * error)
+    is_flat = abs(last.mean() - first.mean()) <= 2 * error
+    has_moved = abs(entropy[1] - entropy[0]) > 0.01 * abs(entropy[0]) or (kl and kl[1] > 1e-3)
+    return Finding(
+        0.7,
+        f"{_percent(with_gradient)} of the rollouts have a gradient, and in {len(points)} logs the"
+        f" entropy went from {entropy[0]:.4g} to {entropy[1]:.4g}, the reward from"
+        f" {first.mean():.3g} to {points[-1]:.3g}.",
+        {"rate": rate[0]},
+    ) if is_flat and not has_moved else None  # fmt: skip
 
 
-def _entropy_gone(run: Evidence) -> Iterator[Cause]:
+def _entropy_gone(run: Evidence) -> Finding | None:
     entropy = run.logged("entropy")
-    if entropy and entropy[1] < min(0.05, 0.25 * entropy[0]) and not run.pass_rate > 0.8:
-        yield Cause(
-            "entropy",
-            "The policy explores no more",
-            f"The entropy fell {_change(entropy)} nats per token.",
-            "start again from an earlier checkpoint with epsilon_high=0.28, a higher temperature or"
-            " a lower learning_rate.",
-            0.6,
-        )
+    if not entropy or entropy[1] >= min(0.05, 0.25 * entropy[0]) or run.pass_rate > 0.8:
+        return None
+    return Finding(0.6, f"The entropy fell {_change(entropy)} nats per token.")
 
 
-def _same_texts(run: Evidence) -> Iterator[Cause]:
-    if not run.has_rollouts or run.pass_rate > 0.8 or run.groups["rollouts"].median() < 2:
-        return
+def _same_texts(run: Evidence) -> Finding | None:
     texts = run.rollouts.groupby("group")["text"].nunique()
-    if (share := float((texts[run.groups["group"]] == 1).mean())) >= 0.5:
-        yield Cause(
-            "same_texts",
-            "The rollouts of a prompt are the same",
-            f"All rollouts of {_percent(share)} of the prompts are one text.",
-            "sample at a higher temperature, or start from an earlier checkpoint.",
-            share,
-        )
+    share = float((texts[run.groups["group"]] == 1).mean())
+    if share < 0.5 or run.pass_rate > 0.8 or run.groups["rollouts"].median() < 2:
+        return None
+    return Finding(share, f"All rollouts of {_percent(share)} of the prompts are one text.")
 
 
-def _hacked(run: Evidence) -> Iterator[Cause]:
-    if not run.has_rollouts or run.outcomes is None:
-        return
-    rollouts = run.outcomes.rollouts
-    reward = run.quarters(rollouts, rollouts["reward"])
-    is_single = run.outcomes.decides == run.outcomes.functions
-    if is_single or not _rose(*reward, least=0.0):
-        return
-    grown = _grown(run)
-    if grown:
-        how, factor = max(grown.items(), key=lambda item: item[1])
-        right = (
-            f" Right answers: {run.right[0].mean:.0%}, then {run.right[1].mean:.0%}."
-            if run.right
-            else ""
-        )
-        yield Cause(
-            "hacked",
-            "The reward rises without better answers",
-            f"From the first quarter to the last the mean reward rose from {reward[0].mean:.3g} to"
-            f" {reward[1].mean:.3g}, and answers became {factor:.1f} times {how}.{right}",
-            "look at the newest rollouts with trl-miner inspect; pay for length or form only with a"
-            " right answer.",
-            0.8,
-        )
-
-
-def _grown(run: Evidence) -> dict[str, float]:
-    """Return how many times longer or more repetitive answers became, where it is 1.5 or more."""
-    assert run.outcomes is not None
-    rollouts, grown = run.outcomes.rollouts, {}
+def _hacked(run: Evidence) -> Finding | None:
+    rollouts, grown = run.known.rollouts, {}
+    first, last = quarters(rollouts, rollouts["reward"])
     for how, name, least in (("longer", "characters", 0), ("more repetitive", "repetition", 4)):
-        first, last = run.quarters(rollouts, rollouts[name])
-        if last.mean >= 1.5 * first.mean and last.mean > least:
-            grown[how] = last.mean / first.mean
-    return grown
+        before, after = (own.mean for own in quarters(rollouts, rollouts[name]))
+        if after >= 1.5 * before and after > least:
+            grown[after / before] = how
+    is_single = run.known.decides == run.known.functions
+    if is_single or not grown or not _rose(first, last, least=0.0):
+        return None
+    right = "{:.0%}, then {:.0%}".format(*(own.mean for own in run.right)) if run.right else ""
+    return Finding(
+        0.8,
+        f"From the first quarter to the last the mean reward rose from {first.mean:.3g} to"
+        f" {last.mean:.3g}, and answers became {max(grown):.1f} times {grown[max(grown)]}."
+        + (f" Right answers: {right}." if right else ""),
+    )
 
 
-RULES: Sequence[Callable[[Evidence], Iterator[Cause]]] = (
-    *(_no_right_answer, _all_right_already, _equal_rewards, _cut, _rejected, _another_reward),
-    *(_small_groups, _lost_again, _hardly_moves, _entropy_gone, _same_texts, _hacked),
+@dataclass(frozen=True)
+class Rule:
+    """A cause and how it is found.
+
+    Attributes:
+        key, title: Those of the cause.
+        look: Returns what shows it; None: nothing does.
+        next_step: What to do; names in braces are those of the finding.
+        needs: What it looks at besides the log, see `Evidence.has`.
+    """
+
+    key: str
+    title: str
+    look: Callable[[Evidence], Finding | None]
+    next_step: str
+    needs: frozenset[str] = frozenset()
+
+
+_VERDICTS, _ROLLOUTS = frozenset({"verdicts"}), frozenset({"rollouts"})
+# fmt: off
+RULES: Sequence[Rule] = (
+    Rule("no_right_answer", "No right answer", _no_right_answer,
+         "train on easier problems, or fine-tune on solutions first; and see with trl-miner verify whether right"
+         " answers are accepted at all.", _VERDICTS),
+    Rule("all_right", "All right already", _all_right_already,
+         "train on harder problems; all_right: miner of this package lets such prompts train.", _VERDICTS),
+    Rule("equal_rewards", "The rollouts of a prompt have equal rewards", _equal_rewards,
+         "see whether they are all wrong or all right: log_completions=True keeps the rollouts."),
+    Rule("cut", "Answers are cut off", _cut, "raise max_completion_length, or ask for shorter answers."),
+    Rule("rejected", "Right, but not accepted", _rejected,
+         "look at these answers: trl-miner verify FILE lists disagreements first. Correct the reward function, or say"
+         " in the prompt how to write the answer.", _VERDICTS | _ROLLOUTS),
+    Rule("another_reward", "Another reward drives the gradient", _another_reward,
+         "give {driver} a smaller weight (reward_weights), or pay it for right answers alone (gate_on_correctness of"
+         " this package).", _VERDICTS | _ROLLOUTS),
+    Rule("small_groups", "Groups too small for the pass rate", _small_groups,
+         "set num_generations={needed}, on fewer prompts; or train on easier problems.", _VERDICTS),
+    Rule("learning_rate_high", "It lost what it could: the learning rate is too high, or nothing holds the model back",
+         _lost_again, "lower learning_rate ({rate:.2g}) to a third, or set beta=0.01."),
+    Rule("learning_rate_low", "The model hardly moves", _hardly_moves,
+         "raise learning_rate ({rate:.2g}) three times, or lower beta."),
+    Rule("entropy", "The policy explores no more", _entropy_gone,
+         "start again from an earlier checkpoint with epsilon_high=0.28, a higher temperature or a lower"
+         " learning_rate."),
+    Rule("same_texts", "The rollouts of a prompt are the same", _same_texts,
+         "sample at a higher temperature, or start from an earlier checkpoint.", _ROLLOUTS),
+    Rule("hacked", "The reward rises without better answers", _hacked,
+         "look at the newest rollouts with trl-miner inspect; pay for length or form only with a right answer.",
+         _ROLLOUTS),
 )

@@ -6,7 +6,7 @@ prompt a short text, and some rollouts as samples. A million rollouts are some 1
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,21 @@ class Outcomes:
         """The names of the reward functions."""
         return [name.removeprefix(REWARD) for name in self.rollouts if name.startswith(REWARD)]
 
+    @property
+    def verifiers(self) -> list[str]:
+        """The columns of rewards that say what is right, else the total reward."""
+        return [REWARD + name for name in self.decides] or ["reward"]
+
+    def at_steps(self, steps: Collection[int] | None) -> "DataFrame":
+        """Return the groups of some steps; None: all. Raise ValueError for a step that has none."""
+        unknown = sorted({*(steps or ())} - {*self.groups["step"]})
+        if unknown:
+            listed = ", ".join(map(str, self.groups["step"].unique()[:8]))
+            raise ValueError(
+                f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}, ..."
+            )
+        return self.groups[self.groups["step"].isin([*steps])] if steps else self.groups
+
     def columns(self) -> dict[str, np.ndarray]:
         """Return metrics by step, as the log of a run of this package has them: (n, 2) each."""
         groups, rollouts = self.groups, self.rollouts
@@ -109,11 +124,10 @@ def read_outcomes(
     correct: str | None = None,
     threshold: float | None = None,
     *,
-    watch: Callable[[Iterator["DataFrame"]], Iterable["DataFrame"]] = iter,
     quiet: bool = True,
 ) -> Outcomes | None:
-    """Return how the prompts of a run came out: from its rollouts, whose frames go through `watch`,
-    else from its ledger; None: it kept neither."""
+    """Return how the prompts of a run came out: from its rollouts, else from its ledger; None: it
+    kept neither."""
     settings = run.settings
     # a record has every number in one spelling: "8.0"
     size = int(float(settings.get("num_generations", 0))) or None
@@ -125,8 +139,7 @@ def read_outcomes(
     if threshold is None:
         threshold = float(settings.get("correct_threshold", THRESHOLD))
     names = [] if chosen == "None" else [name.strip() for name in chosen.split("+")]
-    frames = watch(files.frames(quiet=quiet))
-    return collect(frames, chosen=names, threshold=threshold, notes=files.notes)
+    return collect(files.frames(quiet=quiet), chosen=names, threshold=threshold, notes=files.notes)
 
 
 def with_columns(run: RunHistory, outcomes: Outcomes | None) -> RunHistory:

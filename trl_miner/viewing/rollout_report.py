@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _END = 300  # characters of an answer
 _LISTED = 12  # prompts of a table
+_TITLES = {kind: kind.words.capitalize() for kind in PromptKind}
 _GRESO_P = 0.5  # at which GRESO begins to generate a prompt without a gradient again
 
 
@@ -84,35 +85,44 @@ def _overview(run: RunHistory, outcomes: Outcomes) -> Table:
     """Return what the rollouts gave: first quarter of the steps, last one, whole run."""
     groups, rollouts = outcomes.groups, outcomes.rollouts
     idle = groups["spread"] == 0
-    groups = groups.assign(prompts=1, idle=groups["rollouts"].where(idle, 0))
-    shares = {"Rollouts without a gradient in GRPO": (groups, "idle", "rollouts")}
+    rows = [
+        [
+            "Rollouts without a gradient in GRPO",
+            *_quarters(groups, groups["rollouts"] * idle, groups["rollouts"]),
+        ]
+    ]
     if outcomes.decides:
+        rows.append(["Right answers", *_quarters(groups, groups["correct"], groups["scored"])])
         kinds = {kind.words: groups["kind"] == kind for kind in PromptKind}
-        groups = groups.assign(**kinds)
-        shares |= {"Right answers": (groups, "correct", "scored")}
-        shares |= {
-            f"Prompts: {kind}": (groups, kind, "prompts") for kind in kinds if groups[kind].any()
-        }
-    length = "tokens" if rollouts["tokens"].notna().any() else "characters"
-    is_idle = rollouts["group"].isin(groups["group"][idle])
-    rollouts = rollouts.assign(idle=rollouts[length].where(is_idle, 0), rollouts=1)
+        rows += [
+            [f"Prompts: {kind}", *_quarters(groups, own)]
+            for kind, own in kinds.items()
+            if own.any()
+        ]
     if len(rollouts):
-        shares[f"{length.capitalize()} in these"] = (rollouts, "idle", length)
-    low, high = groups["step"].quantile([0.25, 0.75])
-
-    def cells(table: "DataFrame", part: str, whole: str, form: str) -> list[str]:
-        own = [table[table["step"] <= low], table[table["step"] >= high], table]
-        return [_ratio(one[part].sum(), one[whole].sum(), form) for one in own]
-
-    rows = [[title, *cells(*of, "{:.0%}")] for title, of in shares.items()]
-    if len(rollouts):
-        rows.append([f"Mean length in {length}", *cells(rollouts, length, "rollouts", "{:,.0f}")])
+        unit = "tokens" if rollouts["tokens"].notna().any() else "characters"
+        is_idle = rollouts["group"].isin(groups["group"][idle])
+        lengths = rollouts[unit]
+        rows.append(
+            [f"{unit.capitalize()} in these", *_quarters(rollouts, lengths * is_idle, lengths)]
+        )
+        rows.append([f"Mean length in {unit}", *_quarters(rollouts, lengths, form="{:,.0f}")])
     notes = [f"{groups['rollouts'].sum():,} rollouts of {len(outcomes.texts):,} different prompts."]
     notes += _seconds(run, groups)
     notes.append(_what_is_right(outcomes))
-    return Table(
-        "What the rollouts gave", ["", "First quarter", "Last quarter", "All"], rows, notes
-    )
+    header = ["", "First quarter", "Last quarter", "All"]
+    return Table("What the rollouts gave", header, rows, notes)
+
+
+def _quarters(
+    table: "DataFrame", part: "Series", whole: "Series | None" = None, form: str = "{:.0%}"
+) -> list[str]:
+    """Return sums of a part of a whole, by default of 1 a row: in the first quarter of the steps, in
+    the last one, and in all."""
+    low, high = table["step"].quantile([0.25, 0.75])
+    whole = part.notna() if whole is None else whole
+    chosen = (table["step"] <= low, table["step"] >= high, slice(None))
+    return [_ratio(part[rows].sum(), whole[rows].sum(), form) for rows in chosen]
 
 
 def _what_is_right(outcomes: Outcomes) -> str:
@@ -143,33 +153,32 @@ def _seconds(run: RunHistory, groups: "DataFrame") -> list[str]:
 
 def _by_kind(run: RunHistory, outcomes: Outcomes) -> Table | None:
     """Return length, cuts and repetition by kind of prompt, and within mixed ones by verdict."""
+    import pandas as pd
+
     if not len(outcomes.rollouts) or not outcomes.decides:
         return None
-    kinds = outcomes.groups.set_index("group")["kind"]
+    kinds = outcomes.groups.set_index("group")["kind"].map(_TITLES)
     rollouts = outcomes.rollouts.assign(kind=outcomes.rollouts["group"].map(kinds))
     notes = ["Means over rollouts. Repetition: how many times smaller a text is when packed."]
     if rollouts["truncated"].isna().all() and len(run.points("completions/clipped_ratio")):
         rollouts["truncated"] = _longest(rollouts, run.points("completions/clipped_ratio"))
         notes.append("Cut off: TRL logs their share alone; the longest of each batch are taken.")
-    is_mixed = rollouts["kind"] == PromptKind.MIXED
-    parts = {kind.words.capitalize(): rollouts["kind"] == kind for kind in PromptKind}
-    parts |= {
-        "Mixed, right ones": is_mixed & (rollouts["correct"] == 1),
-        "Mixed, wrong ones": is_mixed & (rollouts["correct"] == 0),
+    mixed = rollouts[(rollouts["kind"] == _TITLES[PromptKind.MIXED]) & rollouts["correct"].notna()]
+    verdicts = mixed["correct"].map({1: "Mixed, right ones", 0: "Mixed, wrong ones"})
+    forms = {
+        "characters": "{:,.0f}",
+        "tokens": "{:,.0f}",
+        "truncated": "{:.0%}",
+        "repetition": "{:.1f}",
     }
-    columns = {
-        "Characters": ("characters", "{:,.0f}"),
-        "Tokens": ("tokens", "{:,.0f}"),
-        "Cut off": ("truncated", "{:.0%}"),
-        "Repetition": ("repetition", "{:.1f}"),
-    }
-    columns = {title: of for title, of in columns.items() if rollouts[of[0]].notna().any()}
-    rows = []
-    for title, chosen in parts.items():
-        own = rollouts[chosen]
-        if len(own):
-            cells = [_mean(own[name], form) for name, form in columns.values()]
-            rows.append([title, f"{len(own):,}", *cells])
+    forms = {name: form for name, form in forms.items() if rollouts[name].notna().any()}
+    parts = pd.concat([rollouts, mixed.assign(kind=verdicts)]).groupby("kind", sort=False)
+    titles = [*_TITLES.values(), "Mixed, right ones", "Mixed, wrong ones"]
+    rows = [
+        [title, f"{len(own):,}", *(_mean(own[name], form) for name, form in forms.items())]
+        for title, own in sorted(parts, key=lambda part: titles.index(part[0]))
+    ]
+    columns = [name.capitalize().replace("Truncated", "Cut off") for name in forms]
     return Table("By kind of prompt", ["Kind", "Rollouts", *columns], rows, notes)
 
 
@@ -195,19 +204,16 @@ def _of_rewards(outcomes: Outcomes) -> Table | None:
     ranges = rollouts.groupby("group")[[*centered]].agg(np.ptp)
     moved = ranges[ranges["reward"] > 1e-6]
     correlations = centered.corrwith(centered["reward"])
-    low, high = rollouts["step"].quantile([0.25, 0.75])
-    rows = []
-    for name in outcomes.functions:
-        values = rollouts[REWARD + name]
-        rows.append(
-            [
-                name,
-                *(f"{values[part].mean():.3f}" for part in (rollouts["step"] <= low, rollouts["step"] >= high)),
-                _ratio((moved[REWARD + name] > 1e-6).sum(), len(moved)),
-                _mean(correlations[[REWARD + name]], "{:.2f}"),
-                "yes" if name in outcomes.decides else "no",
-            ]
-        )  # fmt: skip
+    rows = [
+        [
+            name,
+            *_quarters(rollouts, rollouts[REWARD + name], form="{:.3f}")[:2],
+            _ratio((moved[REWARD + name] > 1e-6).sum(), len(moved)),
+            _mean(correlations[[REWARD + name]], "{:.2f}"),
+            "yes" if name in outcomes.decides else "no",
+        ]
+        for name in outcomes.functions
+    ]
     header = ["Reward", "First quarter", "Last quarter", "Differs", "Correlation", "Decides"]
     notes = [
         "Differs: share of the prompts with a gradient in which its rollouts differ in this reward."

@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -271,6 +271,20 @@ _PATTERNS = (
     *("**/step_*/train/all/traces.jsonl", "**/step_*/train/effective/traces.jsonl"),
     *("**/step_*/train_rollouts*.jsonl", "*.jsonl", "**/completions*.table.json"),
 )
+
+
+def rows_of_groups(
+    folder: Path, groups: Collection[int], *, with_tokens: bool = False, quiet: bool = True
+) -> "DataFrame":
+    """Return the rollouts of some groups, see `RolloutFiles.frames`."""
+    import pandas as pd
+
+    files = find_rollouts(folder)
+    if files is None:
+        raise FileNotFoundError(f"{folder} holds no rollouts. {HOW_TO_LOG}")
+    files.with_tokens = with_tokens
+    frames = files.frames(quiet=quiet)
+    return pd.concat([frame[frame["group"].isin(groups)] for frame in frames], ignore_index=True)
 
 
 def _paths(folder: Path) -> list[Path]:
