@@ -32,7 +32,7 @@ OWN = [
 ]
 METHODS = ["miner", "entropy", "certainty", "rl_zvp", *OWN]
 LARGE = ["--prompts", "48", "--problems", "48", "--samples", "16"]
-SMALL = ["--prompts", "24", "--problems", "32", "--samples", "8"]
+SMALL = ["--prompts", "20", "--problems", "24", "--samples", "8"]
 SEEDS = range(1, 6)
 
 
@@ -93,9 +93,8 @@ def probes() -> None:
 
 def more() -> None:
     """Probe two more arms of the first study; and strategies, whose start is made first."""
-    for title, name in (("forks", FORKS), ("mirror", MIRROR)):
-        for arm in ("uniqueness", "constant"):
-            probe_world(f"{title}, {arm}", f"forks/{arm}", ["entropy"], *world(name))
+    for arm in ("uniqueness", "constant"):
+        probe_world(f"forks, {arm}", f"forks/{arm}", ["entropy"], *world(FORKS))
     start = RUNS / "starts" / "strategies"
     if not (start / "tokenizer.json").is_file():
         train(settings_of("trl_miner/strategies"), start)
