@@ -75,8 +75,9 @@ def checked(check, path, where=None):
 
 
 def test_the_command_says_what_it_found_what_to_do_and_what_memory_is_for(recipe, capsys):
-    assert main(["doctor", str(recipe())]) == 0
+    assert main(["doctor", str(recipe(held_out=4))]) == 0
     printed = capsys.readouterr().out
+    assert "Next\n  trl-miner probe " in printed and "\n  trl-miner launch " in printed
     assert (
         "on this machine" in printed
         and "and what they are read as" in printed

@@ -58,5 +58,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         print("\n".join(duration.lines(context, args.price)))
     if any(finding.status == FAILED for finding in findings):
         return 1
-    finish([], format_command(["trl-miner", "launch", args.recipe, *overrides]))
+    training = context.parsed[0][0] if context is not None else None
+    can_probe = training is not None and training.held_out and not training.asynchronous
+    names = ["probe", "launch"] if can_probe else ["launch"]
+    words = [["trl-miner", name, args.recipe, *overrides] for name in names]
+    finish([], [format_command(command) for command in words])
     return 0
