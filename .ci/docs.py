@@ -181,7 +181,9 @@ def build(output: Path) -> None:
         settings |= {"nav": table, "site_dir": str(output.resolve())}
         for plugin in settings["plugins"]:
             if "mkdocstrings" in plugin:
-                plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(ROOT)]
+                python = plugin["mkdocstrings"]["handlers"]["python"]
+                python["paths"] = [str(ROOT)]
+                python["options"]["extensions"] = [f"{ROOT / '.ci' / 'docstrings.py'}:PlainTypes"]
         Path(work, "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False))
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         subprocess.run(command, cwd=work, check=True)
