@@ -97,10 +97,12 @@ def tab(match: re.Match[str]) -> str:
 
 
 def autodoc(match: re.Match[str]) -> str:
-    """The class or function, with the methods that are listed below it."""
+    """The class or function, with the methods that are listed below it, under the page's sections
+    if it has some."""
+    level = 3 if "\n## " in match.string else 2
     members = "".join(f"        {line.strip()}\n" for line in match[2].splitlines())
-    options = f"    options:\n      members:\n{members}" if members else ""
-    return f"::: trl_miner.{match[1]}\n{options}"
+    options = f"    options:\n      heading_level: {level}\n"
+    return f"::: trl_miner.{match[1]}\n{options}" + (members and f"      members:\n{members}")
 
 
 def as_mkdocs(text: str) -> str:
