@@ -191,8 +191,11 @@ PACKAGE = Path(trl_miner.__file__).parent
 SPEAKERS = [
     *(PACKAGE / "trainer").glob("*.py"),
     *(PACKAGE / "launching").glob("*.py"),
-    *(PACKAGE / name for name in ("on_cpu.py", "doctor/checks.py", "evaluation/in_training.py")),
-    *(PACKAGE.parent / "docs" / "source" / "howto").glob("*.md"),
+    *(PACKAGE / name for name in ("doctor/checks.py", "evaluation/in_training.py")),
+    *(
+        PACKAGE.parent / "docs" / "source" / "howto" / f"{name}.md"
+        for name in ("speed_and_memory", "several_gpus", "checkpoints", "one_gpu")
+    ),
 ]
 NAMES = {
     field.name
