@@ -408,7 +408,7 @@ def test_data_show_and_python_show_what_train_does(train, model, capsys):
     found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), Dataset.from_list(rows))
     assert not found.refusals and "Prompts: " in str(found) and ".50 (number)" in str(found)
     found = preview(model, math_reward, MinerGRPOConfig(use_cpu=True), [{"prompt": "1?"}] * 3)
-    assert "needs the column solution" in " ".join(found.refusals)
+    assert "needs the column(s) solution" in " ".join(found.refusals)
     assert cli.main(["data", "show", "german.tsv", "--model", model]) == 0
     shown = capsys.readouterr().out
     assert "cells separated by tabs, in cp1252): 27 in train, 3 in test" in shown
@@ -419,11 +419,17 @@ def test_data_show_and_python_show_what_train_does(train, model, capsys):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return ['good'] * len(completions)", "must return numbers or None: got 'good'"),
-        ("pass", "must return a list with a number for each completion: got 'None'"),
-        ("return [1.0]", "must return a list with a number for each completion: got '.1.0.'"),
-        ("import sys; sys.exit(3)", "ends the process .exit 3."),
-        ("return [float(text) for text in completions]", "fails on two rows: ValueError: could"),
+        (
+            "return ['good'] * len(completions)",
+            "must return a number for each completion, or None .*: got .'good'",
+        ),
+        ("pass", "must return a number for each completion, or None .*: got None"),
+        ("return [1.0]", "must return a list of 6 numbers, one for each completion: got 1"),
+        ("import sys; sys.exit(3)", "failed with sys.exit.3.. Mend it in .*mine.*.py, line 2"),
+        (
+            "return [float(text) for text in completions]",
+            "failed with ValueError: could not .* Mend it in .*, line 2",
+        ),
     ],
 )
 def test_a_reward_function_is_called_before_the_model_loads(body, said, train, capsys):
@@ -434,7 +440,7 @@ def test_a_reward_function_is_called_before_the_model_loads(body, said, train, c
         train("sheet.ods", "--reward_funcs", f"{module}.scored", "--prompt_style", "plain")[0] == 2
     )
     error = capsys.readouterr().err
-    assert re.search(f"The reward function scored {said}", error), error
+    assert re.search(f"The reward function 'scored' {said}", error), error
     assert len(error.strip().splitlines()[-1]) < 600
 
 
@@ -442,7 +448,8 @@ def test_a_reward_function_without_kwargs_is_told_what_it_lacks(train, capsys):
     TRAINED["sheet.ods"][0]("sheet.ods")
     Path("lacks.py").write_text("def scored(completions):\n    return [0.0] * len(completions)\n")
     assert train("sheet.ods", "--reward_funcs", "lacks.scored")[0] == 2
-    assert "The reward function scored must take **kwargs" in capsys.readouterr().err
+    assert "'scored' must take what it does not use: " in (error := capsys.readouterr().err)
+    assert "Add **kwargs to its parameters" in error
 
 
 @pytest.mark.parametrize(

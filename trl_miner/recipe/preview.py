@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from accelerate import PartialState
 from transformers import AutoConfig, TrainerState
 
-from ..common.errors import first_line
 from ..common.progress import is_quiet
 from ..data.base_model import find_model
 from ..data.layout import Layout
@@ -32,7 +31,7 @@ from ..data.reading import SUFFIXES, Row, describe_file
 from ..data.references import Reference, is_letter, read_reference
 from ..data.worlds import WORLDS
 from ..grading.choices import option_index
-from ..trainer.reward_functions import NEED_SOLUTION, required_columns
+from ..trainer.reward_functions import NEED_SOLUTION, check_reward_columns, checked
 from .parsing import load_tokenizer
 
 ROWS = 200  # whose prompts and references are looked at, evenly spaced
@@ -412,17 +411,14 @@ class _Look:
         self, name: str, function: Any, rows: Sequence[Row], answers: Sequence[str]
     ) -> list[float | None]:
         """Return the rewards of three answers to each row; none where the function is refused."""
-        if missing := {*required_columns(function)} - {*rows[0]}:
-            self.refusals.append(
-                f"{name} needs the column {', '.join(sorted(missing))}: there are"
-                f" {', '.join(rows[0])}."
-            )
-            return []
         try:
-            return self._call(function, [row for row in rows for _ in range(3)], answers)
+            check_reward_columns([name], [function], [*rows[0]])
+            rewards = checked(name, function)(**self._handed(rows, answers))
+            rewards = asyncio.run(rewards) if inspect.iscoroutine(rewards) else rewards
         except ValueError as error:
-            self.refusals.append(f"The reward function {name} {error}")
+            self.refusals.append(str(error))
             return []
+        return [None if math.isnan(reward) else reward for reward in rewards]
 
     def _answers(self, row: Row) -> tuple[str, str, str]:
         """Return a right, a wrong and an unreadable answer to a row, as far as they are known."""
@@ -444,22 +440,9 @@ class _Look:
         """Return what a right answer says of a gold, which may be a sentence around it."""
         return (read_reference(gold).answer if grader == "math" else "") or str(gold)
 
-    def _call(
-        self, function: Callable[..., Any], rows: Sequence[Row], answers: Sequence[str]
-    ) -> list[float | None]:
-        """Return what a reward function gives, called as TRL calls it.
-
-        Raises:
-            ValueError: It fails, exits, or gives no number for an answer.
-        """
-        try:
-            rewards = _called(function, self._handed(rows, answers))
-        except (Exception, SystemExit) as error:  # it is the user's
-            raise ValueError(_failure(error)) from error
-        return _numbers(rewards, len(answers))
-
     def _handed(self, rows: Sequence[Row], answers: Sequence[str]) -> dict[str, Any]:
-        """Return what TRL hands to a reward function."""
+        """Return what TRL hands to a reward function for three answers to each row."""
+        rows = [row for row in rows for _ in range(3)]
         own = [name for name in rows[0] if name not in ("prompt", "completion", "completion_ids")]
         completions: list[Any] = [*answers]
         if not isinstance(rows[0]["prompt"], str):
@@ -479,39 +462,6 @@ def _words(prompt: Any) -> str:
     """Return the text of a prompt, with single blanks."""
     parts = [prompt] if isinstance(prompt, str) else [each.get("content") for each in prompt or ()]
     return " ".join(" ".join(map(str, parts)).split())
-
-
-def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return asyncio.run(function(**given))
-    return function(**given)
-
-
-def _failure(error: BaseException) -> str:
-    """Return in words why a reward function has failed."""
-    why = first_line(error)
-    if isinstance(error, SystemExit):
-        return f"ends the process (exit {error.code}). Raise an error in its place."
-    if "unexpected keyword argument" in why:
-        return f"must take **kwargs: TRL hands it more than it takes ({why})."
-    return f"fails on two rows: {type(error).__name__}: {why}."
-
-
-def _numbers(rewards: Any, count: int) -> list[float | None]:
-    is_list = hasattr(rewards, "__iter__") and not isinstance(rewards, (str, dict))
-    numbers = [*map(_number, rewards)] if is_list else []
-    if len(numbers) != count:
-        raise ValueError(
-            f"must return a list with a number for each completion: got {str(rewards)[:60]!r} for"
-            f" {count} completions."
-        )
-    return numbers
-
-
-def _number(reward: Any) -> float | None:
-    if isinstance(reward, (str, bytes)) or not (reward is None or hasattr(reward, "__float__")):
-        raise ValueError(f"must return numbers or None: got {str(reward)[:60]!r}.")
-    return None if reward is None or math.isnan(reward) else float(reward)
 
 
 def _shortened(text: str, size: int = 1500) -> str:
