@@ -230,8 +230,8 @@ def _build_trainer(
 ) -> Any:
     model = model_args.model_name_or_path
     if not model:
-        known = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
-        raise ValueError(f"model_name_or_path must be given: {known}.")
+        known_names = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
+        raise ValueError(f"model_name_or_path must be given: {known_names}.")
     model = base_model.find_model(model)
     quantization, adapter = get_quantization_config(model_args), get_peft_config(model_args)
     if adapter is not None and model_args.model_revision != "main":
@@ -288,16 +288,16 @@ def _load_adapter(folder: str, config: RunConfig, quantization: Any) -> Any:
 
 def _load_tools(args: MinerScriptArguments, data: Any) -> dict[str, Any]:
     """Return the trainer's `tools` and `environment_factory`, if the recipe names some."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if args.tools:
-        found["tools"] = load_tools(args.tools, args.tool_seconds)
+        settings["tools"] = load_tools(args.tools, args.tool_seconds)
     if args.environment_factory:
-        found["environment_factory"] = load_environments(
+        settings["environment_factory"] = load_environments(
             args.environment_factory, args.tool_seconds
         )
-    for setting in found:
+    for setting in settings:
         check_prompts(setting, next(iter(rows_of(data, args))).get("prompt"))
-    return found
+    return settings
 
 
 def _finish(output: Path) -> None:

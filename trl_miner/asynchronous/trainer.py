@@ -268,16 +268,16 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             num_before: Rollouts of this training's windows before.
         """
         start, args, totals = time.perf_counter(), self.args, self.totals
-        total_N = torch.tensor([one.reward for one in rollouts], dtype=torch.float32)
+        total_N = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float32)
         rewards_NF = self._rewards(rollouts, total_N)
         verifier_rewards_N = self.verifier.rewards(rewards_NF)
-        grpo_N = torch.tensor([one.advantage for one in rollouts], dtype=torch.float32)
+        grpo_N = torch.tensor([rollout.advantage for rollout in rollouts], dtype=torch.float32)
         self._watch.observe(rewards_NF)
         self._check_scored(total_N)
         kinds, rewards_N, advantages_N = self._sort_groups(total_N, grpo_N, verifier_rewards_N)
-        mask_NT = _pad([torch.ones(len(one.logps)) for one in rollouts])
+        mask_NT = _pad([torch.ones(len(rollout.logps)) for rollout in rollouts])
         # all that the server tells
-        scores = {"old_logps": _pad([one.logps for one in rollouts]), "mask": mask_NT}
+        scores = {"old_logps": _pad([rollout.logps for rollout in rollouts]), "mask": mask_NT}
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         batch = Rollouts(
             rewards_N,
@@ -287,9 +287,9 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             args.num_generations,
             lambda *_: scores,
             correct=partial(correct_rollouts, verifier_rewards_N, args.correct_threshold),
-            prompt_keys=lambda: torch.tensor([one.prompt_key for one in rollouts]),
+            prompt_keys=lambda: torch.tensor([rollout.prompt_key for rollout in rollouts]),
             texts=lambda: [
-                tokenizer.decode(one.tokens, skip_special_tokens=True) for one in rollouts
+                tokenizer.decode(rollout.tokens, skip_special_tokens=True) for rollout in rollouts
             ],
             seed=args.seed * 2**40 + totals.generated,
         )
@@ -297,7 +297,9 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
         totals.generated += len(rollouts)
         totals.tokens += int(mask_NT.sum())
         self._log_estimate(kinds, advantages_N, result, time.perf_counter() - start)
-        advantages = [result.advantages_BT[i, : len(one.logps)] for i, one in enumerate(rollouts)]
+        advantages = [
+            result.advantages_BT[i, : len(rollout.logps)] for i, rollout in enumerate(rollouts)
+        ]
         if num_before == 0:
             self._first_step = self.state.global_step
         # of the window: the loader is one ahead
@@ -332,11 +334,11 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
 
     def _rewards(self, rollouts: list[AsyncRollout], total_N: Tensor) -> Tensor:
         """Return (N, F) the rewards by function; the total one where the worker tells no others."""
-        if not any(one.rewards for one in rollouts) and len(self.reward_func_names) == 1:
+        if not any(rollout.rewards for rollout in rollouts) and len(self.reward_func_names) == 1:
             return total_N.unsqueeze(1)
         table = [
-            [one.rewards.get(name, torch.nan) for name in self.reward_func_names]
-            for one in rollouts
+            [rollout.rewards.get(name, torch.nan) for name in self.reward_func_names]
+            for rollout in rollouts
         ]
         rewards_NF = torch.tensor(table, dtype=torch.float32)
         check_rewards(self.reward_func_names, rewards_NF)

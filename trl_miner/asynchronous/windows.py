@@ -61,8 +61,8 @@ class AsyncRollout:
 
     def with_advantages(self, advantages: torch.Tensor) -> Iterator[dict[str, Any]]:
         """Yield its rows, each with the advantages of its own tokens."""
-        for row, own in zip(self.rows, advantages.split(self._counts), strict=True):
-            yield {**row, "token_advantages": own}
+        for row, of_row in zip(self.rows, advantages.split(self._counts), strict=True):
+            yield {**row, "token_advantages": of_row}
 
     def record(self, advantages: torch.Tensor) -> dict[str, Any]:
         """Return what a record of token credit says of the rollout: the tokens that are trained."""
@@ -76,7 +76,9 @@ class AsyncRollout:
 
 
 def _joined(rows: list[dict[str, Any]], name: str, are_own: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([row[name][1:][own] for row, own in zip(rows, are_own, strict=True)])
+    return np.concatenate(
+        [row[name][1:][is_own] for row, is_own in zip(rows, are_own, strict=True)]
+    )
 
 
 class Taken:
@@ -150,8 +152,8 @@ class Windows(torch.utils.data.IterableDataset):
                 window, ready = ready[:size], ready[size:]
                 advantages = self._training.estimate_window(window, num_seen)
                 num_seen += size
-                for rollout, own in zip(window, advantages, strict=True):
-                    yield from rollout.with_advantages(own)
+                for rollout, of_rollout in zip(window, advantages, strict=True):
+                    yield from rollout.with_advantages(of_rollout)
 
     def _groups(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of each group, once the first row of another one has come."""
@@ -216,10 +218,10 @@ class TokenAdvantages:
         batch = self._collate(examples)
         rows: list[TreeRow] = examples[0]
         for i, row in enumerate(rows):
-            own = [sample["token_advantages"] for sample in row.samples]
+            given = [sample["token_advantages"] for sample in row.samples]
             expected = [
-                torch.full_like(one, sample["advantage"])
-                for one, sample in zip(own, row.samples, strict=True)
+                torch.full_like(values, sample["advantage"])
+                for values, sample in zip(given, row.samples, strict=True)
             ]
             is_loss = batch["token_index"][i] >= 0
             if not torch.equal(batch["advantages"][i][is_loss], torch.cat(expected)):
@@ -228,7 +230,7 @@ class TokenAdvantages:
                     " sample by sample: nothing was trained on it. Use the version of TRL that"
                     " trl_miner's setup.cfg names."
                 )
-            batch["advantages"][i][is_loss] = torch.cat(own).to(batch["advantages"])
+            batch["advantages"][i][is_loss] = torch.cat(given).to(batch["advantages"])
         self.num_batches += 1
         return batch
 

@@ -122,13 +122,13 @@ def _is_secret(name: str, value: Any) -> bool:
     )
 
 
-def _hide(value: Any, name: str, found: set[str]) -> Any:
+def _hide(value: Any, name: str, secrets: set[str]) -> Any:
     """Return a value that stands under a name without its secrets; add those that a name tells to
     `found`."""
     if isinstance(value, Mapping):
         is_under_secret = _is_secret(name, "x" * _SHORTEST)
         return {
-            key: _hide(inner, name if is_under_secret else str(key), found)
+            key: _hide(inner, name if is_under_secret else str(key), secrets)
             for key, inner in value.items()
         }
     if isinstance(value, list | tuple):
@@ -137,26 +137,27 @@ def _hide(value: Any, name: str, found: set[str]) -> Any:
             *(word if isinstance(word, str) and word.startswith("--") else "" for word in value),
         ]
         return type(value)(
-            _hide(word, option or name, found) for option, word in zip(options, value, strict=False)
+            _hide(word, option or name, secrets)
+            for option, word in zip(options, value, strict=False)
         )
     option, equals, setting = value.partition("=") if isinstance(value, str) else ("", "", "")
     if equals and option.startswith("--") and _is_secret(option, setting):
-        found.add(setting)
-        return f"{_hide_in_text(option, found)}={HIDDEN}"
+        secrets.add(setting)
+        return f"{_hide_in_text(option, secrets)}={HIDDEN}"
     if _is_secret(name, value) and not str(value).startswith("--"):
-        found.add(str(value))
+        secrets.add(str(value))
         return HIDDEN
-    return _hide_in_text(value, found) if isinstance(value, str) else value
+    return _hide_in_text(value, secrets) if isinstance(value, str) else value
 
 
-def _hide_in_text(text: str, found: set[str]) -> str:
+def _hide_in_text(text: str, secrets: set[str]) -> str:
     if text.lstrip().startswith("{"):  # settings as JSON, such as the value of an option
         with contextlib.suppress(ValueError, RecursionError):
             settings = json.loads(text)
-            hidden = _hide(settings, "", found)
+            hidden = _hide(settings, "", secrets)
             return text if hidden == settings else json.dumps(hidden)
-    for known in _known():
-        text = text.replace(known, HIDDEN)
+    for secret in _known():
+        text = text.replace(secret, HIDDEN)
     text = _SHAPES.sub(HIDDEN, text)
     for named in (_IN_QUERY, _IN_HEADER, _IN_SHELL):
         text = named.sub(rf"\1{HIDDEN}", text)

@@ -38,10 +38,10 @@ def setting(
 def check_limits(args: Any) -> None:
     """Raise ValueError for a field of `setting` that is out of its limits, and for any that is no
     number in the place of one."""
-    for one in fields(args):
+    for each in fields(args):
         value, (at_least, one_of, or_none) = (
-            getattr(args, one.name),
-            one.metadata.get("limits", (None, (), True)),
+            getattr(args, each.name),
+            each.metadata.get("limits", (None, (), True)),
         )
         if one_of:
             rule = f"one of {', '.join(one_of)}"
@@ -55,7 +55,7 @@ def check_limits(args: Any) -> None:
         if value not in one_of if one_of else value is None or not value >= (at_least or 0):
             rule += ", or None" if or_none else ""
             raise ValueError(
-                f"{one.name} must be {rule}: got {value!r}. The default is {one.default}."
+                f"{each.name} must be {rule}: got {value!r}. The default is {each.default}."
             )
 
 
@@ -79,7 +79,7 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
             return adapter.validate_python(value, strict=is_strict)
         except ValidationError as error:
             failure = error
-    rules = [found["msg"].removeprefix("Input should be ") for found in failure.errors()]
+    rules = [detail["msg"].removeprefix("Input should be ") for detail in failure.errors()]
     rules += ["None"] * (NONE in alternatives(annotation))
     raise ValueError(f"{name} must be {' or '.join(dict.fromkeys(rules))}: got {value!r}.")
 

@@ -22,8 +22,8 @@ def decode(content: bytes) -> str:
 def one_line(text: object, limit: int | None = None) -> str:
     """Return the text on one line, its control characters visible, cut to `limit` characters."""
     # JSON may hold half a character
-    known = str(text).encode("utf-8", "backslashreplace").decode("utf-8")
-    shown = "".join(map(_visible, known))
+    encodable = str(text).encode("utf-8", "backslashreplace").decode("utf-8")
+    shown = "".join(map(_visible, encodable))
     return shown if limit is None or len(shown) <= limit else shown[: max(0, limit - 1)] + "…"
 
 

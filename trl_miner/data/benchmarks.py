@@ -96,8 +96,8 @@ def read_entry(text: str) -> Entry:
     Raises:
         ValueError: A number of problems below 1.
     """
-    found = re.fullmatch(r"(.+):(\d+)", text)
-    entry, count = (found[1], int(found[2])) if found else (text, None)
+    match = re.fullmatch(r"(.+):(\d+)", text)
+    entry, count = (match[1], int(match[2])) if match else (text, None)
     if count == 0:
         raise ValueError(
             f"A benchmark needs at least 1 problem: got {text!r}. Write {entry}:N, or {entry} for"
@@ -185,11 +185,13 @@ def user_benchmark(
     files = find_files(Path(path))
     rows = [row for file in files for row in read_file(file)]
     names = {each for row in rows[:FIRST_ROWS] for each in c.fields(row)}
-    known = {key: value for key, value in given.items() if names.issuperset(columns_in(key, value))}
-    if "dataset_solution_column" in given and "dataset_solution_column" not in known:
+    fitting = {
+        key: value for key, value in given.items() if names.issuperset(columns_in(key, value))
+    }
+    if "dataset_solution_column" in given and "dataset_solution_column" not in fitting:
         # they are said of another file's answers
-        known = {key: value for key, value in known.items() if not key.startswith("answer_")}
-    settings, _ = guess_settings(str(path), rows[:FIRST_ROWS], known)
+        fitting = {key: value for key, value in fitting.items() if not key.startswith("answer_")}
+    settings, _ = guess_settings(str(path), rows[:FIRST_ROWS], fitting)
     layout = layout_of_settings(settings)
     has_messages = isinstance(layout.question(rows[0]), list)
     has_options = "choice_reward" in settings["reward_funcs"]

@@ -186,7 +186,7 @@ def number_options(
         if is_text
     ):
         return None  # numbers that are options
-    numbers = [(float(gold), len(own)) for gold, own in rows if is_number(gold)]
+    numbers = [(float(gold), len(of_row)) for gold, of_row in rows if is_number(gold)]
     if not numbers:
         return None
     from_0, from_1 = any(n == 0 for n, _ in numbers), any(n == count for n, count in numbers)

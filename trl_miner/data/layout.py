@@ -120,10 +120,10 @@ class Layout:
 
     def _matched(self, text: str, place: int) -> str:
         matches = [*re.finditer(self.answer_pattern or "", text)]
-        found = _group(matches[-1]) if matches else ""
-        if not found.strip():
+        answer = _group(matches[-1]) if matches else ""
+        if not answer.strip():
             raise ValueError(self._finds_none("answer_pattern", place, text))
-        return found
+        return answer
 
     def _finds_none(self, setting: str, place: int, text: str) -> str:
         return (
@@ -163,7 +163,7 @@ def first_option(rows: Iterable[Row], layout: Layout) -> int | None:
     """Return the number of the first option in golds that number them; see
     `columns.number_options`."""
     pairs = [pair for row in rows if (pair := _choice(layout, row))]
-    golds, options = [gold for gold, _ in pairs], [own for _, own in pairs]
+    golds, options = [gold for gold, _ in pairs], [texts for _, texts in pairs]
     return c.number_options(golds, options, layout.first_option)
 
 

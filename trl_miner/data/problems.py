@@ -165,7 +165,7 @@ def fingerprint(problems: Iterable[Problem]) -> str:
 def _first_option(benchmark: Benchmark, rows: Sequence[Row]) -> int | None:
     """Return the number of the first option in golds that number options; see `number_options`."""
     pairs = [pair for row in rows if (pair := _choice(benchmark, row))]
-    golds, options = [gold for gold, _ in pairs], [own for _, own in pairs]
+    golds, options = [gold for gold, _ in pairs], [texts for _, texts in pairs]
     return number_options(golds, options, benchmark.first_option)
 
 
@@ -226,8 +226,8 @@ def accepts_gold(
         for texts in tries:
             verdicts = grade(grader, texts, golds, options=options, advance=progress.update)
             accepted = [
-                known or one.is_correct is True
-                for known, one in zip(accepted, verdicts, strict=True)
+                was_accepted or verdict.is_correct is True
+                for was_accepted, verdict in zip(accepted, verdicts, strict=True)
             ]
     return accepted
 

@@ -61,10 +61,12 @@ def read_form(model: str, revision: str | None = None) -> PromptForm | None:
     path = find_file(model, FILE, revision)
     if path is None:
         return None
-    found = read_object(path, "Correct it, or delete it and choose the form by hand.", _RECORD)
-    words = found.get("system_prompt"), found.get("prompt_template")
+    record = read_object(path, "Correct it, or delete it and choose the form by hand.", _RECORD)
+    words = record.get("system_prompt"), record.get("prompt_template")
     try:
-        return PromptForm(found["style"], *words, found["chat_template_kwargs"], found["is_known"])
+        return PromptForm(
+            record["style"], *words, record["chat_template_kwargs"], record["is_known"]
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -61,7 +61,7 @@ def load_data_set(
             f" trl_miner/arithmetic, or reasoning_gym/FAMILY: {name} could not be loaded"
             f" ({first_line(why)})."
         ) from error
-    splits = {split: _data_set(own) for split, own in files.items()}
+    splits = {split: _data_set(paths) for split, paths in files.items()}
     return {
         split: data.to_iterable_dataset() if streaming else data for split, data in splits.items()
     }
@@ -71,12 +71,12 @@ def _text_files(folder: Path, config: str | None) -> dict[str, list[str]]:
     """Return the files of a folder by split, where all are text; else none."""
     from datasets import load_dataset_builder
 
-    found = (
+    by_split = (
         load_dataset_builder(str(folder), config).config.data_files or {} if folder.is_dir() else {}
     )
-    suffixes = {Path(file).suffix.lower() for files in found.values() for file in files}
+    suffixes = {Path(file).suffix.lower() for files in by_split.values() for file in files}
     return (
-        {str(split): list(files) for split, files in found.items()}
+        {str(split): list(files) for split, files in by_split.items()}
         if suffixes <= {*TEXT_SUFFIXES, *SHEETS}
         else {}
     )
@@ -97,8 +97,8 @@ def _data_set(files: Sequence[str]) -> Any:
         OverflowError,
         RecursionError,
     ) as error:  # numbers that Arrow does not have, half characters, lists in lists in lists
-        found = f"{', '.join(files)} cannot be read: {first_line(error)}"
-        raise ValueError(f"{found}. Write large numbers as text.") from error
+        fault = f"{', '.join(files)} cannot be read: {first_line(error)}"
+        raise ValueError(f"{fault}. Write large numbers as text.") from error
 
 
 def describe_file(path: str | Path) -> str:
@@ -256,13 +256,13 @@ def _separator(text: str, suffix: str) -> str:
 def _read_json(text: str, *, is_lines: bool) -> list[Any]:
     if not is_lines:
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:  # lines, under another name
             return _read_json(text, is_lines=True)
-        if isinstance(found, dict):  # {"version": 1, "data": [...]}
-            lists = [value for value in found.values() if isinstance(value, list)]
-            found = lists[0] if len(lists) == 1 else [found]
-        return list(found)
+        if isinstance(content, dict):  # {"version": 1, "data": [...]}
+            lists = [value for value in content.values() if isinstance(value, list)]
+            content = lists[0] if len(lists) == 1 else [content]
+        return list(content)
     rows = []
     # splitlines would also cut at U+2028 inside a string
     for number, line in enumerate(text.split("\n"), 1):

@@ -81,10 +81,10 @@ def read_parts(
             [{"name": family, "config": config or {}}] if family else tasks
         )
     except ValidationError as error:
-        found = error.errors()[0]
+        fault = error.errors()[0]
         raise ValueError(
-            f"{'task_config' if family else 'tasks'}: {'.'.join(map(str, found['loc']))}:"
-            f" {found['msg']}, got {found['input']!r}. Example of a task: {{name: chain_sum,"
+            f"{'task_config' if family else 'tasks'}: {'.'.join(map(str, fault['loc']))}:"
+            f" {fault['msg']}, got {fault['input']!r}. Example of a task: {{name: chain_sum,"
             " weight: 2, config: {max_terms: 3}}."
         ) from error
 
@@ -247,11 +247,11 @@ def _difficulty(metadata: Mapping[str, Any]) -> list[str]:
     ["num_terms 3"]."""
     difficulty = metadata.get("difficulty")
     for key, between in difficulty.items() if isinstance(difficulty, dict) else ():
-        own = metadata.get(key)
+        value = metadata.get(key)
         is_range = (
             isinstance(between, (list, tuple))
-            and [type(end) for end in (*between, own)] == [int] * 3
+            and [type(end) for end in (*between, value)] == [int] * 3
         )
         if is_range and 0 < between[1] - between[0] < _MAX_LEVELS:
-            return [f"{key.replace('_', ' ')} {own}"]
+            return [f"{key.replace('_', ' ')} {value}"]
     return []

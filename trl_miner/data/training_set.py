@@ -87,7 +87,7 @@ def build_medical(
     facts += [about, f"filtered by `{read_optional(Path(samples_folder) / SETTINGS).get('model')}`"]
     problems = {
         MEDQA_TRAIN.name: medqa,
-        MEDMCQA_TRAIN.name: [one for one in medmcqa if one.id not in easy],
+        MEDMCQA_TRAIN.name: [problem for problem in medmcqa if problem.id not in easy],
     }
     return _write(Path(folder), "MedQA and MedMCQA", problems, facts, options, dropped)
 
@@ -161,8 +161,8 @@ def _write(
     import pyarrow.parquet as pq
 
     different: dict[tuple[str, ...], tuple[str, Problem]] = {}
-    for source, own in problems.items():
-        for problem in own:
+    for source, of_source in problems.items():
+        for problem in of_source:
             # With the options: "Which of the following is true?" is a different question each time.
             key = (" ".join(problem.question.split()), problem.context, *problem.options)
             different.setdefault(key, (source, problem))

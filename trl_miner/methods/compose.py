@@ -106,13 +106,13 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
         return NONE
     if "." in name:
         return load_estimator(name, setting)
-    known = (
+    names = (
         sorted(ESTIMATORS)
         if setting == "advantage_estimator"
         else [NONE.name, *estimators_of(setting)]
     )
     raise ValueError(
-        f"{setting} must be one of {', '.join(known)}, or the import path of your own such as"
+        f"{setting} must be one of {', '.join(names)}, or the import path of your own such as"
         f" my_lib.my_advantages: got {value!r}.{did_you_mean(name, ESTIMATORS)}"
     )
 
@@ -143,13 +143,13 @@ def estimate(
         is_own_N = rows_of(
             rollouts.kinds, [kind for kind in homogeneous if homogeneous[kind].name == method.name]
         )
-        own = method.estimate(replace(rollouts, base=base), **knobs(method))
+        of_method = method.estimate(replace(rollouts, base=base), **knobs(method))
         result = Estimate(
             torch.where(
-                rollouts.local(is_own_N).unsqueeze(1), own.advantages_BT, result.advantages_BT
+                rollouts.local(is_own_N).unsqueeze(1), of_method.advantages_BT, result.advantages_BT
             ),
-            torch.where(is_own_N, own.advantages_N, result.advantages_N),
-            {**result.metrics, **own.metrics},
+            torch.where(is_own_N, of_method.advantages_N, result.advantages_N),
+            {**result.metrics, **of_method.metrics},
         )
     return result
 

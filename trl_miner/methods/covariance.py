@@ -163,11 +163,11 @@ def _largest(values_BT: Tensor, count: int, world: World) -> Tensor:
     """(B, T) bool: the `count` largest values of all processes. Each process sends its own largest,
     no more."""
     flat = values_BT.flatten()
-    found, places = flat.topk(min(count, flat.numel()))
+    largest, places = flat.topk(min(count, flat.numel()))
     padded = flat.new_full((count,), -torch.inf)
-    padded[: len(found)] = found
+    padded[: len(largest)] = largest
     chosen = world.gather(padded).topk(count).indices - world.rank * count
-    mine = chosen[(chosen >= 0) & (chosen < len(found))]
+    mine = chosen[(chosen >= 0) & (chosen < len(largest))]
     is_largest = torch.zeros_like(flat, dtype=torch.bool)
     is_largest[places[mine]] = True
     return is_largest.view_as(values_BT)

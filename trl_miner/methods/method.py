@@ -42,10 +42,10 @@ class Method:
         if self.function is None:
             return {}
         try:
-            found = inspect.signature(self.function, eval_str=True).parameters
+            of_function = inspect.signature(self.function, eval_str=True).parameters
         except NameError:  # an annotation that is imported for type checkers alone
-            found = inspect.signature(self.function).parameters
-        return {name: found[name] for name in self.knobs}
+            of_function = inspect.signature(self.function).parameters
+        return {name: of_function[name] for name in self.knobs}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -74,19 +74,21 @@ def read_knobs(setting: str, given: Any, methods: Iterable[Method]) -> dict[str,
         raise ValueError(
             f"{setting} must be a mapping of knobs: got {given!r}. Write {{my_knob: 1.0}}."
         )
-    known = {name: parameter for method in methods for name, parameter in method.parameters.items()}
+    parameters = {
+        name: parameter for method in methods for name, parameter in method.parameters.items()
+    }
     knobs = {}
     for name, value in (given or {}).items():
-        if name not in known:
-            hint = did_you_mean(str(name), known)
+        if name not in parameters:
+            hint = did_you_mean(str(name), parameters)
             raise ValueError(
                 f"{setting}: unknown knob {name!r}.{hint} There are:"
-                f" {', '.join(sorted(known)) or 'none'}."
+                f" {', '.join(sorted(parameters)) or 'none'}."
             )
-        knobs[name] = convert(f"{setting}.{name}", value, _type_of(known[name]))
+        knobs[name] = convert(f"{setting}.{name}", value, _type_of(parameters[name]))
     if missing := [
         name
-        for name, parameter in known.items()
+        for name, parameter in parameters.items()
         if parameter.default is parameter.empty and name not in knobs
     ]:
         raise ValueError(f"{setting} must set {', '.join(missing)}, which has no default.")

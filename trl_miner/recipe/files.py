@@ -57,16 +57,16 @@ def find_recipe(name: str | Path) -> Path:
 
     Raises ValueError with similar names if there is none.
     """
-    known = {key: path for key, path in shipped().items() if is_recipe(key)}
+    by_name = {key: path for key, path in shipped().items() if is_recipe(key)}
     for path in (
         Path(name),
         Path(f"{name}.yaml"),
         Path(HOME, f"{name}.yaml"),
-        known.get(key_of(name), Path()),
+        by_name.get(key_of(name), Path()),
     ):
         if path.is_file():
             return path
-    hint = did_you_mean(key_of(name), known) or " Try arithmetic/quick."
+    hint = did_you_mean(key_of(name), by_name) or " Try arithmetic/quick."
     raise ValueError(
         f"No recipe or file named {redact(str(name))!r}.{hint} `trl-miner recipes` shows all recipes."
     )
@@ -92,17 +92,17 @@ def with_recipe_file(arguments: Sequence[str]) -> list[str]:
 def select(names: Sequence[str]) -> list[str]:
     """Return the names of the shipped files that are meant, by name or by folder; all without a
     name."""
-    known, found = shipped(), []
+    by_name, selected = shipped(), []
     for name in names:
         key = key_of(name)
-        matched = [other for other in known if other == key or other.startswith(f"{key}/")]
+        matched = [other for other in by_name if other == key or other.startswith(f"{key}/")]
         if not matched:
             raise ValueError(
-                f"No recipe or folder named {name!r}.{did_you_mean(key, [*known, *FOLDERS])}"
+                f"No recipe or folder named {name!r}.{did_you_mean(key, [*by_name, *FOLDERS])}"
                 " `trl-miner recipes` shows all folders."
             )
-        found += matched
-    return list(dict.fromkeys(found)) if names else list(known)
+        selected += matched
+    return list(dict.fromkeys(selected)) if names else list(by_name)
 
 
 def shown(name: str) -> str:

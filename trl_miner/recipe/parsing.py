@@ -485,8 +485,8 @@ def reward_names(args: Any) -> list[str]:
 def data_settings(args: Any) -> dict[str, Any]:
     """Return those of `DATA_SETTINGS` that a recipe sets."""
     defaults = {each.name: each.default for each in fields(MinerScriptArguments)}
-    found = {name: getattr(args, name, None) for name in DATA_SETTINGS}
-    given = {name: value for name, value in found.items() if value not in (None, defaults[name])}
+    settings = {name: getattr(args, name, None) for name in DATA_SETTINGS}
+    given = {name: value for name, value in settings.items() if value not in (None, defaults[name])}
     # which tells whether the others are meant for a file
     return given and given | {"dataset_solution_column": args.dataset_solution_column}
 
@@ -573,10 +573,10 @@ def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., 
     if name in OWN_REWARDS:
         return getattr(rewards, name)
     if "." not in str(name):
-        known = OWN_REWARDS + TRL_REWARDS
+        names = OWN_REWARDS + TRL_REWARDS
         raise ValueError(
             "reward_funcs must name known rewards or import paths: got"
-            f" '{name}'.{did_you_mean(str(name), known)} Known: {', '.join(known)}; a path has a"
+            f" '{name}'.{did_you_mean(str(name), names)} Known: {', '.join(names)}; a path has a"
             f" dot, such as my_lib.rewards.{name}."
         )
     function = import_object("reward_funcs", name)

@@ -342,13 +342,13 @@ class _Look:
         is_refused = 2 * sum(map(len, places.values())) > len(references)
         # the same comma may be read as thousands elsewhere
         is_refused |= 10 * len(places.get("comma", ())) > len(references)
-        for fault, own in sorted(places.items(), key=lambda item: -len(item[1])):
+        for fault, at in sorted(places.items(), key=lambda item: -len(item[1])):
             examples = "; ".join(
-                f"{self._given(place)!r} -> {references[place].shown}" for place in own[:SHOWN]
+                f"{self._given(place)!r} -> {references[place].shown}" for place in at[:SHOWN]
             )
             text = (
-                f"{len(own)} of {len(references)} references {self._advice(fault, own)} They are"
-                f" {examples}{', ...' * (len(own) > SHOWN)}."
+                f"{len(at)} of {len(references)} references {self._advice(fault, at)} They are"
+                f" {examples}{', ...' * (len(at) > SHOWN)}."
             )
             (self.refusals if is_refused or fault == "dictionary" else self.warnings).append(text)
 
@@ -443,12 +443,14 @@ class _Look:
     def _handed(self, rows: Sequence[Row], answers: Sequence[str]) -> dict[str, Any]:
         """Return what TRL hands to a reward function for three answers to each row."""
         rows = [row for row in rows for _ in range(3)]
-        own = [name for name in rows[0] if name not in ("prompt", "completion", "completion_ids")]
+        forwarded = [
+            name for name in rows[0] if name not in ("prompt", "completion", "completion_ids")
+        ]
         completions: list[Any] = [*answers]
         if not isinstance(rows[0]["prompt"], str):
             completions = [[{"role": "assistant", "content": text}] for text in answers]
         return {
-            **{name: [row.get(name) for row in rows] for name in own},
+            **{name: [row.get(name) for row in rows] for name in forwarded},
             "prompts": [row["prompt"] for row in rows],
             "completions": completions,
             "completion_ids": [self.tokenizer(text)["input_ids"] for text in answers],
@@ -490,7 +492,7 @@ def preview_recipe(
 ) -> Preview:
     """Return what a recipe would train, with where its rows come from and what its columns are."""
     rows = data[args.dataset_train_split]
-    found = preview(
+    of_rows = preview(
         model_args.model_name_or_path,
         reward_funcs,
         config,
@@ -503,7 +505,7 @@ def preview_recipe(
         settings=vars(args),
         asks_for_form=args.dataset_name not in WORLDS,
     )
-    return Preview((*_about(args, data, rows), *found.lines), found.refusals, found.warnings)
+    return Preview((*_about(args, data, rows), *of_rows.lines), of_rows.refusals, of_rows.warnings)
 
 
 def _about(args: Any, data: Any, rows: Any) -> Iterator[str]:
@@ -525,8 +527,10 @@ def _columns(args: Any, names: Sequence[str]) -> str:
         "options": args.options_columns or [args.dataset_options_column],
         "context": args.context_columns or [],
     }
-    tops = {what: {each.partition(".")[0] for each in own} for what, own in used.items()}
-    said = [f"{what} {', '.join(own)}" for what, own in used.items() if tops[what] & {*names}]
+    tops = {what: {each.partition(".")[0] for each in columns} for what, columns in used.items()}
+    said = [
+        f"{what} {', '.join(columns)}" for what, columns in used.items() if tops[what] & {*names}
+    ]
     rest = {*names} - {*set.union(*tops.values()), "prompt", "solution", "options"}
     others = [name for name in names if name in rest]
     return f"Columns: {'; '.join(said) or 'none'}. Not shown: {', '.join(others) or 'none'}."

@@ -84,7 +84,9 @@ def _read(args: MinerScriptArguments, mixture: DatasetMixtureConfig, form: Promp
             " embedded problems, or reasoning_gym/FAMILY. Or give a mixture with `datasets`."
         )
     if name in WORLDS:
-        if ignored := [one for one in ("prompt_template", "system_prompt") if getattr(args, one)]:
+        if ignored := [
+            each for each in ("prompt_template", "system_prompt") if getattr(args, each)
+        ]:
             raise ValueError(f"{name} has prompts of its own: got {ignored[0]}. Leave it out.")
         return {
             "train": WORLDS[name].load_dataset("train", args.task_size),
@@ -140,7 +142,7 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
 def _split(places: Sequence[Sequence[int]], size: int) -> tuple[list[int], list[int]]:
     """Return the places to train on and those to hold out, of problems by the places of their
     rows."""
-    copies = {own[0]: own[1:] for own in places}
+    copies = {copies_of_problem[0]: copies_of_problem[1:] for copies_of_problem in places}
     parts = Dataset.from_dict({"place": [*copies]}).train_test_split(size, seed=0)
     train, test = ([*part["place"]] for part in (parts["train"], parts["test"]))
     return [*train, *(copy for first in train for copy in copies[first])], test
@@ -198,15 +200,15 @@ def check_rows(args: MinerScriptArguments, data: Any) -> None:
 def training_form(args: MinerScriptArguments, config: RunConfig, rows: Any) -> PromptForm | None:
     """Return the form of the prompts of a training: that in which they are built here, or else that
     of some rows."""
-    found = form_of_rows(rows, config.chat_template_kwargs)
-    if found is None:
+    form = form_of_rows(rows, config.chat_template_kwargs)
+    if form is None:
         return None
     if args.dataset_name in WORLDS:
         return PromptForm(template=QUESTION)
     is_task = reasoning_gym.is_task(args.dataset_name)
-    built = PromptForm(found.style, args.system_prompt, args.prompt_template, found.template_kwargs)
+    built = PromptForm(form.style, args.system_prompt, args.prompt_template, form.template_kwargs)
     if not is_task and not layout_of(args, built).builds_prompts:
-        return found
+        return form
     has_words = is_task or "math_reward" in reward_names(args) or next(iter(rows)).get("options")
     return built if has_words or built.template else replace(built, template=QUESTION)
 
@@ -268,7 +270,7 @@ def _warn_of_trained(problems: Dataset, rows: Any) -> None:
     if not is_known or not PartialState().is_main_process:
         return
     held_out, trained = (
-        {prompt_key({"prompt": one}): str(one) for one in data["prompt"]}
+        {prompt_key({"prompt": each}): str(each) for each in data["prompt"]}
         for data in (problems, rows)
     )
     if both := [text for key, text in held_out.items() if key in trained]:

@@ -130,10 +130,12 @@ class TrainerBase(FiniteGradients):
             return
         if self.verifier.is_guess:
             logger.warning(self.verifier.reason)
-        own = left_out_settings(self.model)
-        if own := {name: own[name] for name in own.keys() - (self.args.generation_kwargs or {})}:
+        left_out = left_out_settings(self.model)
+        if left_out := {
+            name: left_out[name] for name in left_out.keys() - (self.args.generation_kwargs or {})
+        }:
             logger.warning(
-                f"The model's generation_config.json sets {json.dumps(own, sort_keys=True)[1:-1]}:"
+                f"The model's generation_config.json sets {json.dumps(left_out, sort_keys=True)[1:-1]}:"
                 " rollouts and held-out samples are drawn without it, from the distribution whose"
                 " log-probs the loss takes. To have it in rollouts alone, set generation_kwargs."
             )

@@ -108,8 +108,10 @@ def token_rows(
     first_row, rows = rollouts.world.local_slice(len(rollouts.mask_BT)).start, []
     for row in rollouts.local(is_chosen_N).nonzero().squeeze(1).tolist():
         is_generated_T = batch["completion_mask"][row].bool()
-        own = {name: column[row][is_generated_T].cpu().numpy() for name, column in columns.items()}
+        generated = {
+            name: column[row][is_generated_T].cpu().numpy() for name, column in columns.items()
+        }
         prompt_ids = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
-        rows.append({"row": first_row + row, "prompt_ids": prompt_ids, **own})
+        rows.append({"row": first_row + row, "prompt_ids": prompt_ids, **generated})
     gathered: list[dict[str, Any]] = gather_object(rows)
     return gathered

@@ -12,14 +12,14 @@ from transformers import GenerationConfig
 def neutral_settings(model: Any) -> Iterator[None]:
     """Empty the model's own generation settings for a while: `generate` takes from them whatever it
     is not given."""
-    own = vars(model.generation_config)
-    known = dict(own)
-    own.update(vars(GenerationConfig()))
+    settings = vars(model.generation_config)
+    before = dict(settings)
+    settings.update(vars(GenerationConfig()))
     try:
         yield
     finally:
-        own.clear()
-        own.update(known)
+        settings.clear()
+        settings.update(before)
 
 
 # Of a model's generation settings, those that a training states itself, and those that choose no
@@ -36,10 +36,10 @@ _NEUTRAL_AT_1 = re.compile(r"penalty|beam|typical_p|guidance_scale|num_return_se
 def left_out_settings(model: Any) -> dict[str, Any]:
     """Return the model's own generation settings that samples do not have: they would change the
     distribution of which the loss takes the log-probs."""
-    own = getattr(model, "generation_config", None)
+    settings = getattr(model, "generation_config", None)
     return {
         name: value
-        for name, value in (own.to_dict() if own is not None else {}).items()
+        for name, value in (settings.to_dict() if settings is not None else {}).items()
         if not _NOT_LEFT_OUT.fullmatch(name)
         and value not in (None, 0)
         and not (value == 1 and _NEUTRAL_AT_1.search(name))

@@ -81,9 +81,9 @@ def part_products(
     for i, parameter in enumerate(parameters):
         means = []
         for part in parts:
-            own, part[i] = part[i], None
-            own = torch.zeros_like(parameter) if own is None else own
-            means.append((world.sum(own) / world.size).float())  # the processes' mean, as DDP
+            gradient, part[i] = part[i], None
+            gradient = torch.zeros_like(parameter) if gradient is None else gradient
+            means.append((world.sum(gradient) / world.size).float())  # the processes' mean, as DDP
         a, b = means
         products_3 += torch.stack(
             [(x * y).sum(dtype=products_3.dtype) for x, y in ((a, a), (b, b), (a, b))]
@@ -96,12 +96,12 @@ def compare_parts(first_square: float, other_square: float, dot: float) -> dict[
     """Return what is logged of two gradients by what `part_products` returns: their L2 norms, the
     first's share of both, and the cosine between them."""
     first_norm, other_norm = math.sqrt(first_square), math.sqrt(other_square)
-    found = {"miner/ph_gradient_norm": first_norm, "miner/other_gradient_norm": other_norm}
+    metrics = {"miner/ph_gradient_norm": first_norm, "miner/other_gradient_norm": other_norm}
     if first_norm + other_norm > 0:
-        found["miner/ph_gradient_share"] = first_norm / (first_norm + other_norm)
+        metrics["miner/ph_gradient_share"] = first_norm / (first_norm + other_norm)
     if first_norm > 0 and other_norm > 0:
-        found["miner/gradient_cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
-    return found
+        metrics["miner/gradient_cosine"] = max(-1.0, min(1.0, dot / first_norm / other_norm))
+    return metrics
 
 
 class GradientShare(TrainerCallback):
@@ -146,10 +146,10 @@ class GradientShare(TrainerCallback):
                 own_BT = slopes_BT * is_part_B.unsqueeze(1)
                 if not own_BT.any():
                     continue
-                found = torch.autograd.grad(
+                gradients = torch.autograd.grad(
                     logps_BT, parameters, own_BT, retain_graph=True, allow_unused=True
                 )
-                for i, gradient in enumerate(found):
+                for i, gradient in enumerate(gradients):
                     before = sums[i]
                     if gradient is not None:
                         sums[i] = gradient if before is None else before + gradient
@@ -165,16 +165,16 @@ class GradientShare(TrainerCallback):
             metrics["dose/scale"] = self._state.scale
         if self._parts is not None:
             first, other, dot = part_products(self._parts, self._parameters())
-            found = compare_parts(first, other, dot)
+            compared = compare_parts(first, other, dot)
             if self._is_logged(step):
-                metrics |= found
+                metrics |= compared
             if self._is_steered(step):
                 masses_2 = current_world().sum(torch.as_tensor(self._masses_2))
                 self._state = steer_share(
                     self._state, args.dose_share, (first, other), (*masses_2.tolist(),)
                 )
-                if "miner/gradient_cosine" in found:  # both parts are there
-                    metrics["dose/share"] = found["miner/ph_gradient_share"]
+                if "miner/gradient_cosine" in compared:  # both parts are there
+                    metrics["dose/share"] = compared["miner/ph_gradient_share"]
                 metrics["dose/target"] = args.dose_share
         for name, value in metrics.items():
             self._trainer.log_train_metric(name, value)

@@ -77,13 +77,13 @@ class PolicyLoss:
         seed = (
             trainer.args.seed * 2**32 + trainer.state.global_step
         ) * 2**10 + trainer.optimizer_step.micro_step
-        known = {
+        context = {
             "world": current_world(),
             "generator": torch.Generator().manual_seed(seed % 2**63),
             "epsilon_low": trainer.epsilon_low,
             "epsilon_high": trainer.epsilon_high,
         }
-        return {name: known[name] for name in self._method.context}
+        return {name: context[name] for name in self._method.context}
 
     def _compute(self, logps_BT: Tensor, inputs: dict[str, Any]) -> Surrogate:
         mask_BT = loss_mask(inputs)

@@ -61,8 +61,8 @@ def prompt_text(row: Mapping[str, Any]) -> str:
     its middle."""
     prompt = row.get("prompt", "")
     if isinstance(prompt, list) and prompt:
-        own = [message for message in prompt if message.get("role") == "user"] or prompt
-        prompt = own[-1].get("content") or ""
+        questions = [message for message in prompt if message.get("role") == "user"] or prompt
+        prompt = questions[-1].get("content") or ""
     if isinstance(prompt, list):
         prompt = " ".join(str(part.get("text") or "") for part in prompt)
     text = " ".join(str(prompt).split())

@@ -95,26 +95,26 @@ def find_verifier(
     """
     listed = ", ".join(names)
     weighted = [name for i, name in enumerate(names) if weights is None or weights[i]] or [*names]
-    own = [name for name in weighted if name in KNOWN_VERIFIERS] or [
+    deciding = [name for name in weighted if name in KNOWN_VERIFIERS] or [
         name for name in names if name in KNOWN_VERIFIERS
     ]
     why = f"of {listed}; set correct_reward_func for another"
     if chosen is not None:
-        own, why = (
+        deciding, why = (
             ([chosen] if chosen in names else [name.strip() for name in chosen.split("+")]),
             "correct_reward_func",
         )
-        if not set(own) <= set(names):
+        if not set(deciding) <= set(names):
             raise ValueError(
                 f"correct_reward_func must name reward functions, joined by '+': got {chosen!r},"
                 f" there are {listed}."
             )
     elif len(names) == 1:
-        own, why = [*names], "the only reward function"
-    is_guess = not own
-    own = own or weighted
-    reason = f"{' and '.join(own)} decide{'s' * (len(own) == 1)} what is correct ({why})."
-    reason += " Of several, those that score a rollout must agree." if len(own) > 1 else ""
+        deciding, why = [*names], "the only reward function"
+    is_guess = not deciding
+    deciding = deciding or weighted
+    reason = f"{' and '.join(deciding)} decide{'s' * (len(deciding) == 1)} what is correct ({why})."
+    reason += " Of several, those that score a rollout must agree." if len(deciding) > 1 else ""
     if is_guess:
         reason = (
             f"None of the reward functions {listed} is a known verifier"
@@ -122,7 +122,7 @@ def find_verifier(
             " a weight scores it at or above correct_threshold. Set correct_reward_func to the one"
             " that verifies, or to several joined by '+'."
         )
-    columns = tuple(i for i, name in enumerate(names) if name in own)
+    columns = tuple(i for i, name in enumerate(names) if name in deciding)
     return Verifier(columns, tuple(names[i] for i in columns), reason, is_guess)
 
 

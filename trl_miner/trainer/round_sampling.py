@@ -84,7 +84,7 @@ def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> Gene
     """
     if len(rounds) == 1:  # every process has what it needs
         return rounds[0]
-    rows = [row for one in rounds for row in gather_object(_by_row(one))]
+    rows = [row for each_round in rounds for row in gather_object(_by_row(each_round))]
     world, batch = current_world(), [rows[place] for place in wanted]
     mine = batch[world.local_slice(len(batch) // world.size)]
     generated = [*rounds[0].generated]
@@ -93,18 +93,18 @@ def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> Gene
             generated[k] = [values[k] for _, values in mine]
         elif part:  # of other rows
             generated[k] = None
-    rewards_NF = torch.cat([one.rewards_NF for one in rounds])[list(wanted)]
+    rewards_NF = torch.cat([each_round.rewards_NF for each_round in rounds])[list(wanted)]
     return GeneratedRound([row for row, _ in mine], tuple(generated), rewards_NF)
 
 
-def _by_row(one: GeneratedRound) -> list[tuple[Any, tuple[Any, ...]]]:
+def _by_row(generated_round: GeneratedRound) -> list[tuple[Any, tuple[Any, ...]]]:
     """Return each row with its values in `generated`; None where there is none for each row."""
-    size = len(one.rows)
+    size = len(generated_round.rows)
     columns = [
         part if isinstance(part, list) and len(part) == size else [None] * size
-        for part in one.generated
+        for part in generated_round.generated
     ]
-    return [*zip(one.rows, zip(*columns, strict=True), strict=True)]
+    return [*zip(generated_round.rows, zip(*columns, strict=True), strict=True)]
 
 
 # Dynamic sampling: other prompts in the place of those whose rollouts are all right or all wrong.
@@ -168,10 +168,10 @@ def sample_dynamically(
     def generate(prompts: list[int]) -> list[bool]:
         rewards_N = trainer.verifier.rewards(rounds.generate(prompts).rewards_NF)
         threshold = trainer.args.correct_threshold
-        found: list[bool] = differs_in_correctness(
+        is_mixed: list[bool] = differs_in_correctness(
             rewards_N, size, correct_threshold=threshold
         ).tolist()
-        return found
+        return is_mixed
 
     limits = {"multiple": rounds.multiple, "max_rounds": MAX_ROUNDS}
     generated, is_mixed, kept = fill_batch(source.stream, num_groups, generate, **limits)
@@ -298,7 +298,10 @@ def sample_adaptively(
 
 
 def _statistics(rewards: Sequence[Sequence[float]], device: torch.device) -> PromptStatistics:
-    known = [torch.tensor([value for value in own if not math.isnan(value)]) for own in rewards]
-    means = [values.mean().item() for values in known]
-    stds = [values.std().item() if len(values) > 1 else 0.0 for values in known]
+    scored = [
+        torch.tensor([value for value in of_prompt if not math.isnan(value)])
+        for of_prompt in rewards
+    ]
+    means = [values.mean().item() for values in scored]
+    stds = [values.std().item() if len(values) > 1 else 0.0 for values in scored]
     return PromptStatistics(torch.tensor(means, device=device), torch.tensor(stds, device=device))

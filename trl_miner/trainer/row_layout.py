@@ -81,8 +81,10 @@ def _model_problem(config: Any) -> str | None:
 def overridden(trainer: Core, names: Collection[str]) -> list[str]:
     """Return those of the methods that a trainer, or one of its classes that is not of these
     packages, defines."""
-    own = [cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES]
-    return [name for name in names if any(name in vars(place) for place in (trainer, *own))]
+    classes = [
+        cls for cls in type(trainer).__mro__ if cls.__module__.split(".")[0] not in _PACKAGES
+    ]
+    return [name for name in names if any(name in vars(place) for place in (trainer, *classes))]
 
 
 def refuse_own_loss(trainer: Core, setting: str, hooks: Collection[str] = LOSS_HOOKS) -> None:

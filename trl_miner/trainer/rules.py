@@ -212,8 +212,8 @@ def settings_have_an_effect(args: Any) -> None:
         unused["miner_lambda_max"] = "dose_share takes its place"
     if not args.compute_less:
         unused["max_tokens_per_micro_batch"] = "which needs compute_less: true"
-    if own := [method.name for method in args.estimators if method.from_total_rewards]:
-        why = f"as {' and '.join(own)} scales the weighted sum of the rewards in its own way"
+    if scaling := [method.name for method in args.estimators if method.from_total_rewards]:
+        why = f"as {' and '.join(scaling)} scales the weighted sum of the rewards in its own way"
         unused |= dict.fromkeys(("scale_rewards", "multi_objective_aggregation"), why)
     shown = [
         f"{name}={value!r} ({why})"

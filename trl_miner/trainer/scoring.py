@@ -50,7 +50,7 @@ class Scores:
     def __init__(
         self,
         batch: dict[str, Any],
-        known: dict[str, Tensor],
+        given: dict[str, Tensor],
         forwards: "Forwards",
         sampler: SamplerCheck | None,
     ) -> None:
@@ -62,7 +62,7 @@ class Scores:
             current_world().size * len(self._mask_BT), dtype=torch.bool
         )
         # Scores, and the rows where they are known.
-        self._known = {name: (score_BT, self._every_row_N) for name, score_BT in known.items()}
+        self._known = {name: (score_BT, self._every_row_N) for name, score_BT in given.items()}
 
     def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
         """Return (B, T) scores by name, valid at least on those rows, and "mask". Every process
@@ -277,10 +277,10 @@ class Forwards:
         num_chunks = max(1, -(-int(is_row_N.view(-1, num_rows).sum(dim=1).max()) // chunk_size))
         num_dummies = max(0, (num_chunks - 1) * chunk_size + 1 - len(rows_K))
         chosen = select_rows(batch, torch.cat([rows_K, rows_K.new_zeros(num_dummies)]))
-        with self.collecting(set(names) - {"old_logps"}) as found:
-            found["old_logps"] = self.logps(chosen, chunk_size)
+        with self.collecting(set(names) - {"old_logps"}) as statistics:
+            statistics["old_logps"] = self.logps(chosen, chunk_size)
         scores = {}
-        for name, value_KT in found.items():
+        for name, value_KT in statistics.items():
             scores[name] = value_KT.new_zeros(num_rows, num_tokens)
             scores[name][rows_K] = value_KT[: len(rows_K)]
         return scores

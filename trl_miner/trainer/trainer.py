@@ -180,17 +180,17 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
             ValueError: There is one.
         """
         drawing, names = self._draws_prompts, ["get_train_dataloader", "_get_train_sampler"]
-        if drawing and (own := overridden(self, names)):
+        if drawing and (overriding := overridden(self, names)):
             raise ValueError(
                 f"{drawing} draws prompts in the place of TRL's dataloader: got"
-                f" {type(self).__name__}, which overrides {', '.join(own)}. Order the training set"
+                f" {type(self).__name__}, which overrides {', '.join(overriding)}. Order the training set"
                 " beforehand, or leave it out."
             )
         in_rounds = drawing and drawing != "prompt_selection"
-        if in_rounds and (own := overridden(self, ["_generate", "_calculate_rewards"])):
+        if in_rounds and (overriding := overridden(self, ["_generate", "_calculate_rewards"])):
             raise ValueError(
                 f"{drawing} generates and scores a batch in rounds, and TRL once more takes what"
-                f" they made: got {type(self).__name__}, which overrides {', '.join(own)} and would"
+                f" they made: got {type(self).__name__}, which overrides {', '.join(overriding)} and would"
                 " change it twice. Change rewards in the reward function, or leave it out."
             )
         if self._policy_loss is not None:
@@ -292,12 +292,12 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
         # What an estimator asks of every row comes for next to nothing with TRL's own forward,
         # where TRL makes one.
         wanted = {name for method in self.args.estimators for name in method.scores}
-        with self.forwards.collecting(wanted) as found:
+        with self.forwards.collecting(wanted) as statistics:
             output = super()._generate_and_score_completions(inputs)
-        known = {}
+        scores = {}
         if "old_per_token_logps" in output:  # else what was found is of the reference model
-            known = {**found, "old_logps": output["old_per_token_logps"]}
-        return output, Scores(output, known, self.forwards, self.sampler_check)
+            scores = {**statistics, "old_logps": output["old_per_token_logps"]}
+        return output, Scores(output, scores, self.forwards, self.sampler_check)
 
     def _rewards_of(self, batch: GenerationBatch) -> Tensor:
         """Return (N, F) the rewards that TRL has taken: those of `_calculate_rewards`, or of
@@ -375,11 +375,11 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
             self._generate_single_turn([prompt_ids[0]] * count, None, {}, 1)
         return result
 
-    def _most_prompts(self, own: int) -> int:
-        """Return the most prompts that a process is about to generate for, `own` on this one; 0:
+    def _most_prompts(self, count: int) -> int:
+        """Return the most prompts that a process is about to generate for, `count` on this one; 0:
         none is. Every process must call it."""
         return int(
-            current_world().gather(torch.tensor([own], device=self.accelerator.device)).max()
+            current_world().gather(torch.tensor([count], device=self.accelerator.device)).max()
         )
 
     def _generate_single_turn(
@@ -398,8 +398,8 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
                 [*rows, *rows[:1] * (most - count)] if rows else rows
                 for rows in (prompt_ids, images)
             )
-            found = super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
-            return tuple(rows and rows[:count] for rows in found)
+            sampled = super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
+            return tuple(rows and rows[:count] for rows in sampled)
         if self.use_vllm or self.rollout_func is not None:
             return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
         with self.casting_once(), neutral_settings(self.accelerator.unwrap_model(self.model)):

@@ -114,7 +114,7 @@ def __getattr__(name: str) -> Any:
     reasons = []
     for path in MODULES[name]:
         try:
-            found = getattr(import_module(path), name)
+            value = getattr(import_module(path), name)
         except (
             ImportError,
             AttributeError,
@@ -122,10 +122,10 @@ def __getattr__(name: str) -> Any:
         ) as error:  # RuntimeError: of lazy modules
             reasons.append(f"{path} ({str(error).splitlines()[0]})")
             continue
-        if lost := [member for member in MEMBERS.get(name, ()) if not has_member(found, member)]:
+        if lost := [member for member in MEMBERS.get(name, ()) if not has_member(value, member)]:
             raise _moved(f"a {name} without {', '.join(lost)} in {path}")
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
     raise _moved(f"no {name} in {' or '.join(reasons)}")
 
 
@@ -137,8 +137,8 @@ def has_member(kind: Any, member: str) -> bool:
     if not parameters:
         return hasattr(kind, name) or any(name in method.__code__.co_names for method in methods)
     method = getattr(kind, name, None)
-    found = inspect.signature(method).parameters if callable(method) else ()
-    return ", ".join(found) == parameters.rstrip(")")
+    taken = inspect.signature(method).parameters if callable(method) else ()
+    return ", ".join(taken) == parameters.rstrip(")")
 
 
 def _moved(what: str) -> ImportError:

@@ -17,14 +17,14 @@ def check_best_metric(trainer: Any) -> None:
     if args.eval_strategy == "no" or isinstance(trainer.eval_dataset, dict):
         return
     metric = (args.metric_for_best_model or "loss").removeprefix("eval_")
-    known = [*_ALWAYS, *(f"rewards/{name}/mean" for name in trainer.reward_func_names)]
-    known += sorted(trainer.held_out_metrics)
-    logged = {*_LOGGED, *known, *(f"rewards/{name}/std" for name in trainer.reward_func_names)}
+    metrics = [*_ALWAYS, *(f"rewards/{name}/mean" for name in trainer.reward_func_names)]
+    metrics += sorted(trainer.held_out_metrics)
+    logged = {*_LOGGED, *metrics, *(f"rewards/{name}/std" for name in trainer.reward_func_names)}
     if metric in logged or metric.startswith(_FAMILIES) or any(map(_logs, trainer.reward_funcs)):
         return
     raise ValueError(
         f"metric_for_best_model must be a metric of an evaluation: got {metric}. Set one of"
-        f" {', '.join(known)}; pass@1 needs held-out problems."
+        f" {', '.join(metrics)}; pass@1 needs held-out problems."
     )
 
 

@@ -24,7 +24,9 @@ class BestScore(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer = self._trainer
-        scores = {moment: found["pass@1"] for moment, found in trainer.evaluation.items() if found}
+        scores = {
+            moment: metrics["pass@1"] for moment, metrics in trainer.evaluation.items() if metrics
+        }
         newest = next(reversed(scores), "before")
         step = state.global_step
         if newest != ("after" if step >= state.max_steps else f"step {step}"):
