@@ -290,8 +290,8 @@ def _another_reward(run: Evidence) -> Finding | None:
     share = float((moved["kind"] != PromptKind.MIXED).mean())
     if not others or len(moved) < LEAST_GROUPS or share < 0.5:
         return None
-    ranges = run.known.rollouts.groupby("group")[others].agg(np.ptp)
-    driver = (ranges > 0).loc[moved["group"]].mean().idxmax().removeprefix(REWARD)
+    by = run.known.rollouts.groupby("group")[others]
+    driver = (by.max() > by.min()).loc[moved["group"]].mean().idxmax().removeprefix(REWARD)
     return Finding(
         share * len(moved) / len(groups),
         f"In {_percent(share)} of the prompts with a gradient all rollouts are equally right or"

@@ -26,6 +26,7 @@ from ..runs.files import write_whole
 from ..runs.token_credit import FOLDER, Credit, groups_of, read_credit, token_counts
 from .credit import token_texts
 from .pages import asset, template
+from .prompt_outcomes import by_chance, check_steps
 from .rollout_credit import MOST_TOKENS, credit_of_rollouts
 from .rollouts import find_rollouts
 
@@ -96,21 +97,13 @@ def choose_prompts(table: Any, steps: Collection[int] | None = None) -> np.ndarr
 
     starts, sizes = groups_of(table)
     recorded = table["step"].to_numpy()[starts]
-    if unknown := sorted({*(steps or ())} - {*recorded.tolist()}):
-        listed = ", ".join(map(str, np.unique(recorded)[:8])) + ", ..." * (
-            len(np.unique(recorded)) > 8
-        )
-        raise ValueError(
-            f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}."
-        )
+    check_steps(steps, recorded)
     characters = pc.fill_null(pc.utf8_length(table["prompt"]), 0).to_numpy()[starts]
     ends = np.cumsum(token_counts(table))[starts + sizes - 1]
     # a prompt is recorded as text alone
     tokens = np.diff(ends, prepend=0) + characters // _CHARACTERS
     prompts = np.flatnonzero(np.isin(recorded, [*steps])) if steps else np.arange(len(starts))
-    prompts = np.random.default_rng(0).permutation(prompts)
-    total = tokens[prompts].cumsum()
-    kept = sorted(prompts[total <= max(MOST_TOKENS, total[:1].sum())])  # one at least
+    kept = prompts[by_chance(tokens[prompts], MOST_TOKENS)]
     return np.concatenate(
         [np.arange(0), *(np.arange(starts[one], starts[one] + sizes[one]) for one in kept)]
     )

@@ -94,12 +94,7 @@ class Outcomes:
 
     def at_steps(self, steps: Collection[int] | None) -> "DataFrame":
         """Return the groups of some steps; None: all. Raise ValueError for a step that has none."""
-        unknown = sorted({*(steps or ())} - {*self.groups["step"]})
-        if unknown:
-            listed = ", ".join(map(str, self.groups["step"].unique()[:8]))
-            raise ValueError(
-                f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}, ..."
-            )
+        check_steps(steps, self.groups["step"])
         return self.groups[self.groups["step"].isin([*steps])] if steps else self.groups
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -117,6 +112,23 @@ class Outcomes:
         for name in self.functions:
             metrics[f"rewards/{name}/mean"] = rollouts.groupby("step")[REWARD + name].mean()
         return {name: _points(values) for name, values in metrics.items() if values.count()}
+
+
+def check_steps(steps: Collection[int] | None, recorded: Iterable[int]) -> None:
+    """Raise ValueError for a step that is not recorded."""
+    known = sorted({*map(int, recorded)})
+    if unknown := sorted({*(steps or ())} - {*known}):
+        listed = ", ".join(map(str, known[:8])) + ", ..." * (len(known) > 8)
+        raise ValueError(
+            f"--steps must name recorded steps: got {unknown[0]}, and there are {listed}."
+        )
+
+
+def by_chance(sizes: np.ndarray, most: int) -> np.ndarray:
+    """Return places of sizes whose sum is at most `most`, by chance, in order; one at least."""
+    order = np.random.default_rng(0).permutation(len(sizes))
+    fitting = int((np.cumsum(sizes[order]) <= most).sum())
+    return np.sort(order[: max(1, fitting)])
 
 
 def read_outcomes(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..runs.history import RunHistory
 from ..runs.token_credit import Credit, schema
-from .prompt_outcomes import Outcomes, read_outcomes
+from .prompt_outcomes import Outcomes, by_chance, read_outcomes
 from .rollouts import rows_of_groups
 
 if TYPE_CHECKING:
@@ -42,9 +42,8 @@ def credit_of_rollouts(
     assert outcomes is not None
     groups = outcomes.at_steps(steps)["group"].to_numpy()
     words = outcomes.rollouts.groupby("group")["characters"].sum() // _CHARACTERS
-    by_chance = np.random.default_rng(0).permutation(groups)
-    fitting = int((words[by_chance].cumsum() <= MOST_TOKENS).sum())
-    rows = rows_of_groups(folder, by_chance[: max(1, fitting)], quiet=quiet)
+    chosen = groups[by_chance(words[groups].to_numpy(), MOST_TOKENS)]
+    rows = rows_of_groups(folder, chosen, quiet=quiet)
     # a group may have arrived over two steps
     rows["step"] = rows["group"].map(outcomes.groups.set_index("group")["step"])
     records = [
@@ -53,7 +52,7 @@ def credit_of_rollouts(
         for record in _records(group, place, outcomes)
     ]
     notes = [_NOTE, *outcomes.notes]
-    if left_out := len(groups) - max(1, fitting):
+    if left_out := len(groups) - len(chosen):
         notes.append(f"{left_out:,} prompts are left out, by chance; --steps chooses others.")
     table = pa.Table.from_pylist(records, schema=schema())
     return Credit(folder.resolve().name, (), table, tuple(notes))

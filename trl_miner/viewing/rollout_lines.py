@@ -83,17 +83,16 @@ def _row(step: int, group: str, prompt: Any, gold: Any) -> Row:
 def _of_lists(fields: Mapping[str, Any], common: Row) -> list[Row]:
     """Return the rollouts of a prompt from lists of their rewards, completions and numbers."""
     rewards = fields["reward"]
-    functions = rewards if isinstance(rewards, Mapping) else {"reward": rewards}
-    lists = {name: own for name, own in fields.items() if isinstance(own, list) and name != "gold"}
-    lists = {name: lists[name] for name in ("completion", *_NUMBERS) if name in lists}
+    functions = _named(rewards if isinstance(rewards, Mapping) else {"reward": rewards})
+    names = [name for name in ("completion", *_NUMBERS) if isinstance(fields[name], list)]
+    lists = functions | {name: fields[name] for name in names}
     rows = []
-    for values in zip(*functions.values(), *lists.values(), strict=True):
-        row = dict(zip((*functions, *lists), values, strict=True))
-        own = {name: _number(row[name]) for name in functions}
-        row = {name: _number(row[name]) for name in lists if name != "completion"} | {
-            "completion": message_text(row.get("completion"))
+    for values in zip(*lists.values(), strict=True):
+        row = {
+            name: message_text(value) if name == "completion" else _number(value)
+            for name, value in zip(lists, values, strict=True)
         }
-        rows.append({**common, **row, "reward": math.fsum(own.values()), **_named(own)})
+        rows.append({**common, **row, "reward": math.fsum(row[name] for name in functions)})
     return rows
 
 
@@ -166,7 +165,7 @@ def _first(record: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((record[key] for key in keys if record.get(key) is not None), None)
 
 
-def _named(rewards: Mapping[str, float]) -> dict[str, float]:
+def _named(rewards: Mapping[str, Any]) -> dict[str, Any]:
     return {REWARD + name: value for name, value in rewards.items()}
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _END = 300  # characters of an answer
 _LISTED = 12  # prompts of a table
 _TITLES = {kind: kind.words.capitalize() for kind in PromptKind}
+_WITHIN_MIXED = {1: "Mixed, right ones", 0: "Mixed, wrong ones"}
 _GRESO_P = 0.5  # at which GRESO begins to generate a prompt without a gradient again
 
 
@@ -153,18 +154,14 @@ def _seconds(run: RunHistory, groups: "DataFrame") -> list[str]:
 
 def _by_kind(run: RunHistory, outcomes: Outcomes) -> Table | None:
     """Return length, cuts and repetition by kind of prompt, and within mixed ones by verdict."""
-    import pandas as pd
-
     if not len(outcomes.rollouts) or not outcomes.decides:
         return None
-    kinds = outcomes.groups.set_index("group")["kind"].map(_TITLES)
-    rollouts = outcomes.rollouts.assign(kind=outcomes.rollouts["group"].map(kinds))
+    rollouts = outcomes.rollouts
     notes = ["Means over rollouts. Repetition: how many times smaller a text is when packed."]
     if rollouts["truncated"].isna().all() and len(run.points("completions/clipped_ratio")):
-        rollouts["truncated"] = _longest(rollouts, run.points("completions/clipped_ratio"))
+        cut = _longest(rollouts, run.points("completions/clipped_ratio"))
+        rollouts = rollouts.assign(truncated=cut)
         notes.append("Cut off: TRL logs their share alone; the longest of each batch are taken.")
-    mixed = rollouts[(rollouts["kind"] == _TITLES[PromptKind.MIXED]) & rollouts["correct"].notna()]
-    verdicts = mixed["correct"].map({1: "Mixed, right ones", 0: "Mixed, wrong ones"})
     forms = {
         "characters": "{:,.0f}",
         "tokens": "{:,.0f}",
@@ -172,11 +169,14 @@ def _by_kind(run: RunHistory, outcomes: Outcomes) -> Table | None:
         "repetition": "{:.1f}",
     }
     forms = {name: form for name, form in forms.items() if rollouts[name].notna().any()}
-    parts = pd.concat([rollouts, mixed.assign(kind=verdicts)]).groupby("kind", sort=False)
-    titles = [*_TITLES.values(), "Mixed, right ones", "Mixed, wrong ones"]
+    kinds = rollouts["group"].map(outcomes.groups.set_index("group")["kind"].map(_TITLES))
+    within = rollouts["correct"].map(_WITHIN_MIXED).where(kinds == _TITLES[PromptKind.MIXED])
+    numbers = rollouts[[*forms]]
+    parts = {title: own for label in (kinds, within) for title, own in numbers.groupby(label)}
     rows = [
         [title, f"{len(own):,}", *(_mean(own[name], form) for name, form in forms.items())]
-        for title, own in sorted(parts, key=lambda part: titles.index(part[0]))
+        for title in (*_TITLES.values(), *_WITHIN_MIXED.values())
+        if (own := parts.get(title)) is not None
     ]
     columns = [name.capitalize().replace("Truncated", "Cut off") for name in forms]
     return Table("By kind of prompt", ["Kind", "Rollouts", *columns], rows, notes)
@@ -201,7 +201,8 @@ def _of_rewards(outcomes: Outcomes) -> Table | None:
         return None
     centered = rollouts[[REWARD + name for name in outcomes.functions] + ["reward"]]
     centered = centered - centered.groupby(rollouts["group"]).transform("mean")
-    ranges = rollouts.groupby("group")[[*centered]].agg(np.ptp)
+    by = centered.groupby(rollouts["group"])
+    ranges = by.max() - by.min()
     moved = ranges[ranges["reward"] > 1e-6]
     correlations = centered.corrwith(centered["reward"])
     rows = [

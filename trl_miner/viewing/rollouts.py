@@ -347,7 +347,8 @@ def _fits(table: "DataFrame", names: Sequence[str], size: int) -> bool:
     if "advantage" not in table or not names:
         return True
     keys = [np.arange(len(table)) // size, *(table[name] for name in names)]
-    return bool((table["advantage"].groupby(keys, dropna=False).agg(np.ptp) < 1e-3).all())
+    by = table["advantage"].groupby(keys, dropna=False)
+    return bool((by.max() - by.min() < 1e-3).all())
 
 
 def _group_sizes(texts: Sequence[str], size: int | None) -> list[int]:
