@@ -51,14 +51,12 @@ class World:
 BOTH, STUDY, AGAIN = (f"forks/results/{name}.jsonl.gz" for name in ("both_sides", "study", "again"))
 TWO = "two-procedures/results"
 WORLDS = (
-    World("forks", "forks", (BOTH,), FORKS, 2e-4),
+    World("forks", "forks", (AGAIN, BOTH), FORKS, 2e-4),
     World("forks, at 1e-4", "forks", (BOTH,), FORKS, 1e-4),
     World("forks, first study", "forks", (STUDY,), FORKS),
-    World("forks, third base model", "forks", (AGAIN,), FORKS),
-    World("mirror", "mirror", (BOTH,), MIRROR, 2e-4),
+    World("mirror", "mirror", (AGAIN, BOTH), MIRROR, 2e-4),
     World("mirror, at 1e-4", "mirror", (BOTH,), MIRROR, 1e-4),
     World("mirror, first study", "mirror", (STUDY,), MIRROR),
-    World("mirror, third base model", "mirror", (AGAIN,), MIRROR),
     World("arithmetic", "arithmetic", ("../tests/bench/results/whole_run_arithmetic.jsonl",)),
     World("strategies", "strategies", ("study/methods.jsonl.gz",)),
     World(
