@@ -151,8 +151,8 @@ def way() -> None:
             if not (run / "checkpoint-200").is_dir():
                 words = ["train", "--config", "recipes/forks/grpo_2e-4.yaml", *world(name)]
                 words += ["--output_dir", str(run), "--seed", str(seed), "--max_steps", "200"]
-                words += ["--save_strategy", "steps", "--save_steps", "50", "--score_steps", "1000"]
-                command("trl_miner.cli", *words, "--score_final_samples", "4")
+                words += ["--save_strategy", "steps", "--save_steps", "50", "--held_out", "0"]
+                command("trl_miner.cli", *words)
             for step in (50, 100, 200):
                 own = world(name, str(run / f"checkpoint-{step}"))
                 found = probe(
