@@ -1,6 +1,7 @@
 """The runs of protocol.md, in its order; what is finished is skipped.
 
     python recipes/probe/run.py probes          # of the small worlds; results/probes.jsonl
+    python recipes/probe/run.py control         # the same against a target like the training set
     python recipes/probe/run.py more            # two more arms; strategies, whose start is made first
     python recipes/probe/run.py real MODEL      # of SmolLM2-135M-Instruct in the folder MODEL
     python recipes/probe/run.py way             # on the way of GRPO; results/way.jsonl
@@ -11,6 +12,7 @@ In the root of a clone. What the runs write is in runs/probe.
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from typing import Any
 import yaml
 
 from trl_miner.data.base_model import settings_of, train
+from trl_miner.data.worlds import WORLDS
 from trl_miner.runs.files import write_whole
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,25 @@ def probes() -> None:
         for title, name in (("forks", FORKS), ("mirror", MIRROR)):
             probe_world(title, "forks/oracle", METHODS, *world(name), seeds=[seed])
     probe_world("arithmetic", "arithmetic/grpo", METHODS)
+
+
+def control() -> None:
+    """Probe both worlds against a target like the training set: its levels, other problems."""
+    for seed in (1, 2):
+        for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+            trained = {row["prompt"] for row in WORLDS[name].load_dataset("train")}
+            rng, rows = random.Random(f"control {seed}"), {}
+            while len(rows) < 48:
+                problem = WORLDS[name].draw("train", len(rows) % 2, rng)
+                if problem.prompt not in trained:
+                    question = problem.prompt.removesuffix("\n")
+                    rows[problem.prompt] = {"question": question, "answer": problem.answer}
+            path = RUNS / "control" / f"{title}-{seed}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, "".join(json.dumps(row) + "\n" for row in rows.values()))
+            more = ["--target", f"easy={path}", "--prompt_template", "{question}\n"]
+            own = [*world(name), *more]
+            probe_world(f"{title}, control", "forks/oracle", METHODS, *own, seeds=[seed])
 
 
 def more() -> None:
@@ -168,7 +190,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["probes", "more", "real", "way"])
+    parser.add_argument("part", choices=["probes", "control", "more", "real", "way"])
     parser.add_argument("model", nargs="?", help="for real: the folder of SmolLM2-135M-Instruct")
     args = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)

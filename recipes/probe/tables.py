@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -145,15 +146,22 @@ def forecasts(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Forecas
     }
 
 
+@cache
+def read(name: str) -> list[RunHistory]:
+    return [*read_runs(RECIPES / name)]
+
+
 def runs_of(world: World) -> dict[str, dict[int, RunHistory]]:
     """Return a world's finished runs by method and seed."""
     found: dict[str, dict[int, RunHistory]] = {}
-    for run in (run for name in world.raw for run in read_runs(RECIPES / name)):
+    for run in (run for name in world.raw for run in read(name)):
         is_of = world.dataset in (None, run.settings.get("dataset_name"))
         rate = float(run.settings["learning_rate"])
         if is_of and run.finished and run.method and world.rate in (None, rate):
             assert run.seed is not None
-            found.setdefault(run.method, {})[run.seed] = run
+            # of one rate, GRPO is GRPO whatever the recipe is called
+            method = run.method.removesuffix("_2e-4") if world.rate else run.method
+            found.setdefault(method, {})[run.seed] = run
     return found
 
 
@@ -245,7 +253,7 @@ def sign_table(found: Sequence[Arm]) -> Table:
     return Table("Signs", header, rows)
 
 
-def rank_table(found: Sequence[Arm], draws: int = 10_000) -> Table:
+def rank_table(found: Sequence[Arm], draws: int = 2_000) -> Table:
     """Return the rank correlations of forecasts and effects, with intervals over worlds."""
     sized = [arm for arm in found if not math.isnan(arm.share)]
     ways = {
@@ -298,6 +306,17 @@ def at_pilot(run: RunHistory, places: Sequence[int] | None = None) -> Any:
     return replace(run.held_out, moments={"after": own}, levels=None, trained_levels=None)
 
 
+def control_table() -> Table:
+    """Return what the probes say of a target like the training set."""
+    known = forecasts(read_lines("probes"))
+    rows = []
+    for start, by_name in known.items():
+        if start.endswith(", control"):
+            for name, forecast in by_name.items():
+                rows.append([start, name, ", ".join(forecast.verdicts), f"{forecast.cosine:+.2f}"])
+    return Table("A target like the training set", ["Start", "Method", "Probes", "Cosine"], rows)
+
+
 def pilot_table() -> Table:
     """Judge recorded first steps as a pilot does, by seed, and follow the rule."""
     known = forecasts(read_lines("probes"))
@@ -306,7 +325,7 @@ def pilot_table() -> Table:
         methods = runs_of(world)
         if "miner_5" not in methods or not world.dataset:
             continue
-        method, grpo = methods["miner_5"], methods["grpo_2e-4"]
+        method, grpo = methods["miner_5"], methods["grpo" if world.rate else "grpo_2e-4"]
         seeds = sorted(set(method) & set(grpo))
         words = {
             seed: judge([at_pilot(method[seed])], [at_pilot(grpo[seed])], True).word
@@ -365,7 +384,14 @@ def way_table() -> Table:
 def text() -> str:
     """Return all tables with their titles."""
     found = arms()
-    tables = [sign_table(found), rank_table(found), arm_table(found), pilot_table(), way_table()]
+    tables = [
+        sign_table(found),
+        rank_table(found),
+        arm_table(found),
+        control_table(),
+        pilot_table(),
+        way_table(),
+    ]
     return "".join(
         f"## {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in tables if table.rows
     )
