@@ -12,7 +12,6 @@ In the root of a clone. What the runs write is in runs/probe.
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -95,22 +94,17 @@ def probes() -> None:
 
 
 def control() -> None:
-    """Probe both worlds against a target like the training set: its levels, other problems."""
-    for seed in (1, 2):
-        for title, name in (("forks", FORKS), ("mirror", MIRROR)):
-            trained = {row["prompt"] for row in WORLDS[name].load_dataset("train")}
-            rng, rows = random.Random(f"control {seed}"), {}
-            while len(rows) < 48:
-                problem = WORLDS[name].draw("train", len(rows) % 2, rng)
-                if problem.prompt not in trained:
-                    question = problem.prompt.removesuffix("\n")
-                    rows[problem.prompt] = {"question": question, "answer": problem.answer}
-            path = RUNS / "control" / f"{title}-{seed}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, "".join(json.dumps(row) + "\n" for row in rows.values()))
-            more = ["--target", f"easy={path}", "--prompt_template", "{question}\n"]
-            own = [*world(name), *more]
-            probe_world(f"{title}, control", "forks/oracle", METHODS, *own, seeds=[seed])
+    """Probe both worlds against a target like the training set: other problems of its levels."""
+    for title, name in (("forks", FORKS), ("mirror", MIRROR)):
+        folder = RUNS / "data" / title
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = {split: WORLDS[name].load_dataset(split) for split in ("train", "test")}
+        trained = {*parts["train"]["level"]}
+        for split, rows in parts.items():
+            own = [json.dumps(row) + "\n" for row in rows if row["level"] in trained]
+            write_whole(folder / f"{split}.jsonl", "".join(own))
+        more = ["--model_name_or_path", name, "--dataset_name", str(folder)]
+        probe_world(f"{title}, control", "forks/oracle", METHODS, *more, seeds=(1, 2))
 
 
 def more() -> None:
