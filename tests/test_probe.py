@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 
 from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
@@ -19,6 +20,7 @@ from trl_miner.methods import MINER, UCAS, Estimate
 from trl_miner.methods.compose import Composition, find_composition
 from trl_miner.methods.grpo import GRPO
 from trl_miner.methods.method import AdvantageEstimator
+from trl_miner.probe import _targets
 from trl_miner.rewards import math_reward
 
 G = 8
@@ -225,6 +227,15 @@ def test_mistakes_end_in_one_line(options, message, tmp_path, capfd):
     assert run("--output", str(tmp_path / "out"), *options) == 2
     error = capfd.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
+
+
+def test_a_target_of_the_trained_levels_alone_is_warned_of():
+    trained = Dataset.from_list([{"prompt": "1 plus 1", "level": 1}])
+    rows = [{"prompt": f"{n} plus 1", "level": n % 2 + 1} for n in range(20, 40)]
+    assert {row["level"] for row in _targets(rows, trained, 20, 0)} == {2}
+    easy = [row for row in rows if row["level"] == 1]
+    with pytest.warns(UserWarning, match="no problems beyond the trained levels"):
+        assert len(_targets(easy, trained, 20, 0)) == 10
 
 
 def test_a_target_on_which_nothing_is_right_is_refused(tmp_path, capfd):

@@ -7,6 +7,7 @@ would, and says what to do.
 import json
 import math
 import random
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -337,7 +338,14 @@ def _targets(problems: Any, trained: Any, count: int, seed: int) -> list[dict[st
             )
         if "level" in trained.column_names and all("level" in row for row in fresh):
             levels = {str(level) for level in trained["level"]}
-            fresh = [row for row in fresh if str(row["level"]) not in levels] or fresh
+            beyond = [row for row in fresh if str(row["level"]) not in levels]
+            if not beyond:
+                warnings.warn(
+                    "The target has no problems beyond the trained levels. On such problems credit"
+                    " for all-right prompts hardly shows: name harder ones with --target.",
+                    stacklevel=2,
+                )
+            fresh = beyond or fresh
         rows = fresh
     return random.Random(f"target {seed}").sample(rows, min(count, len(rows)))
 
