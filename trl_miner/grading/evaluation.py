@@ -7,7 +7,7 @@ only itself, written the same way.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache, reduce
 from math import comb, factorial, gcd, isqrt, lcm, perm
@@ -481,6 +481,23 @@ def evaluate(node: Node, digits: int = _FIRST_DIGITS) -> Value:
         TooLarge: It cannot be computed.
     """
     return Evaluator({}, digits)(node)
+
+
+def values_at(points: Iterable[dict[str, Fraction]], node: Node) -> Iterator[Any]:
+    """Yield the values of an expression, where it has a real one."""
+    for point in points:
+        evaluator = Evaluator(point, _FIRST_DIGITS)
+        try:
+            value = evaluator.inexact(evaluator(node))
+        except (NoValue, TooLarge):
+            continue
+        if not evaluator.is_complex and value.imag == 0:
+            yield value.real
+
+
+def digits_of(node: Node, count: int) -> str | None:
+    """Return the first digits of an expression without symbols; None if it has no real value."""
+    return next((mpmath.nstr(value, count) for value in values_at([{}], node)), None)
 
 
 def are_equal(first: Node, second: Node) -> bool:

@@ -19,9 +19,9 @@ and of what is no number
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 from . import units
@@ -29,22 +29,30 @@ from .notation import FUNCTIONS, NotRead, Token, is_ambiguous, plain, tokens
 
 Node = tuple[Any, ...]
 Tokens = Sequence[Token]
+EXPRESSIONS = {
+    *"number symbol constant add negative times over power call apply sum product integral".split(),
+    *"limit percent quantity based".split(),
+}  # fmt: skip
+INFINITY = ("constant", "infinity")
 
-_OPEN, _CLOSE = {"(", "[", "\\{", "{"}, {")", "]", "\\}", "}"}
-_OPEN_COMMANDS = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}
+_BRACKETS = {
+    "(": ")", "[": "]", "\\{": "\\}", "{": "}", "lfloor": "rfloor", "lceil": "rceil", "langle": "rangle",
+}  # fmt: skip
+_OPEN, _CLOSING = {"(", "[", "\\{", "{"}, {*_BRACKETS.values()}
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", "le": "<=", "ge": ">=", "ne": "!=", "approx": "~", "in": "in", "notin": "notin",
     "equiv": "=", "doteq": "~",
 }  # fmt: skip
-_QUANTIFIERS = {
-    "for all", "for any", "for every", "for each", "for", "where", "with", "for some", "for real", "for positive",
-    "for all real", "for all positive", "for all integers", "for all positive integers", "for all real numbers",
-}  # fmt: skip
-_OR, _AND = {"or", "或", "或者", "或者是"}, {"and", "和", "与", "及", "以及", "&"}
-# Sentences that say no more than that the answer follows.
+_SETS = {"cup": "union", "cap": "intersection", "setminus": "without"}
+# Words before a variable and its range, which restrict what stands before them.
+_QUANTIFIERS = {"for", "where", "with"}
+_QUANTIFYING = _QUANTIFIERS | {
+    *"real all every any positive numbers integers integer number natural each some values of is an a".split(),
+    *"nonnegative in".split(),
+}
+# Words that say no more than that the answer follows.
 _LEADS = {
-    *"answer solution result value thus so hence therefore about approximately roughly around".split(),
-    *"exactly approx".split(),
+    *"answer solution result value thus so hence therefore about approximately roughly around exactly approx".split(),
     *"year page day room option choice is are the final correct equals total only".split(),
     *"答案 答案是 答案为 答 是 为 解 故 即".split(),
 }  # fmt: skip
@@ -52,11 +60,38 @@ _ACCENTS = {*"overline bar hat vec tilde widehat overrightarrow widetilde dot dd
 _NO_PRODUCT = {
     *"is of in to if at by no it an as we be or so do he on my up us the and for not are".split()
 }
-_CURRENCIES = {"euro", "pounds", "yen", "rupee"}
-_CODES = {"USD", "US", "EUR", "GBP", "CAD", "AUD", "Rs", "INR", "JPY", "CNY"}
+_CURRENCIES = {*"$ euro pounds yen rupee".split()}
+_CODES = {*"USD US EUR GBP CAD AUD Rs INR JPY CNY".split()}
 # Letters of functions; f(x) is no product.
 FUNCTION_LETTERS = {*"fghFGH"}
-_SIGNS_OF_PRODUCTS = {"*", "cdot", "times"}
+_OF_SEVERAL = {"gcd", "lcm", "max", "min"}
+_PLAIN_UNITS = {*"km cm mm kg mi ft hr lb ml kw hz".split()}
+_GREEK_NAMES = {
+    *"alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi".split(),
+    *"chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell Upsilon upsilon".split(),
+}  # fmt: skip
+# Commands that stand for a node, and those with arguments: the node without them, and how many they are.
+_CONSTANTS = {
+    "pi": ("constant", "pi"),
+    "infty": INFINITY,
+    "emptyset": ("set",),
+}
+_WITH_ARGUMENTS = {
+    "frac": (("over",), 2), "binom": (("call", "binomial"), 2), "abs": (("call", "abs"), 1),
+    "floor": (("call", "floor"), 1), "ceil": (("call", "ceiling"), 1),
+}  # fmt: skip
+# Kinds of what runs over a range, and the sign between variable and start.
+_RANGES = {
+    "sum": ("sum", "="), "prod": ("product", "="), "lim": ("limit", "rightarrow"), "int": ("integral", ""),
+}  # fmt: skip
+_NO_FACTORS = {
+    *_BRACKETS.values(), *_RELATIONS, *_SETS,
+    *"rightarrow choose over pmod mod ldots circ infty degree iff pm mp lor land to : %".split(),
+}  # fmt: skip
+_STATEMENTS = {
+    *"relation given or and list ratio congruence builder union without numbers".split(),
+}
+_ARITHMETIC = {*"add negative times over power call apply percent quantity plus-minus".split()}
 
 
 def parse(text: str, as_lists: bool = False, plain_units: bool = False) -> Node:
@@ -72,26 +107,58 @@ def parse(text: str, as_lists: bool = False, plain_units: bool = False) -> Node:
     """
     found = tokens(text, as_lists)
     if plain_units:
-        found = [_as_unit(found, place) for place in range(len(found))]
+        found[1:] = [
+            Token("text", token.text, token.spaced)
+            if token.kind in ("letter", "word") and units.read(token.text)
+            else token
+            for token in found[1:]
+        ]
     return _statement(_without_lead(found))
-
-
-def _as_unit(found: Tokens, place: int) -> Token:
-    token = found[place]
-    if place and token.kind in ("letter", "word") and units.read(token.text) is not None:
-        return Token("text", token.text, token.spaced)
-    return token
 
 
 def readings(text: str) -> list[Node]:
     """Return the trees of a text: none, one, or two where 101,102 may be a number or a list."""
-    found = []
+    trees = []
     for as_lists in (False, True) if is_ambiguous(plain(text)) else (False,):
         try:
-            found.append(parse(text, as_lists))
+            trees.append(parse(text, as_lists))
         except (NotRead, RecursionError):
             pass
-    return found
+    return trees
+
+
+def number(value: Fraction | int) -> Node:
+    """Return the node of a number that is not written as a decimal."""
+    return ("number", Fraction(value), None)
+
+
+def symbols(node: Any) -> set[str]:
+    """Return the names of the symbols in a node."""
+    match node:
+        case ("symbol", name):
+            return {name}
+        case ("apply", name, argument):
+            return {name} | symbols(argument)
+        case ("sum" | "product" | "integral" | "limit", variable, *parts):
+            return symbols(tuple(parts)) - {variable}
+        case tuple():
+            return {name for part in node for name in symbols(part)}
+    return set()
+
+
+def nodes_in(node: Any) -> Iterator[Node]:
+    """Yield a tree and all trees in it."""
+    if isinstance(node, tuple) and node:
+        yield node
+        for part in node:
+            yield from nodes_in(part)
+
+
+def substituted(node: Any, old: Node | None, new: Node | None) -> Any:
+    """Return a tree in which one part stands for another."""
+    if node == old:
+        return new
+    return tuple(substituted(part, old, new) for part in node) if isinstance(node, tuple) else node
 
 
 # Statements: lists, relations, sets.
@@ -99,51 +166,47 @@ def readings(text: str) -> list[Node]:
 
 def _statement(found: Tokens) -> Node:
     found = _stripped(found)
-    if not found:
-        raise NotRead("empty")
     if (congruence := _congruence(found)) is not None:
         return congruence
-    head, condition = _condition(found)
+    found, condition = _condition(found)
     if condition is not None:
-        return ("given", _statement(head), condition)
-    if len(parts := _split(found, _is_or)) > 1:
-        return ("or", *(_statement(part) for part in parts))
-    parts = [part for part in _split(found, _is_comma_or_and) if part]
-    if len(parts) > 1:
-        items = [_chain(part) for part in parts]
-        return _with_condition(items, any(map(_is_and, _top(found))))
-    return _chain(parts[0]) if parts else _fail("no item")
-
-
-def _fail(message: str) -> Any:
-    raise NotRead(message)
+        return ("given", _statement(found), condition)
+    if len(parts := _split(found, {"lor"})) > 1:
+        return ("or", *map(_statement, parts))
+    items = _items(found)
+    has_and = len(_split(found, {"land"})) > 1
+    if len(items) > 1 and not has_and and _is_restriction(items[-1]):
+        # 2k\pi, k \in \mathbb{Z}
+        before = items[0] if len(items) == 2 else ("list", *items[:-1])
+        is_range = any(each[0] == "relation" and _is_restriction(each) for each in items[:-1])
+        if not is_range and symbols(items[-1]) & symbols(before):
+            return ("given", before, items[-1])
+    return ("and" if has_and else "list", *items) if len(items) > 1 else items[0]
 
 
 def _stripped(found: Tokens) -> Tokens:
     """Drop what may stand around a statement: full stops, braces, asterisks, equals signs before
     it."""
-    while True:
-        if found and found[-1].text in (".", ";", ",", "*") and found[-1].kind == "sign":
+    while found:
+        if found[-1].sign in (".", ";", ",", "*"):
             found = found[:-1]
-        elif found and found[0].text in ("=", "approx", "therefore", "*", ":", ","):
+        elif found[0].sign in ("=", "approx", "therefore", "*", ":", ","):
             found = found[1:]
-        elif found and found[0].text == "{" and _end(found, 0) == len(found) - 1:
+        elif found[0].sign == "{" and _end(found, 0) == len(found) - 1:
             found = found[1:-1]
         else:
             return found
+    raise NotRead("empty")
 
 
 def _without_lead(found: Tokens) -> Tokens:
     """Drop "The answer is" and the like, where something else follows."""
-    start = 0
-    while start < len(found) and found[start].kind in ("text", "word", "roman"):
-        words = found[start].text.casefold().strip(":： .,").split()
-        if not all(word.strip(":,：") in _LEADS for word in words):
-            break
-        start += 1
-        while start < len(found) and found[start].text in (":", ",", "："):
-            start += 1
-    return found[start:] if start < len(found) else found
+    for start, token in enumerate(found):
+        words = token.text.casefold().replace(":", " ").replace(".", " ").split()
+        is_lead = token.kind in ("text", "word", "roman") and _LEADS.issuperset(words)
+        if not is_lead and not (start and token.sign in (":", ",")):
+            return found[start:]
+    return found
 
 
 def _end(found: Tokens, start: int) -> int:
@@ -157,348 +220,169 @@ def _end(found: Tokens, start: int) -> int:
 
 
 def _turn(token: Token) -> int:
-    if token.kind == "sign":
-        return (token.text in _OPEN) - (token.text in _CLOSE)
-    if token.kind == "command":
-        return (token.text in _OPEN_COMMANDS) - (token.text in _OPEN_COMMANDS.values())
-    return 0
+    return (token.sign in _BRACKETS) - (token.sign in _CLOSING)
 
 
-def _top(found: Tokens) -> list[Token]:
-    """Return the tokens outside all brackets."""
-    outside, depth = [], 0
-    for token in found:
-        turn = _turn(token)
-        if depth == 0 and turn == 0:
-            outside.append(token)
-        depth += turn
-    return outside
-
-
-def _split(found: Tokens, is_mark: Callable[[Token], bool]) -> list[Tokens]:
-    """Split at the marks outside all brackets."""
-    parts, depth, start = [], 0, 0
+def _cut(found: Tokens, marks: Container[str]) -> tuple[list[Tokens], list[str]]:
+    """Cut at the marks outside all brackets; return what stands between them, and the marks."""
+    parts, cuts, depth, start = [], [], 0, 0
+    if not any(token.sign in marks for token in found):
+        return [found], []
     for index, token in enumerate(found):
         depth += _turn(token)
-        if depth < 0:
-            return [found]
-        if depth == 0 and is_mark(token):
+        if depth < 0:  # ]0, 1[
+            return [found], []
+        if depth == 0 and token.sign in marks:
             parts.append(found[start:index])
+            cuts.append(token.sign)
             start = index + 1
-    return [*parts, found[start:]]
+    return [*parts, found[start:]], cuts
 
 
-def _is_or(token: Token) -> bool:
-    return (token.kind == "text" and token.text.casefold().strip(", ") in _OR) or (
-        token.kind == "command" and token.text == "lor"
-    )
+def _split(found: Tokens, marks: Container[str]) -> list[Tokens]:
+    return _cut(found, marks)[0]
 
 
-def _is_and(token: Token) -> bool:
-    return (token.kind == "text" and token.text.casefold().strip(", ") in _AND) or (
-        token.kind == "command" and token.text == "land"
-    )
-
-
-def _is_comma_or_and(token: Token) -> bool:
-    return (token.kind == "sign" and token.text in ",;") or _is_and(token)
-
-
-def _is(kind: str, text: str, token: Token) -> bool:
-    return token.kind == kind and token.text == text
-
-
-def _is_relation(token: Token) -> bool:
-    return token.kind in ("sign", "command") and token.text in _RELATIONS
+def _items(found: Tokens) -> list[Node]:
+    return [_chain(part) for part in _split(found, {",", ";", "land"}) if part]
 
 
 def _condition(found: Tokens) -> tuple[Tokens, Node | None]:
     r"""Cut off `\text{ for all } x > 0`, which restricts a variable of what stands before it."""
-    if (place := _last_bracket(found)) and any(
-        map(_is_relation, found[place:])
-    ):  # (k \in \mathbb{Z})
-        variables = _statement(found[place + 1 : -1])
-        if variables[0] == "relation" and _is_restriction(variables):
-            return found[:place], variables
-    for index, token in enumerate(found):
-        is_word = (
-            token.kind in ("text", "word") and token.text.casefold().strip(", ") in _QUANTIFIERS
-        )
-        if not (index and (is_word or (token.kind == "command" and token.text == "forall"))):
-            continue
-        end = index
-        while found[end - 1].text in (",", ";", "("):
-            end -= 1
-        rest = [each for each in found[index:] if not _is_quantifying(each)]
-        if end < index and found[end].text == "(" and rest and rest[-1].text == ")":
-            rest = rest[:-1]
-        variables = _statement(rest) if rest else ("list",)
-        if _is_restriction(variables):
-            return found[:end], variables
-        raise NotRead("a condition that is none")
+    for place, token in enumerate(found):
+        if (
+            place
+            and (token.sign == "forall" or _words(token) & _QUANTIFIERS)
+            and _is_quantifying(token)
+        ):
+            condition = _statement([each for each in found[place:] if not _is_quantifying(each)])
+            if _is_restriction(condition):
+                return found[:place], condition
+            raise NotRead("a condition that is none")
     return found, None
 
 
-def _last_bracket(found: Tokens) -> int | None:
-    """Return the place of the bracket that the last token closes, if something stands before
-    it."""
-    opened = []
-    for place, token in enumerate(found):
-        if _turn(token) > 0:
-            opened.append(place)
-        elif _turn(token) < 0 and opened:
-            start = opened.pop()
-            if place == len(found) - 1 and found[start].text == "(":
-                return start
-    return None
+def _words(token: Token) -> set[str]:
+    return (
+        {*token.text.casefold().strip(",. ").split()} if token.kind in ("text", "word") else set()
+    )
 
 
 def _is_quantifying(token: Token) -> bool:
-    words = {
-        "real",
-        "all",
-        "for",
-        "every",
-        "any",
-        "positive",
-        "numbers",
-        "integers",
-        "integer",
-        "number",
-        "natural",
-    }
-    is_words = token.kind in ("text", "word") and {*token.text.casefold().strip(",. ").split()} <= words | {
-        "each", "where", "some", "with", "values", "of", "is", "an", "a", "nonnegative", "in"
-    }  # fmt: skip
-    return is_words or (token.kind == "command" and token.text == "forall")
+    words = _words(token)
+    return token.sign == "forall" or bool(words) and words <= _QUANTIFYING
 
 
 def _is_restriction(node: Node) -> bool:
     if node[0] in ("list", "given"):
         return all(map(_is_restriction, node[1:]))
-    return "=" not in node[2] if node[0] == "relation" else node[0] == "symbol"
-
-
-def _with_condition(items: list[Node], has_and: bool) -> Node:
-    r"""Return items side by side, of which the last may only restrict a variable: `2k\pi, k \in
-    \mathbb{Z}`."""
-    last = items[-1]
-    if last[0] == "relation" and _is_restriction(last) and not has_and:
-        before = items[0] if len(items) == 2 else ("list", *items[:-1])
-        is_range = any(each[0] == "relation" and _is_restriction(each) for each in items[:-1])
-        if not is_range and symbols(last) & symbols(before):
-            return ("given", before, last)
-    return ("and" if has_and else "list", *items)
-
-
-def symbols(node: Any) -> set[str]:
-    """Return the names of the symbols in a node."""
-    if not isinstance(node, tuple) or not node:
-        return set()
-    if node[0] in ("symbol", "apply"):
-        return {node[1]} | (symbols(node[2]) if node[0] == "apply" else set())
-    names = {name for part in node for name in symbols(part)}
-    if node[0] in ("sum", "product", "integral", "limit"):
-        return names - {node[1]}
-    return names
+    return node[0] == "symbol" or node[0] == "relation" and "=" not in node[2]
 
 
 def _congruence(found: Tokens) -> Node | None:
     r"""`n \equiv 1, 3 \pmod{4}`"""
-    places = [
-        i
-        for i, token in enumerate(found)
-        if token.text in ("pmod", "mod") and token.kind == "command"
-    ]
-    marks = [i for i, token in enumerate(found) if token.text == "equiv"]
-    if len(places) != 1 or len(marks) > 1 or (not marks and found[places[0]].text == "mod"):
+    parts, marks = _cut(found, {"pmod", "mod"})
+    if len(parts) != 2:
         return None
-    place, start = places[0], marks[0] if marks else -1
-    modulus = [token for token in found[place + 1 :] if token.text not in "{}()"]
-    before = found[start + 1 : place]
-    if before and before[-1].text == "(":
-        before = before[:-1]
-    residues = [
-        _chain(part)
-        for part in _split(before, lambda token: _is_or(token) or _is_comma_or_and(token))
-        if part
-    ]
-    left = _expression(found[:start]) if marks else ("symbol", "")
-    if not residues:
-        raise NotRead("no residue")
-    return ("congruence", left, tuple(residues), _expression(modulus))
+    *left, residues = _split(parts[0], {"equiv"})
+    if not left and marks == ["mod"]:
+        return None
+    name = _expression(left[0]) if len(left) == 1 else ("symbol", "")
+    cases = [item for part in _split(residues, {"lor"}) for item in _items(part)]
+    return (
+        ("congruence", name, tuple(cases), _expression(parts[1]))
+        if cases and len(left) < 2
+        else None
+    )
 
 
 def _chain(found: Tokens) -> Node:
     """An expression, or several with signs of relation between them."""
-    found = _stripped(found)
-    signs = [_RELATIONS[token.text] for token in _top(found) if _is_relation(token)]
+    parts, signs = _cut(_stripped(found), _RELATIONS)
     if not signs:
-        return _system(found) or _set(found)
+        return _system(parts[0]) or _set(parts[0])
     sides = []
-    parts = _split(found, _is_relation)
-    if len(parts) != len(signs) + 1:
-        raise NotRead("brackets")
     for index, part in enumerate(parts):
         try:
-            # "x = 1, 2" was split before; a tuple may stand on a side
-            sides.append(_set(part) if part else _fail("a side is missing"))
+            sides.append(_set(part))
         except NotRead:
-            is_first = index == 0 and signs[0] in ("=", "~")
-            if not (is_first and (_is_name(part) or _is_series(part))):
+            if index or _RELATIONS[signs[0]] not in ("=", "~") or not _is_label(part):
                 raise
-            sides.append(("opaque", text_of(part)))
-    return ("relation", tuple(sides), tuple(signs))
+            sides.append(("opaque", " ".join(token.text for token in part)))
+    return ("relation", tuple(sides), tuple(_RELATIONS[sign] for sign in signs))
 
 
-def _is_name(found: Tokens) -> bool:
-    kinds = {"text", "word", "letter", "roman", "command"}
-    if len(found) > 2 and found[1].text in ("(", "[") and found[0].kind in kinds:  # P(X = 1)
+def _is_label(found: Tokens) -> bool:
+    r"""Return whether the left side of an equation may be what is not read: a name, P(X = 1), or
+    1 + 2 + \cdots + n."""
+    is_named = [token.kind not in ("sign", "number", "based", "rows") for token in found]
+    if any(token.sign == "ldots" for token in found):
+        return not any(token.kind in ("text", "word") for token in found)
+    if len(found) > 2 and is_named[0] and found[1].sign in ("(", "["):
         return _end(found, 1) == len(found) - 1
-    is_plain = (token.kind in kinds or token.text in "()_{}^'," for token in found)
-    return bool(found) and all(is_plain)
-
-
-def _is_series(found: Tokens) -> bool:
-    r"""1 + 2 + \cdots + n"""
-    return any(token.text == "ldots" for token in found) and not any(
-        token.kind in ("text", "word") for token in found
+    return bool(found) and all(
+        named or token.text in "()_{}^'," for named, token in zip(is_named, found, strict=True)
     )
-
-
-def text_of(found: Tokens) -> str:
-    """Return tokens as text, with a blank between them."""
-    return " ".join(token.text for token in found)
 
 
 def _system(found: Tokens) -> Node | None:
     """An environment whose rows are equations, or cases with their conditions."""
-    if len(found) == 2 and found[0].text in ("\\{", "{"):
-        found = found[1:]
-    if len(found) != 1 or found[0].kind != "rows" or "matrix" in found[0].text:
+    environment = found[-1]
+    if (
+        environment.kind != "rows"
+        or "matrix" in environment.text
+        or [token for token in found[:-1] if token.sign not in ("\\{", "{")]
+    ):
         return None
-    rows = found[0].value
-    has_relation = [any(_is_relation(token) for cell in row for token in cell) for row in rows]
-    if found[0].text in ("cases", "dcases", "rcases") and all(len(row) == 2 for row in rows):
-        return ("pieces", *(tuple(_piece(cell) for cell in row) for row in rows))
-    if not all(has_relation) and found[0].text == "array":
-        return None
+    rows = environment.value
+    if "cases" in environment.text and all(len(row) == 2 for row in rows):
+        return ("pieces", *(tuple(map(_piece, row)) for row in rows))
     lines = [[token for cell in row for token in cell] for row in rows]
-    items = [_statement(line) for line in lines if line]
+    if environment.text == "array" and not all(_cut(line, _RELATIONS)[1] for line in lines):
+        return None
+    items = [_statement(line) for line in lines]
     return items[0] if len(items) == 1 else ("and", *items)
 
 
 def _piece(cell: Tokens) -> Node:
     words = {"if", "for", "when", "otherwise", "else"}
-    kept = [
-        token
-        for token in cell
-        if not (token.kind in ("text", "word") and token.text.casefold().strip(", ") in words)
-    ]
-    return _statement(kept) if _stripped(kept) else ("opaque", "otherwise")
-
-
-_SETS = {"cup": "union", "cap": "intersection", "setminus": "without"}
+    kept = [token for token in cell if not (_words(token) and _words(token) <= words)]
+    return _statement(kept) if kept else ("opaque", "otherwise")
 
 
 def _set(found: Tokens) -> Node:
+    parts, operations = _cut(_stripped(found), _SETS)
+    node, *others = map(_ratio, parts)
+    for operation, other in zip(operations, others, strict=True):
+        node = (_SETS[operation], node, other)
+    return node
+
+
+def _ratio(found: Tokens) -> Node:
     found = _stripped(found)
-    operations = [
-        _SETS[token.text]
-        for token in _top(found)
-        if token.kind == "command" and token.text in _SETS
-    ]
-    if operations:
-        parts = _split(found, lambda token: token.kind == "command" and token.text in _SETS)
-        if len(parts) != len(operations) + 1:
-            parts = [part for part in _open_intervals(found)]
-        node = _set(parts[0])
-        for operation, part in zip(operations, parts[1:], strict=True):
-            node = (operation, node, _set(part))
-        return node
-    if len(found) > 2 and found[0].text == "]" and found[-1].text in ("[", "]"):
-        return ("sequence", "(", ")" if found[-1].text == "[" else "]", *_items(found[1:-1]))
-    if len(found) > 2 and found[0].text == "[" and found[-1].text == "[":
-        return ("sequence", "[", ")", *_items(found[1:-1]))
-    if any(token.text == ":" and token.kind == "sign" for token in _top(found)):
-        return _ratio(_split(found, partial(_is, "sign", ":")))
-    if (
-        len(
-            parts := _split(
-                found, lambda token: token.kind in ("text", "word") and token.text.strip() == "to"
-            )
+    ends = found[0].sign + found[-1].sign
+    if len(found) > 2 and ends in ("][", "]]", "[["):  # ]0, 1]: an end does not belong to it
+        return (
+            "sequence",
+            "[" if ends[0] == "[" else "(",
+            "]" if ends[1] == "]" else ")",
+            *_items(found[1:-1]),
         )
-        > 1
-    ):
-        return _ratio(parts)
-    return _expression(found)
-
-
-def _open_intervals(found: Tokens) -> list[Tokens]:
-    """Split `]-1, 0[ \\cup ]0, 1[` at its unions."""
-    parts: list[list[Token]] = [[]]
-    for token in found:
-        if token.kind == "command" and token.text in _SETS:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return list(parts)
-
-
-def _ratio(parts: Sequence[Tokens]) -> Node:
-    return ("ratio", *(_expression(part) for part in parts))
-
-
-def _items(found: Tokens) -> list[Node]:
-    return [_chain(part) for part in _split(found, _is_comma_or_and) if part]
+    parts = _split(found, {":", "to"})
+    return ("ratio", *map(_expression, parts)) if len(parts) > 1 else _expression(found)
 
 
 def _expression(found: Tokens) -> Node:
-    for name in ("choose", "over"):
-        parts = _split(found, partial(_is, "command", name))
+    for name, head in (("choose", ("call", "binomial")), ("over", ("over",))):
+        parts = _split(found, {name})
         if len(parts) == 2:
-            sides = [_expression(part) for part in parts]
-            return ("over", *sides) if name == "over" else ("call", "binomial", *sides)
+            return (*head, *map(_expression, parts))
     reader = _Expression(found)
     node = reader.sum()
     if reader.place < len(reader.found):
         raise NotRead(f"unexpected {reader.found[reader.place].text}")
-    if (
-        node[0] == "add"
-        and node[1][0] == "numbers"
-        and node[2][0] == "negative"
-        and node[2][1][0] == "set"
-    ):
-        return ("without", node[1], node[2][1])
     _check_arithmetic(node)
     return node
-
-
-_STATEMENTS = {
-    "relation",
-    "given",
-    "or",
-    "and",
-    "list",
-    "ratio",
-    "congruence",
-    "builder",
-    "union",
-    "without",
-    "numbers",
-}
-_ARITHMETIC = {
-    "add",
-    "negative",
-    "times",
-    "over",
-    "power",
-    "call",
-    "apply",
-    "percent",
-    "quantity",
-    "plus-minus",
-}
 
 
 def _check_arithmetic(node: Node) -> None:
@@ -511,28 +395,43 @@ def _check_arithmetic(node: Node) -> None:
                 _check_arithmetic(part)
 
 
+def _braces(inner: Tokens) -> Node:
+    r"""\{1, 2\} or \{x \mid x > 1\}."""
+    for mark in ("|", ":"):
+        head, *rest = _split(inner, {mark})
+        # |x|, |y| are no condition
+        if rest and head and not (mark == "|" and len(rest) > 1 and len(rest) % 2 == 0):
+            variable = member = _chain(head)
+            condition = _statement(inner[len(head) + 1 :])
+            if member[0] == "relation" and member[2] == ("in",):  # x \in \mathbb{N}
+                variable, condition = member[1][0], ("and", member, condition)
+            if variable[0] != "symbol":
+                raise NotRead("a set of what is no variable")
+            return ("builder", variable[1], condition)
+    return ("set", *_items(inner))
+
+
 class _Expression:
     """Reads one expression from left to right."""
 
-    def __init__(self, found: Tokens, bars: int = 0) -> None:
-        self.found, self.place, self.bars = list(found), 0, bars
+    def __init__(self, found: Tokens) -> None:
+        self.found, self.place, self.bars = list(found), 0, 0
 
     def peek(self, ahead: int = 0) -> Token:
         place = self.place + ahead
         return self.found[place] if place < len(self.found) else Token("end", "")
 
-    def take(self) -> Token:
-        token = self.peek()
+    def accept(self, *signs: str) -> str:
+        """Take the next token if it is one of these signs, and return it; else ""."""
+        sign = self.peek().sign
+        if sign not in signs:
+            return ""
         self.place += 1
-        return token
-
-    def is_next(self, *texts: str) -> bool:
-        return self.peek().kind in ("sign", "command") and self.peek().text in texts
+        return sign
 
     def sum(self) -> Node:
-        node = self.term(first=True)
-        while self.is_next("+", "-", "pm", "mp"):
-            sign = self.take().text
+        node = self.term()
+        while sign := self.accept("+", "-", "pm", "mp"):
             other = self.term()
             if sign in ("pm", "mp"):
                 node = ("plus-minus", node, other, sign)
@@ -540,149 +439,117 @@ class _Expression:
                 node = ("add", node, other if sign == "+" else ("negative", other))
         return node
 
-    def term(self, first: bool = False) -> Node:
-        if self.is_next("-", "+"):
-            sign = self.take().text
-            node = self.term()
-            return ("negative", node) if sign == "-" else node
-        if self.is_next("pm", "mp"):
-            return ("plus-minus", ("number", Fraction(0), None), self._after(), self.sign)
+    def term(self) -> Node:
+        sign = self.accept("-", "+", "pm", "mp")
+        if sign in ("pm", "mp"):
+            return ("plus-minus", number(0), self.term(), sign)
+        if sign:
+            return ("negative", self.term()) if sign == "-" else self.term()
         node = self.factor()
         while True:
-            token = self.peek()
-            if token.kind in ("sign", "command") and token.text in _SIGNS_OF_PRODUCTS:
-                self.take()
+            if self.accept("*", "cdot", "times"):
                 node = ("times", node, self.signed())
-            elif token.kind in ("sign", "command") and token.text == "/":
-                self.take()
+            elif self.accept("/"):
                 node = ("over", node, self.signed())
-            elif token.kind == "command" and token.text == "mod":
-                self.take()
-                node = ("call", "mod", node, self.factor())
-            elif self.is_next("%"):
-                self.take()
+            elif self.accept("%"):
                 node = ("percent", node)
+            elif self.accept("mod"):
+                node = ("call", "mod", node, self.factor())
+            elif power := self.power_of_ten():
+                node = ("times", node, number(10**power))
             elif (unit := self.unit()) is not None:
-                node = self.with_unit(node, unit)
+                node = _with_unit(node, unit)
             elif self.starts_factor():
                 node = self.side_by_side(node)
             else:
                 return node
 
-    def _after(self) -> Node:
-        self.sign = self.take().text
-        return self.term()
-
     def signed(self) -> Node:
-        """A factor behind a sign of multiplication; it may have a minus."""
-        if self.is_next("-"):
-            self.take()
-            return ("negative", self.signed())
-        return self.factor()
+        """A factor that may have a minus, such as one behind a sign of multiplication."""
+        return ("negative", self.signed()) if self.accept("-") else self.factor()
 
     def starts_factor(self) -> bool:
         token = self.peek()
-        if token.kind in ("number", "letter", "word", "roman", "rows"):
-            return True
-        if token.kind == "command":
-            return token.text not in _OPEN_COMMANDS.values() and token.text not in (
-                "rightarrow", "choose", "over", "pmod", "ldots", "circ", "infty", "degree", "iff", "pm", "mp", "mod",
-            )  # fmt: skip
-        return token.text in ("(", "[", "{", "\\{") or (token.text == "|" and not self.bars)
+        if token.kind == "sign":
+            return token.sign in _OPEN or (token.sign == "|" and not self.bars)
+        return token.kind not in ("text", "end") and token.sign not in _NO_FACTORS
 
     def side_by_side(self, left: Node) -> Node:
         """A product without a sign, or a mixed number."""
-        token = self.peek()
+        token, after = self.peek(), self.peek(1)
         if left[0] == "quantity":
             raise NotRead("a factor behind a unit")
-        if token.kind == "number" and self.found[self.place - 1].kind == "number":
-            if self.peek(1).text == "/" and token.spaced and self.peek(2).kind == "number":
-                above, below = token.value[0], self.peek(2).value[0]
-                if (
-                    _is_whole(left)
-                    and above < below
-                    and above.denominator == below.denominator == 1
-                    and below < 10**4
-                ):
-                    self.place += 3
-                    return ("add", left, ("over", ("number", above, None), ("number", below, None)))
-            raise NotRead("numbers side by side")
-        is_fraction = token.text == "frac" or (token.text == "{" and self.peek(1).text == "frac")
+        if token.kind in ("number", "based") and self.found[self.place - 1].kind in (
+            "number",
+            "based",
+        ):
+            # 3 1/2
+            if not (token.spaced and after.sign == "/" and self.peek(2).kind == "number"):
+                raise NotRead("numbers side by side")
+            self.place += 3
+            right: Node = ("over", ("number", *token.value), ("number", *self.peek(-1).value))
+            if not _is_mixed(left, right):
+                raise NotRead("numbers side by side")
+            return ("add", left, right)
+        is_fraction = token.sign == "frac" or (token.sign == "{" and after.sign == "frac")
         right = self.factor()
-        if is_fraction and _is_whole(left) and right[0] == "over":
-            above, below = right[1:3]
-            if _is_whole(above) and _is_whole(below) and above[1] < below[1]:
-                return ("add", left, right)
-        return ("times", left, right)
+        return ("add" if is_fraction and _is_mixed(left, right) else "times", left, right)
 
     def factor(self) -> Node:
         node = self.primary()
         while True:
-            if self.is_next("^"):
+            if self.accept("^"):
                 node = self.raised(node)
-            elif self.is_next("!"):
-                self.take()
-                double = self.is_next("!") and not self.peek().spaced
-                if double:
-                    self.take()
-                node = ("call", "factorial2" if double else "factorial", node)
-            elif self.is_next("degree"):
-                self.take()
+            elif self.accept("!"):
+                is_double = not self.peek().spaced and self.accept("!")
+                node = ("call", "factorial2" if is_double else "factorial", node)
+            elif self.accept("degree"):
                 node = self.degrees(node)
-            elif self.is_next("'") and node[0] == "number":
-                self.take()
-                node = ("quantity", node, units.read("foot"))
             else:
                 return node
 
     def raised(self, base: Node) -> Node:
-        self.take()
-        inner = self.peek(1).text if self.is_next("{") else self.peek().text
-        if inner == "circ":
-            self.skip_group()
+        group = [self.peek(1)] if self.peek().sign == "{" else [self.peek()]
+        if group[0].text == "circ":
+            self.group()
             return self.degrees(base)
-        if inner in ("st", "nd", "rd", "th") and base[0] == "number":
-            self.skip_group()
+        if group[0].text in ("st", "nd", "rd", "th") and base[0] == "number":
+            self.group()
             return base
-        if inner in ("T", "top", "prime", "*"):
-            self.skip_group()
-            return ("call", "raised " + inner, base)
         return ("power", base, self.script())
 
     def degrees(self, node: Node) -> Node:
-        scale = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}.get(self.peek().text)
-        if scale and self.peek().kind in ("letter", "text", "roman"):
-            self.take()
-            return ("quantity", node, units.read(scale))
-        return ("quantity", node, units.DEGREE)
+        token = self.peek()
+        scale = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}.get(token.text)
+        if scale is None or token.sign:
+            return ("quantity", node, units.DEGREE)
+        self.place += 1
+        return ("quantity", node, units.read(scale))
 
     def group(self) -> Tokens:
-        """Take the brackets that follow, and return what is in them."""
-        start, end = self.place, _end(self.found, self.place)
-        self.place = end + 1
-        return self.found[start + 1 : end]
+        """Take a group, and return what is in its brackets; without brackets, take one token."""
+        start = self.place
+        if self.peek().sign not in _BRACKETS:
+            self.place += 1
+            return self.found[start : self.place]
+        self.place = _end(self.found, start) + 1
+        return self.found[start + 1 : self.place - 1]
 
-    def group_or_token(self) -> Tokens:
-        return self.group() if self.is_next("{") else [self.take()]
-
-    def skip_group(self) -> None:
-        self.place = _end(self.found, self.place) + 1 if self.is_next("{") else self.place + 1
+    def braced(self) -> Tokens:
+        """Take what is in braces, or one token."""
+        if self.peek().sign == "{":
+            return self.group()
+        self.place += 1
+        return [self.peek(-1)]
 
     def script(self) -> Node:
         """What stands behind ^ or _: a group, or one token with its sign."""
-        if self.is_next("{", "("):
-            return _expression(self.group())
-        if self.is_next("-", "+"):
-            sign = self.take().text
-            node = self.script()
-            return ("negative", node) if sign == "-" else node
-        if self.peek().kind == "word":
-            self.split_word()
-        return self.primary(is_script=True)
+        if sign := self.accept("-", "+"):
+            return ("negative", self.script()) if sign == "-" else self.script()
+        return self.argument()
 
     def argument(self) -> Node:
-        """An argument of a command: a group or one token."""
-        if self.is_next("{", "("):
+        if self.peek().sign in ("{", "("):
             return _expression(self.group())
         if self.peek().kind == "word":
             self.split_word()
@@ -690,472 +557,275 @@ class _Expression:
 
     def split_word(self) -> None:
         word = self.peek()
-        is_attached = not word.spaced and self.place > 0
-        if not is_attached and word.kind == "word" and not is_product(word.text):
+        is_attached = self.place > 0 and not word.spaced
+        if (word.kind == "roman" or not is_attached) and not is_product(word.text):
             raise NotRead("a word")
-        letters = [Token("letter", letter) for letter in word.text]
-        self.found[self.place : self.place + 1] = letters
+        self.found[self.place : self.place + 1] = [Token("letter", each) for each in word.text]
 
     def primary(self, is_script: bool = False) -> Node:
         token = self.peek()
-        is_digits = set(token.text) <= {*"ABCDEF"} and token.kind in ("word", "roman", "text")
-        if is_digits and token.text and self.peek(1).text == "_":
-            self.take()
-            return self.based(token.text)
+        if token.sign in _CURRENCIES or token.text in _CODES:
+            self.place += 1
+            return ("quantity", self.term(), units.currency(token.text))
         if token.kind in ("word", "roman") and len(token.text) > 1:
-            if token.kind == "roman" and not (token.text.isalpha() and is_product(token.text)):
-                raise NotRead("a word")
-            if token.text in _CODES:
-                self.take()
-                return ("quantity", self.term(), units.currency(token.text))
             self.split_word()
-        token = self.take()
+            token = self.peek()
+        self.place += 1
         if token.kind == "number":
-            return self.numeral(token)
+            return ("number", *token.value)
+        if token.kind == "based":
+            return ("based", token.text, token.value)
         if token.kind in ("letter", "roman"):
-            return self.symbol(token.text, is_script)
-        if token.kind == "command":
-            return self.command(token.text)
+            return _named(token.text) if is_script else self.symbol(token.text)
         if token.kind == "rows":
-            return self.matrix(token)
-        if token.kind == "sign" and token.text in ("(", "[", "{", "\\{"):
+            return _matrix(token)
+        if token.sign in _BRACKETS:
+            self.place -= 1
             return self.bracket()
-        if token.kind == "sign" and token.text == "|":
+        if token.sign == "|":
             return self.bar()
-        if token.kind == "sign" and token.text == "$":
-            return ("quantity", self.term(), units.currency("$"))
-        raise NotRead(f"unexpected {token.text}")
+        return self.command(token.sign)
 
-    def numeral(self, token: Token) -> Node:
-        if self.is_next("_"):
-            return self.based(token.text)
-        digits = self.peek()  # 4A_{16}
-        if set(digits.text) <= {*"ABCDEF"} and digits.text and self.peek(1).text == "_":
-            return self.based(token.text + self.take().text)
-        return ("number", *token.value)
-
-    def based(self, digits: str) -> Node:
-        self.take()
-        names = "two three four five six seven eight nine ten eleven twelve".split()
-        inner = self.peek(1) if self.is_next("{") else self.peek()
-        if inner.kind in ("text", "word") and inner.text in names:
-            self.skip_group()
-            return ("based", digits, names.index(inner.text) + 2)
-        base = self.script()
-        if base[0] != "number" or base[1].denominator != 1:
-            raise NotRead("a base")
-        return ("based", digits.upper(), int(base[1]))
-
-    def symbol(self, name: str, is_script: bool = False) -> Node:
-        if is_script:
-            return _named(name)
-        if self.is_next("_"):
-            if combination := self.combination(name):
-                return combination
-            self.take()
-            name += "_" + self.index()
-        while self.is_next("'"):
-            self.take()
+    def symbol(self, name: str) -> Node:
+        if self.accept("_"):
+            name += "_" + "".join(token.text for token in self.braced())
+        while self.accept("'"):
             name += "'"
-        if self.is_next("^") and self.peek(1).text == "prime":
-            self.place += 2
-            name += "'"
-        if self.is_next("(") and name not in ("e", "i"):
-            node = self.applied(name)
-            if node is not None:
-                return node
-        return _named(name)
-
-    def index(self) -> str:
-        return "".join(token.text for token in self.group_or_token())
-
-    def combination(self, name: str) -> Node | None:
-        r"""C_{10}^{3}, the number of combinations, and A_{10}^{3}, of arrangements."""
-        start = self.place
-        if name in ("C", "A"):
-            self.take()
-            below = self.script()
-            if self.is_next("^") and _is_whole(below):
-                self.take()
-                above = self.script()
-                if _is_whole(above) and above[1] <= below[1]:
-                    return ("call", "binomial" if name == "C" else "arrangements", below, above)
-        self.place = start
-        return None
+        node = self.applied(name) if self.peek().sign == "(" and name not in ("e", "i") else None
+        return node or _named(name)
 
     def applied(self, name: str) -> Node | None:
-        end = _end(self.found, self.place)
-        if end - self.place < 2:
+        start = self.place
+        items = _items(self.group())
+        if not items:
             raise NotRead("nothing in brackets")
-        items = _items(self.found[self.place + 1 : end])
-        after = self.found[end + 1].text if end + 1 < len(self.found) else ""
-        if len(items) == 1 and after in ("!", "^") and name[0] not in FUNCTION_LETTERS:
-            return None  # n(n - 1)!
-        self.place = end + 1
-        if len(items) == 1:
-            return ("apply", name, items[0])
-        return ("point", name, ("sequence", "(", ")", *items))
+        if len(items) > 1:
+            return ("point", name, ("sequence", "(", ")", *items))
+        if self.peek().sign in ("!", "^") and name[0] not in FUNCTION_LETTERS:  # n(n - 1)!
+            self.place = start
+            return None
+        return ("apply", name, items[0])
 
     def bracket(self) -> Node:
-        self.place -= 1
-        start, end = self.place, _end(self.found, self.place)
-        opening, closing = self.found[start].text, self.found[end].text
-        inner, self.place = self.found[start + 1 : end], end + 1
+        opening = self.peek().sign
+        inner = self.group()
+        closing = self.peek(-1).sign
         if opening == "\\{":
             return _braces(inner)
         if opening == "{":
-            if not inner:
-                raise NotRead("an empty group")
             return _statement(inner)
+        if opening in ("lfloor", "lceil"):
+            return ("call", "floor" if opening == "lfloor" else "ceiling", _expression(inner))
         items = _items(inner)
+        if opening == "langle":
+            return ("sequence", "(", ")", *items)
+        if len(items) == 1 and _BRACKETS[opening] == closing:
+            return items[0]
         if not items:
             raise NotRead("nothing in brackets")
-        digits = "".join(token.text for token in inner)
-        if self.is_next("_") and len(items) == 1 and digits.isalnum():
-            return self.based(digits)
-        if len(items) == 1 and opening == "(" and closing == ")":
-            return items[0]
-        if len(items) == 1 and opening == "[" and closing == "]":
-            return items[0]
         return ("sequence", opening, closing, *items)
 
     def bar(self) -> Node:
-        inner = _Expression(self.found[self.place :], self.bars + 1)
-        node = inner.sum()
-        if not inner.is_next("|"):
+        self.bars += 1
+        node = self.sum()
+        self.bars -= 1
+        if not self.accept("|"):
             raise NotRead("a bar is open")
-        inner.take()
-        self.found[self.place :] = inner.found
-        self.place += inner.place
         return ("call", "abs", node)
-
-    def matrix(self, token: Token) -> Node:
-        name = token.text
-        if name not in (
-            "matrix",
-            "pmatrix",
-            "bmatrix",
-            "vmatrix",
-            "Bmatrix",
-            "smallmatrix",
-            "array",
-            "Vmatrix",
-        ):
-            raise NotRead("an environment")
-        rows = tuple(tuple(_expression(cell) for cell in row) for row in token.value)
-        if len({len(row) for row in rows}) != 1:
-            raise NotRead("rows of several lengths")
-        return (
-            ("call", "determinant", ("matrix", *rows)) if name == "vmatrix" else ("matrix", *rows)
-        )
 
     def command(self, name: str) -> Node:
         if name in FUNCTIONS:
             return self.function(name)
-        reader = getattr(self, "command_" + name, None)
-        if reader is not None:
-            node: Node = reader()
-            return node
-        if name.startswith("set "):
-            suffix = "^" + self.suffix() if self.is_next("^", "_") else ""
-            return ("numbers", name[4:] + suffix)
-        if name in ("pi", "infty"):
-            return ("constant", "pi" if name == "pi" else "infinity")
-        if name == "emptyset":
-            return ("set",)
-        if name in _CURRENCIES:
-            return ("quantity", self.term(), units.currency(name))
-        if name in _ACCENTS:
-            return self.accented(name)
-        if name in _OPEN_COMMANDS:
-            return self.enclosed(name)
+        if name in _WITH_ARGUMENTS:
+            head, count = _WITH_ARGUMENTS[name]
+            return (*head, *(self.argument() for _ in range(count)))
+        if name in _CONSTANTS:
+            return _CONSTANTS[name]
         if name in _GREEK_NAMES:
             return self.symbol("\\" + name)
-        raise NotRead(f"\\{name}")
-
-    def suffix(self) -> str:
-        self.take()
-        return self.index()
+        if name in _ACCENTS:
+            return self.accented(name)
+        if name.startswith("set "):  # \mathbb{R}^+
+            is_part = self.accept("^", "_")
+            return ("numbers", name[4:] + ("^" + self.braced()[0].text if is_part else ""))
+        if name == "sqrt":
+            degree = _expression(self.group()) if self.peek().sign == "[" else number(2)
+            return ("call", "root", self.argument(), degree)
+        if name in ("sum", "prod", "lim", "int"):
+            return self.over_range(name)
+        raise NotRead(f"unexpected {name}")
 
     def accented(self, name: str) -> Node:
-        inner = self.group_or_token()
-        if not inner or not all(
-            token.kind in ("letter", "word", "roman", "command") for token in inner
+        inner = self.braced()
+        if not inner or any(
+            token.kind not in ("letter", "word", "roman", "command") for token in inner
         ):
             raise NotRead("an accent over digits")
-        return self.symbol(f"{name} {text_of(inner)}")
-
-    def enclosed(self, name: str) -> Node:
-        self.place -= 1
-        start, end = self.place, _end(self.found, self.place)
-        if self.found[end].text != _OPEN_COMMANDS[name]:
-            raise NotRead("brackets of two kinds")
-        inner, self.place = self.found[start + 1 : end], end + 1
-        if name == "langle":
-            return ("sequence", "(", ")", *_items(inner))
-        return ("call", "floor" if name == "lfloor" else "ceiling", _expression(inner))
+        return self.symbol(f"{name} {' '.join(token.text for token in inner)}")
 
     def function(self, name: str) -> Node:
-        name = {"lg": "log"}.get(name, name)
         base = exponent = None
-        is_lg = self.found[self.place - 1].text == "lg"
-        while self.is_next("_", "^"):
-            sign = self.take().text
+        while sign := self.accept("_", "^"):
             if sign == "_":
                 base = self.script()
             else:
                 exponent = self.script()
         arguments = self.arguments(name)
-        if exponent == ("negative", ("number", Fraction(1), None)) and "arc" + name in FUNCTIONS:
-            name, exponent = "arc" + name, None
-        if name == "log":
-            base = ("number", Fraction(10), None) if is_lg else base
-            is_e = base == ("constant", "e")
-            node = (
-                ("call", "ln", *arguments)
-                if is_e
-                else ("call", "log", *arguments, *([base] if base else []))
-            )
-        elif name == "exp":
-            node = ("power", ("constant", "e"), *arguments)
+        if exponent == ("negative", number(1)) and "arc" + name in FUNCTIONS:
+            return ("call", "arc" + name, *arguments)
+        if name == "exp":
+            node: Node = ("power", ("constant", "e"), *arguments)
+        elif base == ("constant", "e"):
+            node = ("call", "ln", *arguments)
+        elif name in ("log", "lg"):
+            base = number(10) if name == "lg" else base
+            node = ("call", "log", *arguments, *([base] if base else []))
         else:
             node = ("call", name, *arguments)
         return node if exponent is None else ("power", node, exponent)
 
     def arguments(self, name: str) -> list[Node]:
-        if self.is_next("(", "{", "[", "\\{"):
-            end = _end(self.found, self.place)
-            inner = self.found[self.place + 1 : end]
-            follows = self.found[end + 1 : end + 2]
-            # \sin{2}x and \ln (x)(y) have their group alone
-            self.place = end + 1
-            items = _items(inner)
-            if (
-                len(items) == 1
-                and items[0][0] in ("sequence", "set")
-                and name in ("gcd", "lcm", "max", "min")
-            ):
-                items = list(items[0][3:] if items[0][0] == "sequence" else items[0][1:])
-            if not items or (len(items) > 1) != (name in ("gcd", "lcm", "max", "min")):
+        r"""Of \sin{2}x and \ln (x)(y) the group alone; of \sin 2x all factors."""
+        if self.peek().sign in _OPEN:
+            items = _items(self.group())
+            if not items or (len(items) > 1) != (name in _OF_SEVERAL):
                 raise NotRead("arguments")
-            if follows and follows[0].text == "^" and name not in ("Re", "Im"):
-                pass  # \sin(x)^2 is the square of the sine
             return items
-        node = self.signed() if self.is_next("-") else self.factor()
-        while self.starts_factor() and self.peek().text not in FUNCTIONS and not self.is_next("("):
+        node = self.signed()
+        while self.starts_factor() and self.peek().sign not in FUNCTIONS | {"("}:
             node = self.side_by_side(node)
         return [node]
 
-    # Commands with a form of their own.
-
-    def command_frac(self) -> Node:
-        return ("over", self.argument(), self.argument())
-
-    def command_sqrt(self) -> Node:
-        degree: Node = ("number", Fraction(2), None)
-        if self.is_next("["):
-            degree = _expression(self.group())
-        return ("call", "root", self.argument(), degree)
-
-    def command_binom(self) -> Node:
-        if self.is_next("("):
-            items = _items(self.group())
-            return ("call", "binomial", *items) if len(items) == 2 else _fail("binomial")
-        return ("call", "binomial", self.argument(), self.argument())
-
-    def command_abs(self) -> Node:
-        return ("call", "abs", self.argument())
-
-    def command_floor(self) -> Node:
-        return ("call", "floor", self.argument())
-
-    def command_ceil(self) -> Node:
-        return ("call", "ceiling", self.argument())
-
-    def command_mathrm(self) -> Node:
-        return self.argument()
-
-    def command_sum(self) -> Node:
-        return self.over_range("sum")
-
-    def command_prod(self) -> Node:
-        return self.over_range("product")
-
-    def over_range(self, kind: str) -> Node:
-        first = last = None
+    def over_range(self, name: str) -> Node:
+        r"""\sum_{n=1}^{9} n^2, \prod, \int_0^1 x dx and \lim_{x \to 0} x."""
+        kind, relation = _RANGES[name]
+        ends: dict[str, Node] = {}
         variable = ""
-        while self.is_next("_", "^"):
-            if self.take().text == "_":
-                inner = self.group_or_token()
-                if len(inner) < 3 or inner[0].kind != "letter" or inner[1].text != "=":
-                    raise NotRead("a range")
-                variable, first = inner[0].text, _expression(inner[2:])
+        while sign := self.accept("_", "^"):
+            below = self.braced() if sign == "_" and relation else []
+            if not below:
+                ends[sign] = self.script()
+            elif len(below) > 2 and below[0].kind == "letter" and below[1].sign == relation:
+                variable, ends[sign] = below[0].text, _expression(below[2:])
             else:
-                last = self.script()
-        if first is None or last is None:
+                raise NotRead("a range")
+        if len(ends) < (1 if name == "lim" else 2):
             raise NotRead("a range")
-        return (kind, variable, first, last, _renamed(self.product(), variable))
+        if name == "int":
+            variable, body = self.integrand()
+        else:
+            body = self.term()
+        body = substituted(body, ("constant", variable), ("symbol", variable))
+        return (kind, variable, *(ends[sign] for sign in sorted(ends, reverse=True)), body)
 
-    def product(self) -> Node:
-        node = self.term()
-        return node
-
-    def command_lim(self) -> Node:
-        if not self.is_next("_"):
-            raise NotRead("a limit")
-        self.take()
-        inner = self.group_or_token()
-        if len(inner) < 3 or inner[0].kind != "letter" or inner[1].text != "rightarrow":
-            raise NotRead("a limit")
-        side = ""
-        if len(inner) > 4 and inner[-2].text == "^" and inner[-1].text in "+-":
-            side, inner = inner[-1].text, inner[:-2]
-        return (
-            "limit",
-            inner[0].text,
-            _expression(inner[2:]),
-            side,
-            _renamed(self.product(), inner[0].text),
-        )
-
-    def command_int(self) -> Node:
-        first = last = None
-        while self.is_next("_", "^"):
-            if self.take().text == "_":
-                first = self.script()
-            else:
-                last = self.script()
+    def integrand(self) -> tuple[str, Node]:
+        """Return x and what stands before dx."""
         rest = self.found[self.place :]
         for index, token in enumerate(rest):
-            is_word = (
-                token.kind in ("word", "roman") and len(token.text) == 2 and token.text[0] == "d"
-            )
-            is_pair = (
-                token.text == "d" and token.kind in ("letter", "roman") and index + 1 < len(rest)
-            )
-            if is_word or is_pair:
-                variable = token.text[1] if is_word else rest[index + 1].text
-                self.place += index + (1 if is_word else 2)
-                body = _expression(rest[:index]) if index else ("number", Fraction(1), None)
-                if first is None or last is None:
-                    raise NotRead("an integral without bounds")
-                return ("integral", variable, first, last, _renamed(body, variable))
+            if token.kind == "word" and len(token.text) == 2 and token.text[0] == "d":
+                self.place += index + 1
+                return token.text[1], _expression(rest[:index]) if index else number(1)
         raise NotRead("an integral")
 
     # Units.
 
+    def power_of_ten(self) -> int:
+        """Take "million" and the like, and return its power of ten; else 0."""
+        token = self.peek()
+        if token.kind not in ("text", "word"):
+            return 0
+        power, rest = units.scale(token.text)
+        if power:
+            words = [Token("text", rest, True)] if rest.strip() else []
+            self.found[self.place : self.place + 1] = words
+        return power
+
     def unit(self) -> units.Unit | None:
         """Return the unit that follows, and pass it; None where none does."""
-        token = self.peek()
-        if token.kind not in ("text", "word", "roman"):
-            if token.text in ("$", *_CURRENCIES) and token.kind in ("sign", "command"):
-                self.take()
-                return units.currency(token.text)
-            return None
-        end = self.place + 1
-        while end < len(self.found) and self._continues_unit(end):
+        first, start = self.peek(), self.place
+        if first.sign in _CURRENCIES or first.text in (*_CODES, "°C", "°F"):
+            self.place += 1
+            return units.currency(first.text)
+        end = start
+        while end < len(self.found) and self.continues_unit(end, end == start):
             end += 1
-        for stop in range(end, self.place, -1):
-            written = " ".join(each.text for each in self.found[self.place : stop])
-            if token.text in _CODES or token.text in ("°C", "°F"):
-                found = units.currency(token.text) if stop == self.place + 1 else None
-            else:
-                found = self._unit(token, written)
-            if found is not None:
+        for stop in range(end, start, -1):
+            written = " ".join(token.text for token in self.found[start:stop])
+            unit = units.read(written) if _may_be_unit(first) else None
+            if (unit := unit or _words_of_unit(first, written)) is not None:
                 self.place = stop
-                return found
+                return unit
         return None
 
-    def _continues_unit(self, place: int) -> bool:
-        token, before = self.found[place], self.found[place - 1]
-        if token.kind in ("text", "word", "roman"):
-            return True
-        if token.text in ("^", "/", "cdot"):
-            return True
-        if token.kind in ("letter", "number", "sign"):
-            return (
-                before.text in ("^", "/", "{", "-")
-                or token.text == "}"
-                or (token.kind == "sign" and token.text in "{(")
-            )
-        return False
+    def continues_unit(self, place: int, is_first: bool) -> bool:
+        token, before = self.found[place], self.found[place - 1].text
+        if is_first or token.kind in ("text", "word", "roman"):
+            return token.kind in ("text", "word", "roman")
+        return token.text in ("^", "/", "cdot", "{", "}", "(") or before in ("^", "/", "{", "-")
 
-    def _unit(self, first: Token, written: str) -> units.Unit | None:
-        if first.kind == "word" and not (len(first.text) > 2 or first.text in _PLAIN_UNITS):
-            return None
-        if first.kind == "roman" and first.text.isupper() and len(first.text) > 1:
-            return None
-        power, rest = units.scale(written)
-        if power:
-            inner = (
-                (units.read(rest) or units.words(rest)) if rest.strip() else units.Unit(words="")
-            )
-            return inner and units.Unit(inner.size, inner.exponents, f"10^{power} {inner.words}")
-        found = units.read(written)
-        if found is not None:
-            return found
-        first_word, _, rest = written.partition(" ")
-        if first.kind == "text" and rest and (unit := units.read(first_word)) and units.words(rest):
-            return units.Unit(unit.size, unit.exponents, rest)  # 3 hours long
-        if written.casefold() in ("percent", "per cent", "%"):
-            return units.Unit(words="percent")
-        if first.kind == "roman" and len(first.text) <= 2:
-            return None
-        if first.kind == "word" and not (
-            first.spaced and any(letter in "aeiouyAEIOUY" for letter in first.text)
-        ):
-            return None
-        if first.kind == "word" and is_product(first.text):
-            return None
-        return units.words(re.sub(r" \^ (?:\{ )?\d(?: \})?$", "", written))
 
-    def with_unit(self, node: Node, unit: units.Unit) -> Node:
-        if unit.words == "percent":
-            return ("percent", node)
-        if unit.words.startswith("10^"):
-            power, _, rest = unit.words[3:].partition(" ")
-            node = ("times", node, ("number", Fraction(10) ** int(power), None))
-            if not rest and unit.exponents is None:
-                return node
-            unit = units.Unit(unit.size, unit.exponents, rest)
-        if node[0] == "quantity":
-            if node[2] == unit or node[2].exponents is None or unit.exponents is None:
-                named, other = (node[2], unit) if unit.exponents is None else (unit, node[2])
-                if named.exponents is not None:  # 5 km east
-                    named = units.Unit(named.size, named.exponents, other.words)
-                return ("quantity", node[1], named)
-            raise NotRead("two units")
+def _may_be_unit(first: Token) -> bool:
+    """Return whether letters may be a unit: of short ones outside \text{} only a few."""
+    if first.kind == "word":
+        return len(first.text) > 2 or first.text in _PLAIN_UNITS
+    return first.kind == "text" or len(first.text) == 1 or not first.text.isupper()
+
+
+def _words_of_unit(first: Token, written: str) -> units.Unit | None:
+    """Return words that are no unit, as in "5 apples", or that follow one, as in "3 hours long"."""
+    name, _, rest = written.partition(" ")
+    if first.kind == "text" and rest and (unit := units.read(name)) and units.words(rest):
+        return replace(unit, words=rest)
+    is_word = first.spaced and {*first.text.casefold()} & {*"aeiouy"} and not is_product(first.text)
+    if (
+        not _may_be_unit(first)
+        or first.kind == "word"
+        and not is_word
+        or len(first.text) < 3
+        and first.kind == "roman"
+    ):
+        return None
+    return units.words(re.sub(r" \^ (?:\{ )?\d(?: \})?$", "", written))
+
+
+def _with_unit(node: Node, unit: units.Unit) -> Node:
+    if node[0] != "quantity":
         return ("quantity", node, unit)
+    named, other = (node[2], unit) if unit.exponents is None else (unit, node[2])
+    if node[2] != unit and other.exponents is not None:
+        raise NotRead("two units")
+    if named.exponents is not None:  # 5 km east
+        named = replace(named, words=other.words)
+    return ("quantity", node[1], named)
 
 
-_PLAIN_UNITS = {*"km cm mm kg mi ft hr lb in ml kw hz mph kph".split()} - {"in"}
-_GREEK_NAMES = {
-    *"alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi".split(),
-    *"chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega hbar ell Upsilon upsilon".split(),
-}  # fmt: skip
+def _matrix(token: Token) -> Node:
+    rows = tuple(tuple(map(_expression, row)) for row in token.value)
+    if "matrix" not in token.text and token.text != "array" or len({*map(len, rows)}) != 1:
+        raise NotRead("no matrix")
+    matrix = ("matrix", *rows)
+    return ("call", "determinant", matrix) if token.text == "vmatrix" else matrix
 
 
 def _named(name: str) -> Node:
     return ("constant", name) if name in ("e", "i") else ("symbol", name)
 
 
-def _renamed(node: Any, variable: str) -> Any:
-    """Turn the imaginary unit into the variable i of a sum."""
-    if variable not in ("i", "e") or not isinstance(node, tuple):
-        return node
-    if node == ("constant", variable):
-        return ("symbol", variable)
-    return tuple(_renamed(part, variable) for part in node)
-
-
-def _is_whole(node: Node) -> bool:
-    return bool(node[0] == "number" and node[1].denominator == 1 and node[2] is None)
+def _is_mixed(left: Node, right: Node) -> bool:
+    """Return whether a number and a fraction are a mixed number."""
+    if right[0] != "over":
+        return False
+    numbers = (left, *right[1:])
+    are_whole = all(
+        node[0] == "number" and node[1].denominator == 1 and node[2] is None for node in numbers
+    )
+    return are_whole and right[1][1] < right[2][1]
 
 
 def is_product(word: str) -> bool:
     """Return whether letters side by side are a product, such as `ab` or `xyz`, rather than a
     word."""
-    if word.casefold() in _NO_PRODUCT:
+    if word.casefold() in _NO_PRODUCT or not word.isalpha():
         return False
     if len(word) <= 2:
         return True
@@ -1163,21 +833,4 @@ def is_product(word: str) -> bool:
     if len(word) > 4 or word.isupper() or is_title:
         return False
     in_a_row = all(ord(b) - ord(a) == 1 for a, b in zip(word, word[1:], strict=False))
-    return in_a_row or not set(word.casefold()) & {*"aeiou"}
-
-
-def _braces(inner: Tokens) -> Node:
-    r"""\{1, 2\} or \{x \mid x > 1\}."""
-    for mark in ("|", ":"):
-        parts = _split(inner, partial(_is, "sign", mark))
-        if len(parts) >= 2 and parts[0] and not (mark == "|" and len(parts) > 2 and len(parts) % 2):
-            head = _chain(parts[0])
-            rest = inner[len(parts[0]) + 1 :]
-            variable = head[1][0] if head[0] == "relation" and head[2] == ("in",) else head
-            if variable[0] == "symbol":
-                condition = _statement(rest)
-                if head is not variable:  # x \in \mathbb{N}
-                    condition = ("and", head, condition)
-                return ("builder", variable[1], condition)
-            raise NotRead("a set of what is no variable")
-    return ("set", *_items(inner)) if inner else ("set",)
+    return in_a_row or not {*word.casefold()} & {*"aeiou"}

@@ -4,9 +4,10 @@ Imports sympy, which takes a second, so only what needs it imports this module.
 """
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import sympy
 from sympy.calculus.accumulationbounds import AccumBounds
@@ -14,18 +15,32 @@ from sympy.calculus.accumulationbounds import AccumBounds
 from .parsing import Node
 
 _FUNCTIONS = {
-    "ln": sympy.log, "abs": sympy.Abs, "floor": sympy.floor, "ceiling": sympy.ceiling, "factorial": sympy.factorial,
-    "factorial2": sympy.factorial2, "binomial": sympy.binomial, "gcd": sympy.gcd, "lcm": sympy.lcm, "max": sympy.Max,
-    "min": sympy.Min, "mod": sympy.Mod, "arcsin": sympy.asin, "arccos": sympy.acos, "arctan": sympy.atan,
-    "arccot": sympy.acot, "Re": sympy.re, "Im": sympy.im,
+    "ln": sympy.log, "abs": sympy.Abs, "max": sympy.Max, "min": sympy.Min, "arcsin": sympy.asin, "arccos": sympy.acos,
+    "arctan": sympy.atan, "arccot": sympy.acot, "Re": sympy.re, "Im": sympy.im,
 }  # fmt: skip
+_FUNCTIONS |= {name: getattr(sympy, name) for name in (
+    "sin cos tan cot sec csc sinh cosh tanh coth log root floor ceiling factorial factorial2 binomial gcd lcm".split()
+)}  # fmt: skip
 _OPERATIONS = {
-    "add": operator.add,
-    "times": operator.mul,
-    "over": operator.truediv,
-    "power": operator.pow,
-}
+    "add": operator.add, "times": operator.mul, "over": operator.truediv, "power": operator.pow,
+    "sum": sympy.Sum, "product": sympy.Product, "integral": sympy.Integral,
+}  # fmt: skip
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infinity": sympy.oo}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _or_none(function: Function) -> Function:
+    """Make a function return None where sympy fails, which it does in several ways."""
+
+    @wraps(function)
+    def attempt(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except (NotImplementedError, ValueError, TypeError, AttributeError, KeyError):
+            return None
+
+    return attempt  # type: ignore[return-value]
 
 
 def to_sympy(node: Node, point: Mapping[str, Fraction]) -> Any:
@@ -36,78 +51,53 @@ def to_sympy(node: Node, point: Mapping[str, Fraction]) -> Any:
     """
 
     def convert(part: Node) -> Any:
-        kind, *rest = part
-        if kind == "number":
-            return sympy.Rational(rest[0].numerator, rest[0].denominator)
-        if kind == "constant":
-            return _CONSTANTS[rest[0]]
-        if kind == "symbol":
-            value = point.get(rest[0])
-            if value is None:
-                return sympy.Symbol(rest[0], real=True)
-            return sympy.Rational(value.numerator, value.denominator)
-        if kind == "apply":
-            return convert(("symbol", rest[0])) * convert(rest[1])
-        if kind == "negative":
-            return -convert(rest[0])
-        if kind in ("add", "times", "over", "power"):
-            a, b = map(convert, rest)
-            return _OPERATIONS[kind](a, b)
-        if kind == "call":
-            return _call(rest[0], [convert(argument) for argument in rest[1:]])
-        if kind in ("sum", "product", "integral", "limit"):
-            return _over_range(kind, rest, point)
-        raise NotImplementedError(kind)
+        match part:
+            case ("number", value, _):
+                return sympy.Rational(value)
+            case ("constant", name):
+                return _CONSTANTS[name]
+            case ("symbol", name):
+                value = point.get(name)
+                return sympy.Symbol(name, real=True) if value is None else sympy.Rational(value)
+            case ("apply", name, argument):
+                return convert(("symbol", name)) * convert(argument)
+            case ("negative", inner):
+                return -convert(inner)
+            case ("add" | "times" | "over" | "power" as kind, a, b):
+                return _OPERATIONS[kind](convert(a), convert(b))
+            case ("call", name, *arguments) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(convert, arguments))
+            case ("sum" | "product" | "integral" | "limit" as kind, name, *ends, body):
+                free = {other: value for other, value in point.items() if other != name}
+                inside, bounds = (
+                    to_sympy(body, free),
+                    (convert(("symbol", name)), *map(convert, ends)),
+                )
+                variable = sympy.Symbol(name, real=True)
+                if kind != "limit":
+                    return _OPERATIONS[kind](inside, (variable, *bounds[1:]))
+                # from both sides, where there are two
+                sides = ["+-"] * (bounds[1] not in (sympy.oo, -sympy.oo))
+                return sympy.Limit(inside, variable, bounds[1], *sides)
+        raise NotImplementedError(part[0])
 
     return convert(node)
 
 
-def _call(name: str, arguments: list[Any]) -> Any:
-    if name == "root":
-        return sympy.root(*arguments)
-    if name == "log":
-        return sympy.log(*arguments)
-    function = _FUNCTIONS.get(name) or getattr(sympy, name, None)
-    if function is None or name not in {
-        *_FUNCTIONS,
-        *"sin cos tan cot sec csc sinh cosh tanh coth".split(),
-    }:
-        raise NotImplementedError(name)
-    return function(*arguments)
-
-
-def _over_range(kind: str, rest: list[Any], point: Mapping[str, Fraction]) -> Any:
-    name = rest[0]
-    outside = {key: value for key, value in point.items() if key != name}
-    variable = sympy.Symbol(name, real=True)
-    if kind == "limit":
-        _, end, side, body = rest
-        return sympy.Limit(to_sympy(body, outside), variable, to_sympy(end, point), side or "+-")
-    _, first, last, body = rest
-    bounds = (variable, to_sympy(first, point), to_sympy(last, point))
-    form = {"sum": sympy.Sum, "product": sympy.Product, "integral": sympy.Integral}[kind]
-    return form(to_sympy(body, outside), bounds)
-
-
+@_or_none
 def finite_value(
     node: Node, point: Mapping[str, Fraction], digits: int
 ) -> Fraction | tuple[str, str] | None:
     """Return the value of a sum, integral or limit: exact, or its real and imaginary part in
     digits; None where it has no finite one."""
-    try:
-        expression = to_sympy(node, point)
-        if isinstance(expression, sympy.Sum) and not _converges(expression):
-            return None
-        if isinstance(expression, sympy.Limit) and expression.args[2] in (sympy.oo, -sympy.oo):
-            expression = sympy.Limit(*expression.args[:3])
-        value = expression.doit()
-    except (NotImplementedError, ValueError, TypeError, AttributeError):
+    expression = to_sympy(node, point)
+    is_infinite = isinstance(expression, sympy.Sum) and expression.args[1][2] == sympy.oo
+    if is_infinite and expression.is_convergent() is sympy.false:
         return None
+    value = expression.doit()
     infinite = (sympy.oo, -sympy.oo, sympy.zoo, sympy.nan, AccumBounds)
-    if (
-        value.has(*infinite, sympy.Sum, sympy.Integral, sympy.Limit, sympy.Product)
-        or value.free_symbols
-    ):
+    unknown = (sympy.Sum, sympy.Integral, sympy.Limit, sympy.Product)
+    if value.has(*infinite, *unknown) or value.free_symbols:
         return None
     if value.is_Rational:
         return Fraction(int(value.p), int(value.q))
@@ -115,56 +105,22 @@ def finite_value(
     return str(real), str(imaginary)
 
 
-def _converges(expression: Any) -> bool:
-    if expression.args[1][2] != sympy.oo:
-        return True
-    return expression.is_convergent() is not sympy.false
+@_or_none
+def infinity(node: Node) -> int | None:
+    """Return the sign of an expression that is an infinity, else 0 or None."""
+    return {sympy.oo: 1, -sympy.oo: -1}.get(to_sympy(node, {}).doit(), 0)
 
 
-def infinity(node: Node) -> int:
-    """Return the sign of an expression that is an infinity, else 0."""
-    try:
-        value = to_sympy(node, {}).doit()
-    except (NotImplementedError, ValueError, TypeError, AttributeError):
-        return 0
-    return {sympy.oo: 1, -sympy.oo: -1}.get(value, 0)
+@_or_none
+def solutions(left: Node, sign: str, right: Node) -> Any:
+    """Return the real solutions of an inequality in one variable as a set of sympy; None where it
+    finds none."""
+    forms = {"<": sympy.Lt, "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "!=": sympy.Ne}
+    return forms[sign](to_sympy(left, {}), to_sympy(right, {})).as_set()
 
 
-def solutions(
-    relation: tuple[Node, str, Node], name: str
-) -> list[tuple[Any, bool, Any, bool]] | None:
-    """Return the real solutions of an inequality in one variable as intervals, each with its ends
-    and whether they belong to it; None where they are no finite union of intervals."""
-    left, sign, right = relation
-    forms = {
-        "<": sympy.Lt,
-        "<=": sympy.Le,
-        ">": sympy.Gt,
-        ">=": sympy.Ge,
-        "!=": sympy.Ne,
-        "=": sympy.Eq,
-    }
-    try:
-        found = forms[sign](to_sympy(left, {}), to_sympy(right, {})).as_set()
-    except (NotImplementedError, ValueError, TypeError, AttributeError, KeyError):
-        return None
-    pieces = []
-    for part in found.args if isinstance(found, sympy.Union) else [found]:
-        if isinstance(part, sympy.FiniteSet):
-            pieces += [(end, True, end, True) for end in part]
-        elif isinstance(part, sympy.Interval):
-            pieces.append((part.start, not part.left_open, part.end, not part.right_open))
-        elif part is sympy.S.Reals:
-            pieces.append((-sympy.oo, False, sympy.oo, False))
-        elif part is not sympy.S.EmptySet:
-            return None
-    return pieces
-
-
-def expanded(node: Node) -> str | None:
+@_or_none
+def expanded(node: Node) -> str:
     """Return one form for equal expressions with symbols, as well as sympy finds it; None for what
     it does not know."""
-    try:
-        return str(sympy.expand(to_sympy(node, {})))
-    except (NotImplementedError, ValueError, TypeError, AttributeError):
-        return None
+    return str(sympy.expand(to_sympy(node, {})))
