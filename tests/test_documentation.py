@@ -116,6 +116,13 @@ def test_what_a_page_imports_is_there(page):
                 assert not [name.name for name in node.names if not hasattr(module, name.name)]
 
 
+@pytest.mark.parametrize("page", ["concepts/method.md", "howto/rewards.md"])
+def test_the_examples_of_a_page_run(page):
+    scope: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(), re.DOTALL):
+        exec(code, scope)
+
+
 PAPERS = (SOURCE / "reference" / "paper_index.md").read_text()
 
 
