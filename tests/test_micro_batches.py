@@ -17,6 +17,7 @@ from trl_miner.trainer.micro_batches import (
     SUMMED,
     loss_mask,
     micro_batch_limits,
+    num_parts,
     partition,
     plan_micro_batches,
     row_lengths,
@@ -100,7 +101,7 @@ def test_no_cut_in_order_of_length_has_less_padding(lengths, count, max_rows):
 @given(LENGTHS, st.integers(2, 100))
 def test_a_budget_is_kept_with_the_fewest_micro_batches(lengths, budget):
     lengths = np.array(lengths)
-    fewest = Limits(None, budget).num_parts(lengths, 0)
+    fewest = num_parts(lengths, Limits(None, budget), 0)
     parts = partition(lengths, fewest, max_tokens=budget)
     assert all(parts) and all(
         len(rows) == 1 or padded_tokens(lengths, [rows]) <= budget for rows in parts
@@ -217,6 +218,17 @@ def test_short_rows_share_a_micro_batch_of_more_rows_and_no_more_tokens():
     )
     # 7 and 1 would have 62 + 714 tokens, fewer than 816
     assert [len(rows) for rows in long.parts] == [4, 4]
+
+
+def test_on_a_cpu_there_are_more_micro_batches_where_they_save_more_padding_than_they_take():
+    """40 rows of 10 tokens padded to 110 are 4000 tokens of padding: two micro-batches. Rows of 18 and
+    20 tokens, 40 of padding, stay together, and TRL's own number stays."""
+    unlike = np.array([(2, 108)] * 4 + [(2, 8)] * 40)
+    alike = np.array([(2, 18)] * 20 + [(2, 16)] * 20)
+    limits = Limits(100, 10**6)
+    assert [num_parts(rows, limits, 1) for rows in (unlike, alike)] == [2, 1]
+    assert num_parts(alike, limits, 8) == 8
+    assert num_parts(alike, Limits(10, 10**6), 1) == 4  # of 10 rows each
 
 
 def test_of_two_cuts_without_padding_the_even_one_is_made():

@@ -55,7 +55,7 @@ from .runs.models import base_of_adapter
 from .runs.run_folder import BEST
 from .tools import check_prompts, load_environments, load_tools
 from .trainer.config import RunConfig
-from .trainer.on_cpu import fitting_threads
+from .trainer.on_cpu import tuned_for_cpu
 from .training import RunTrainer
 from .training.best_score import BestScore
 from .training.callbacks import show_training, why_unmoved
@@ -107,7 +107,7 @@ def run(
         if model_args.model_name_or_path:  # else an error that is told later
             show(preview_recipe(args, config, model_args, reward_funcs, data))
         trainer, scores = build(args, config, model_args, reward_funcs, data)
-        with quietly(not trainer.is_world_process_zero()), fitting_threads(trainer.model):
+        with quietly(not trainer.is_world_process_zero()), tuned_for_cpu(trainer.model):
             return _run(trainer, scores, args, model_args)
 
 

@@ -19,7 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trl_miner.methods.distributed import World, current_world
 from trl_miner.trainer.dealing import Cost, Limits, deal
-from trl_miner.trainer.micro_batches import partition, plan_micro_batches
+from trl_miner.trainer.micro_batches import num_parts, partition, plan_micro_batches
 
 GROUP, LONGEST, PROMPT, SEEDS = 16, 1024, 64, 4
 TEXT = f"""Completions of up to {LONGEST} tokens, log-normal (sigma 1) with a mean of a quarter of the longest;
@@ -62,7 +62,7 @@ def simulate(world: int, rows: int, micro_batch: int, is_few: bool, seed: int) -
 
     ranks = [slice(rank * rows, (rank + 1) * rows) for rank in range(world)]
     stay = [lengths_N2[rank][is_used[rank]] for rank in ranks]
-    count = max(limits.num_parts(own, min(rows // micro_batch, len(own))) for own in stay)
+    count = max(num_parts(own, limits, min(rows // micro_batch, len(own))) for own in stay)
     own_parts = [[padded(own, part) for part in partition(own, count, *limits)] for own in stay]
     used = lengths_N2[is_used]
     dealt = deal(used, world, 1 if is_few else rows // micro_batch, limits, Cost(0))

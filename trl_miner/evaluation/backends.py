@@ -21,7 +21,7 @@ from ..common.errors import first_line
 from ..runs.files import read_object
 from ..runs.models import ADAPTER
 from ..runs.records import RANK
-from ..trainer.on_cpu import fitting_threads
+from ..trainer.on_cpu import tuned_for_cpu
 
 Answer = TypeVar("Answer")
 # Servers of vLLM and SGLang take what a request leaves out from the model's own settings, such as
@@ -109,7 +109,7 @@ class TransformersBackend:
             top_p=top_p,
             batch_size=self.batch_size,
         )
-        with fitting_threads(self.model):
+        with tuned_for_cpu(self.model):
             for index, ids, truncated in sampled:
                 text = self.tokenizer.decode(ids, skip_special_tokens=True)
                 yield Completion(asked[index], text, len(ids), truncated)

@@ -130,16 +130,18 @@ def bootstrap_interval(values: Any, *, resamples: int = 10_000, seed: int = 0) -
         resamples: Resampled sets of P problems.
         seed: Of the resampling.
     """
-    from scipy import stats
-
+    # Not scipy's, whose import would take a twentieth of the time of the first run.
     scores = _finite(values, "values")
-    if len(scores) == 1:  # which scipy refuses
-        return scores[0], scores[0]
+    generator, size = np.random.default_rng(seed), len(scores)
     at_once = max(1, _BATCH // scores.size)
-    found = stats.bootstrap(
-        (scores,), np.mean, n_resamples=resamples, batch=at_once, method="percentile", rng=seed
-    )
-    return found.confidence_interval.low, found.confidence_interval.high
+    means = [
+        scores.T[..., generator.integers(0, size, (min(at_once, resamples - done), size))].mean(
+            axis=-1
+        )
+        for done in range(0, resamples, at_once)
+    ]
+    low, high = np.percentile(np.concatenate(means, axis=-1), (2.5, 97.5), axis=-1)
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,6 @@ class Limits(NamedTuple):
     max_rows: int | None  # None: there are as few micro-batches as the tokens allow
     max_tokens: int
 
-    def num_parts(self, lengths_n2: np.ndarray, trls: int) -> int:
-        """Return how many micro-batches to cut rows into, where TRL has `trls`."""
-        if self.max_rows is not None:
-            return trls
-        return len(pack(lengths_n2[by_length(lengths_n2)], self)) - 1
-
 
 def by_length(lengths_n2: np.ndarray) -> np.ndarray:
     """Sort the longest first: processes have long micro-batches at the same time, and a row too

@@ -19,6 +19,7 @@ from .logits import STATISTICS, check_logits, watch_logits
 from .micro_batches import (
     loss_mask,
     micro_batch_limits,
+    num_parts,
     partition,
     row_lengths,
     select_rows,
@@ -218,7 +219,7 @@ class Forwards:
             input_ids.device,
         )
         wanted = torch.tensor(
-            [limits.num_parts(lengths, -(-num_rows // batch_size))], device=input_ids.device
+            [num_parts(lengths, limits, -(-num_rows // batch_size))], device=input_ids.device
         )
         num_chunks = int(current_world().gather(wanted).max())
         values: dict[int | str, Any] = {}
