@@ -27,7 +27,7 @@ ELSEWHERE = {
         Path("recipes", page)
         for page in (
             "RESULTS.md",
-            *("forks/README.md", "two-procedures/README.md", "study/README.md"),
+            *("forks/README.md", "two-procedures/README.md", "probe/README.md", "study/README.md"),
             *("SmolLM2-135M-Instruct/README.md", "arithmetic/comparison.md"),
             "check-the-paper/README.md",
         )
