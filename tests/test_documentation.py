@@ -84,6 +84,25 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
             assert anchor in anchors_of(target), f"{path}#{anchor}"
 
 
+OTHER_WORDS = re.compile(
+    r"\b(golds?|ground truths?|rollouts?(?! of verl)|doses?|PH|HE|NH|homogeneous)\b"
+)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(SOURCE.rglob("*.md"))], ids=lambda path: path.name
+)
+def test_a_page_has_one_word_for_one_thing(page):
+    """That of the glossary, which names the others; code has names of its own."""
+    prose = re.sub(
+        r"^```.*?^```|`[^`]+`|\]\([^)]*\)|^\[\[.*?$",
+        "",
+        page.read_text(),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    assert page.name == "glossary.md" or not OTHER_WORDS.findall(prose)
+
+
 def test_every_setting_is_on_the_settings_page_as_it_is():
     """Written there by `python .ci/settings.py`, which refuses a setting without a group."""
     settings = runpy.run_path(str(ROOT / ".ci" / "settings.py"))
