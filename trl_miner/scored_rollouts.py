@@ -147,8 +147,8 @@ def score_rollouts(
     rows = rows_of_groups(folder, chosen.index, with_tokens=True, quiet=scorer.quiet)
     notes, tables = [*outcomes.notes], []
     # a group may have arrived over two steps
-    for step, own in rows.groupby(rows["group"].map(chosen)):
-        table, said = _of_step(int(step), own, outcomes, scorer)
+    for step, rows_of_step in rows.groupby(rows["group"].map(chosen)):
+        table, said = _of_step(int(step), rows_of_step, outcomes, scorer)
         tables.append(table)
         notes += said
     notes.append(_about_log_probs(scorer))
@@ -191,10 +191,10 @@ def _of_step(
         **_KNOBS,
     )  # fmt: skip
     chosen = [
-        {"row": place, "token_ids": own["ids"].tolist(), "prompt_ids": own["prompt"].tolist(),
-         "counts": own["is_sampled"], "old_logps": own["logps"],
-         "advantages": mined.advantages_NT[place, : len(own["ids"])].numpy()}
-        for place, own in enumerate(tokens)
+        {"row": place, "token_ids": row["ids"].tolist(), "prompt_ids": row["prompt"].tolist(),
+         "counts": row["is_sampled"], "old_logps": row["logps"],
+         "advantages": mined.advantages_NT[place, : len(row["ids"])].numpy()}
+        for place, row in enumerate(tokens)
     ]  # fmt: skip
     rollouts = Rollouts(rewards_N, advantages_N, mask_NT, kinds, size, score=lambda *_: {})
     table = credit_table(chosen, step, rollouts, verifier_N, _KNOBS, scorer.tokenizer)

@@ -93,10 +93,11 @@ def _license_of(base: Mapping[str, Any] | None) -> str | None:
     if not base or not base["hub"]:
         return None
     try:
-        found = (HfApi().model_info(base["name"], timeout=5).card_data or {}).get("license")
+        card = HfApi().model_info(base["name"], timeout=5).card_data
     except Exception:  # no network or no such model: the card goes without
         return None
-    return found if isinstance(found, str) and re.fullmatch(r"[a-z0-9.-]+", found) else None
+    name = card.get("license") if card else None
+    return name if isinstance(name, str) and re.fullmatch(r"[a-z0-9.-]+", name) else None
 
 
 def result_path(benchmark: str) -> str:
@@ -110,14 +111,14 @@ def _write_results(target: Path, benchmarks: Mapping[str, Any]) -> None:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     for name, task in LEADERBOARDS.items():
-        known, result = BENCHMARKS[name], benchmarks.get(name)
-        if result is None or result["problems"] != known.problems:
+        benchmark, result = BENCHMARKS[name], benchmarks.get(name)
+        if result is None or result["problems"] != benchmark.problems:
             continue
         score = result["intervals"]["pass@1"]
         notes = f"Pass@1 in percent, mean over {result['samples']} samples of each problem"
         if "low" in score:
             notes += f", 95 % interval {100 * score['low']:.2f} to {100 * score['high']:.2f}"
-        entry = EvalResultEntry(known.hub, task, round(100 * score["mean"], 2), notes=notes)
+        entry = EvalResultEntry(benchmark.hub, task, round(100 * score["mean"], 2), notes=notes)
         path = target / result_path(name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False))

@@ -136,15 +136,15 @@ def _about_scores(
     held_out: HeldOut | None, source: Mapping[str, Any] | None, moment: str
 ) -> str | None:
     """Return on what the model was scored, and what chance does to the result."""
-    found = held_out.moments.get(moment) if held_out else None
-    counts = zip(found.num_correct, found.num_verdicts, strict=True) if found else ()
+    scoring = held_out.moments.get(moment) if held_out else None
+    counts = zip(scoring.num_correct, scoring.num_verdicts, strict=True) if scoring else ()
     rates = [right / scored for right, scored in counts if scored]
-    if found is None or not rates:
+    if scoring is None or not rates:
         return None
     low, high = bootstrap_interval(rates)
     of = f" of {source['name']}" if source else ""
     return (
-        f"Scored on {len(rates)} held-out problems{of}, with {found.num_samples} samples of each:"
+        f"Scored on {len(rates)} held-out problems{of}, with {scoring.num_samples} samples of each:"
         f" pass@1 {fmean(rates):.3f}, 95 % interval {low:.3f} to {high:.3f} over problems."
     )
 

@@ -82,7 +82,7 @@ class Evidence:
         return (values[:size].mean(), values[-size:].mean()) if size else None
 
     @property
-    def known(self) -> Outcomes:
+    def kept(self) -> Outcomes:
         """The outcomes, for rules that need some."""
         assert self.outcomes is not None
         return self.outcomes
@@ -92,21 +92,21 @@ class Evidence:
         """What enough prompts have: "rollouts", "verdicts"."""
         if self.outcomes is None or len(self.groups) < LEAST_GROUPS:
             return set()
-        found = {"rollouts": len(self.known.rollouts), "verdicts": self.groups["scored"].sum()}
-        return {name for name, count in found.items() if count}
+        counts = {"rollouts": len(self.kept.rollouts), "verdicts": self.groups["scored"].sum()}
+        return {name for name, count in counts.items() if count}
 
     @cached_property
     def groups(self) -> "DataFrame":
         """The groups of the last half of the steps."""
-        return self._last_half(self.known.groups)
+        return self._last_half(self.kept.groups)
 
     @cached_property
     def rollouts(self) -> "DataFrame":
         """The rollouts of the last half of the steps."""
-        return self._last_half(self.known.rollouts)
+        return self._last_half(self.kept.rollouts)
 
     def _last_half(self, table: "DataFrame") -> "DataFrame":
-        return table[table["step"] >= self.known.groups["step"].median()]
+        return table[table["step"] >= self.kept.groups["step"].median()]
 
     def share(self, kind: PromptKind) -> float:
         """Return the share of the prompts of the last half that are of a kind."""
@@ -124,7 +124,7 @@ class Evidence:
         """The share of right rollouts in the first and the last quarter; None: not known."""
         if "verdicts" not in self.has:
             return None
-        groups = self.known.groups
+        groups = self.kept.groups
         return quarters(groups, groups["correct"] / groups["scored"].replace(0, np.nan))
 
     @cached_property
@@ -137,7 +137,7 @@ def quarters(table: "DataFrame", values: "Series") -> tuple[Quarter, Quarter]:
     """Return the first and the last quarter of the steps of a number of each row."""
     low, high = table["step"].quantile([0.25, 0.75])
     parts = (values[chosen].dropna() for chosen in (table["step"] <= low, table["step"] >= high))
-    first, last = (Quarter(own.mean(), own.sem() if len(own) > 1 else np.inf) for own in parts)
+    first, last = (Quarter(part.mean(), part.sem() if len(part) > 1 else np.inf) for part in parts)
     return first, last
 
 
@@ -152,9 +152,9 @@ def find_causes(evidence: Evidence) -> list[Cause]:
     if evidence.learned:
         return []
     causes = [
-        Cause(rule.key, rule.title, found.evidence, rule.next_step.format(**found.names), found.weight)
+        Cause(rule.key, rule.title, finding.evidence, rule.next_step.format(**finding.names), finding.weight)
         for rule in RULES
-        if rule.needs <= evidence.has and (found := rule.look(evidence))
+        if rule.needs <= evidence.has and (finding := rule.look(evidence))
     ]  # fmt: skip
     return sorted(causes, key=lambda cause: -cause.weight)
 
@@ -232,13 +232,13 @@ def _by_cut(rollouts: "DataFrame") -> tuple[float, str]:
 
 
 def _rejected(run: Evidence) -> Finding | None:
-    rollouts = run.known.rollouts
+    rollouts = run.kept.rollouts
     wrong = rollouts[rollouts["correct"] == 0]
-    found = max(_accepted_elsewhere(rollouts, wrong), _accepted_by_us(run.known.samples))
-    if not found.weight and run.pass_rate < 0.05 and run.share(PromptKind.ALL_WRONG) > 0.8:
-        found = _agreed(run)
-    weight = found.weight * len(wrong) / len(rollouts)
-    return Finding(weight, found.evidence) if weight else None
+    finding = max(_accepted_elsewhere(rollouts, wrong), _accepted_by_us(run.kept.samples))
+    if not finding.weight and run.pass_rate < 0.05 and run.share(PromptKind.ALL_WRONG) > 0.8:
+        finding = _agreed(run)
+    weight = finding.weight * len(wrong) / len(rollouts)
+    return Finding(weight, finding.evidence) if weight else None
 
 
 def _accepted_elsewhere(rollouts: "DataFrame", wrong: "DataFrame") -> Finding:
@@ -284,13 +284,13 @@ def _agreed(run: Evidence) -> Finding:
 
 
 def _another_reward(run: Evidence) -> Finding | None:
-    others = [REWARD + name for name in run.known.functions if name not in run.known.decides]
-    groups = run.known.groups
+    others = [REWARD + name for name in run.kept.functions if name not in run.kept.decides]
+    groups = run.kept.groups
     moved = groups[groups["spread"] > 0]
     share = float((moved["kind"] != PromptKind.MIXED).mean())
     if not others or len(moved) < LEAST_GROUPS or share < 0.5:
         return None
-    by = run.known.rollouts.groupby("group")[others]
+    by = run.kept.rollouts.groupby("group")[others]
     driver = (by.max() > by.min()).loc[moved["group"]].mean().idxmax().removeprefix(REWARD)
     return Finding(
         share * len(moved) / len(groups),
@@ -375,16 +375,18 @@ def _same_texts(run: Evidence) -> Finding | None:
 
 
 def _hacked(run: Evidence) -> Finding | None:
-    rollouts, grown = run.known.rollouts, {}
+    rollouts, grown = run.kept.rollouts, {}
     first, last = quarters(rollouts, rollouts["reward"])
     for how, name, least in (("longer", "characters", 0), ("more repetitive", "repetition", 4)):
-        before, after = (own.mean for own in quarters(rollouts, rollouts[name]))
+        before, after = (quarter.mean for quarter in quarters(rollouts, rollouts[name]))
         if after >= 1.5 * before and after > least:
             grown[after / before] = how
-    is_single = run.known.decides == run.known.functions
+    is_single = run.kept.decides == run.kept.functions
     if is_single or not grown or not _rose(first, last, least=0.0):
         return None
-    right = "{:.0%}, then {:.0%}".format(*(own.mean for own in run.right)) if run.right else ""
+    right = (
+        "{:.0%}, then {:.0%}".format(*(quarter.mean for quarter in run.right)) if run.right else ""
+    )
     return Finding(
         0.8,
         f"From the first quarter to the last the mean reward rose from {first.mean:.3g} to"

@@ -62,8 +62,8 @@ def rows_of(record: Mapping[str, Any], step: int, place: str) -> list[Row]:
     numbers = {name: _number(fields[name]) for name in ("reward", *_NUMBERS)}
     others = record.get("metrics")
     if not isinstance(others, Mapping):  # what the reward function returned besides
-        known = {key for keys in NAMES.values() for key in keys} | {"step"}
-        others = {key: value for key, value in record.items() if key not in known}
+        named = {key for keys in NAMES.values() for key in keys} | {"step"}
+        others = {key: value for key, value in record.items() if key not in named}
     rewards = {"reward": numbers["reward"]} | {
         key: float(value) for key, value in others.items() if isinstance(value, int | float)
     }
@@ -88,7 +88,7 @@ def _of_lists(fields: Mapping[str, Any], common: Row) -> list[Row]:
     lists = functions | {name: fields[name] for name in names}
     rows = []
     for values in zip(*lists.values(), strict=True):
-        row = {
+        row: Row = {
             name: message_text(value) if name == "completion" else _number(value)
             for name, value in zip(lists, values, strict=True)
         }
@@ -117,24 +117,26 @@ def _of_trace(trace: Mapping[str, Any], step: int, group: str) -> Row:
     task = trace.get("task") or {}
     # in July 2026 a reward was its weighted number
     rewards = {
-        name: own if isinstance(own, Mapping) else {"score": own}
-        for name, own in trace["rewards"].items()
-        if own is not None
+        name: reward if isinstance(reward, Mapping) else {"score": reward}
+        for name, reward in trace["rewards"].items()
+        if reward is not None
     }
     calls = [call for call in trace.get("calls") or () if not call.get("error")]
     is_long = bool(calls) and calls[-1].get("finish_reason") == "length"
-    given = [own for node in path for own in node.get("advantages") or ()]
+    given = [value for node in path for value in node.get("advantages") or ()]
     tokens = _sampled_tokens(path)
-    total = math.fsum(own["score"] * own.get("weight", 1.0) for own in rewards.values())
+    total = math.fsum(reward["score"] * reward.get("weight", 1.0) for reward in rewards.values())
     gold = _first(task.get("data") or task, NAMES["gold"])
     return _row(step, group, [node["message"] for node in path[:first]], gold) | {
         "completion": message_text([node["message"] for node in path[first:]]),
         "reward": total if rewards else math.nan,
-        "advantage": float(np.mean([own for own in given if own] or [0.0])) if given else math.nan,
+        "advantage": float(np.mean([value for value in given if value] or [0.0]))
+        if given
+        else math.nan,
         "length": float(tokens["is_sampled"].sum()) if tokens else math.nan,
         "truncated": float(is_long or trace.get("stop_condition") in _CUT),
         "tokens": tokens,
-        **_named({name: float(own["score"]) for name, own in rewards.items()}),
+        **_named({name: float(reward["score"]) for name, reward in rewards.items()}),
     }
 
 
@@ -148,10 +150,12 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _sampled_tokens(path: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray] | None:
     """Return the tokens behind the prompt, whether each was sampled, and their log-probs, NaN where
     it was not; None: they were not recorded."""
-    is_sampled = np.array([one for node in path for one in node.get("mask") or ()], dtype=bool)
-    ids = np.array([one for node in path for one in node.get("token_ids") or ()], dtype=np.int32)
+    is_sampled = np.array([flag for node in path for flag in node.get("mask") or ()], dtype=bool)
+    ids = np.array(
+        [token for node in path for token in node.get("token_ids") or ()], dtype=np.int32
+    )
     logps = np.full(len(ids), np.nan, dtype=np.float32)
-    given = [one for node in path for one in node.get("logprobs") or ()]
+    given = [logp for node in path for logp in node.get("logprobs") or ()]
     if not is_sampled.any() or len(ids) != len(is_sampled):
         return None
     if len(given) == is_sampled.sum():
@@ -191,7 +195,7 @@ def message_text(value: Any) -> str:
     texts = [_content(message) for message in value]
     if len(texts) == 1:
         return texts[0]
-    roles = [own.get("role", "") if isinstance(own, Mapping) else "" for own in value]
+    roles = [message.get("role", "") if isinstance(message, Mapping) else "" for message in value]
     return "\n\n".join(f"{role}: {text}" for role, text in zip(roles, texts, strict=True))
 
 
