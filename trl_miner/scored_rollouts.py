@@ -18,8 +18,7 @@ from torch import Tensor
 
 from .common.progress import Progress
 from .data.prompts import token_ids
-from .evaluation.backends import ModelOptions
-from .evaluation.evaluate import load_model
+from .evaluation.backends import ModelOptions, TransformersBackend
 from .evaluation.probe import Policy, Samples
 from .methods.groups import GroupKinds, group_kinds
 from .methods.grpo import group_relative_advantages
@@ -27,6 +26,7 @@ from .methods.miner import miner_advantages
 from .methods.rollouts import Rollouts
 from .prompt_kinds import PromptKind
 from .runs.history import RunHistory
+from .runs.models import base_of_adapter
 from .runs.token_credit import Credit
 from .training.token_records import credit_table
 from .viewing.prompt_outcomes import Outcomes, read_outcomes
@@ -63,8 +63,9 @@ class Scorer:
 
     @cached_property
     def _policy(self) -> Policy:
-        backend, _, _ = load_model(ModelOptions(self.model, backend="transformers"))
-        model: Any = backend.model  # type: ignore[union-attr]
+        base = base_of_adapter(self.model)
+        options = ModelOptions(base or self.model, adapter=self.model if base else None)
+        model = TransformersBackend(options, self.tokenizer).model
         tokenizer = self.tokenizer
         pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         most = _MOST_TOKENS.get(model.device.type, _MOST_TOKENS["cuda"])
