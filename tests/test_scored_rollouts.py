@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from browser import needs_browser, open_page
@@ -94,6 +95,25 @@ def test_a_checkpoint_scores_texts(tmp_path):
         np.testing.assert_allclose(row["old_logps"], expected, atol=1e-5)
     assert credit.table["old_logps"].to_pylist()[3:] != credit.table["old_logps"].to_pylist()[:3]
     assert "at temperature 0.7. Texts became tokens again" in credit.notes[-1]  # fmt: skip
+
+
+def test_a_chat_of_trl_goes_through_the_template_of_the_checkpoint(tmp_path):
+    policy = build_policy(tmp_path / "policy")
+    tokenizer = AutoTokenizer.from_pretrained(policy)
+    tokenizer.chat_template = "{% for m in messages %}<{{ m['content'] }}>{% endfor %}"
+    tokenizer.save_pretrained(policy)
+    said = [[{"role": "assistant", "content": text}] for text in ("1+2=3", "12", "7", "8")]
+    rows = [
+        {"step": 1, "prompt": [{"role": "user", "content": prompt}], "completion": completion,
+         "correct": right, "advantage": 0.0}
+        for prompt, right, completion in zip("1122", (1.0, 1.0, 1.0, 0.0), said, strict=True)
+    ]  # fmt: skip
+    (tmp_path / "completions").mkdir()
+    pd.DataFrame(rows).to_parquet(tmp_path / "completions" / "completions_00001.parquet")
+    table = score_rollouts(tmp_path, Scorer(policy, quiet=True)).table
+    assert table["prompt"].to_pylist() == ["<1>", "<1>", "<2>", "<2>"]
+    assert table["completion"].to_pylist() == ["1+2=3", "12", "7", "8"]
+    assert table["kind"].to_pylist() == ["PH", "PH", "HE", "HE"]
 
 
 def test_the_report_lists_the_tokens_with_most_credit(traces, tmp_path):
