@@ -29,9 +29,10 @@ ELSEWHERE = {
             "RESULTS.md",
             *("forks/README.md", "two-procedures/README.md", "probe/README.md", "study/README.md"),
             *("SmolLM2-135M-Instruct/README.md", "arithmetic/comparison.md"),
-            "check-the-paper/README.md",
+            *("probe/README.md", "check-the-paper/README.md"),
         )
     ],
+    "Reference": [Path("recipes", "README.md")],
     "Contributing": [Path("CONTRIBUTING.md"), Path("AGENTS.md"), Path("CHANGELOG.md")],
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")

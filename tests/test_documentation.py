@@ -50,7 +50,7 @@ IN_THE_CONTENTS = [
 ] + [ROOT / page for pages in docs["ELSEWHERE"].values() for page in pages]
 # Pages that others link to, what forges and tests read, and the card of a folder of recipes.
 NOT_IN_THE_CONTENTS = (
-    *("README.md", "SECURITY.md", ".github/*", "recipes/README.md"),
+    *("README.md", "SECURITY.md", ".github/*"),
     *("recipes/*/tables.md", "recipes/*/protocol.md", "recipes/*/both_sides.md"),
     *("recipes/*/notes.md", "recipes/*/results/*.md", "tests/*"),
 )
