@@ -84,7 +84,7 @@ def probe_recipe(
     if trainer.generates_in_turns:
         raise ValueError(
             "A probe samples answers to prompts, and this recipe has tools, environments or a"
-            " rollout_func. Train a pilot of it instead."
+            " rollout_func. Run a pilot instead: trl-miner compare RECIPE --pilot 0.2."
         )
     if scores.problems is None:
         raise ValueError(
@@ -225,7 +225,8 @@ class Result:
         if push.needed > 25:
             return (
                 f"To do: nothing speaks for {label} or against it. A sample this size would have"
-                " shown an effect that matters, so leave it off for simplicity, or train a pilot."
+                " shown an effect that matters, so leave it off for simplicity, or run a pilot:"
+                " trl-miner compare RECIPE --pilot 0.2."
             )
         times = math.ceil(push.needed)
         return (

@@ -182,12 +182,12 @@ class Way:
             if lacking := sorted(method.scores - {"old_logps", "entropies"}):
                 raise ValueError(
                     f"{method.label} needs {' and '.join(lacking)} of every token, which a probe"
-                    " does not compute. Leave it out, or train a pilot of it."
+                    " does not compute. Leave it out, or run a pilot: trl-miner compare --pilot 0.2."
                 )
             if method.reads_past:
                 raise ValueError(
                     f"{method.label} asks how prompts came out earlier in the training, and a probe"
-                    " comes before it. Leave it out, or train a pilot of it."
+                    " comes before it. Leave it out, or run a pilot: trl-miner compare --pilot 0.2."
                 )
 
 
