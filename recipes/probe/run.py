@@ -57,10 +57,6 @@ def probe(name: str, recipe: str | Path, *options: str | Path, folder: Path = RO
 
 def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Put lines into a file of results, in the place of those with the same name and seed."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    lines = [{**line, "commit": commit} for line in lines]
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     by_key = {(line["name"], line["seed"]): line for line in [*known, *lines]}
     ordered = [by_key[key] for key in sorted(by_key)]

@@ -33,6 +33,7 @@ from analysis import Effect, baseline_of, effect, gradient_share, interval, pair
 FORKS, MIRROR = "trl_miner/forks", "trl_miner/forks_mirror"
 DOSES = ("_1", "_5", "_20", "_2e-4")  # end the name of an arm with another arm's direction
 CHOOSE_PROMPTS = {"dapo", "ledger", "repeats", "boundary_gate", "rounds", "thompson"}
+OF_MIXED = {"f_grpo", "passk"}
 MAJORITY = 0.5
 PILOT = "step 50"
 
@@ -240,8 +241,8 @@ def sign_table(found: Sequence[Arm]) -> Table:
     """Count how often forecast and effect agree, of all arms and of those with one method each."""
     groups = {
         "all arms": found,
-        "credit on all-right prompts": [arm for arm in found if not math.isnan(arm.share)],
-        "methods of mixed prompts": [arm for arm in found if math.isnan(arm.share)],
+        "credit on all-right prompts": [arm for arm in found if arm.name not in OF_MIXED],
+        "methods of mixed prompts": [arm for arm in found if arm.name in OF_MIXED],
     }
     rows = []
     for name, group in groups.items():
@@ -282,8 +283,8 @@ def rank_table(found: Sequence[Arm], draws: int = 2_000) -> Table:
                 for place in rng.integers(len(groups), size=len(groups))
                 for pair in groups[place]
             ]
-            value = stats.spearmanr(*zip(*pairs, strict=True)).statistic
-            drawn.append(value)
+            if len({*pairs}) > 1:  # a single arm, drawn again and again, has no order
+                drawn.append(stats.spearmanr(*zip(*pairs, strict=True)).statistic)
         value = stats.spearmanr(
             *zip(*(pair for group in groups for pair in group), strict=True)
         ).statistic
