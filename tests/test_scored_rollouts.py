@@ -97,6 +97,15 @@ def test_a_checkpoint_scores_texts(tmp_path):
     assert "at temperature 0.7. Texts became tokens again" in credit.notes[-1]  # fmt: skip
 
 
+def test_what_cannot_be_scored_is_told(tmp_path, capsys):
+    path = write_lines(tmp_path / "x.jsonl", [{"rewards": [1, 1], "completions": ["a", "b"]}])
+    policy = build_policy(tmp_path / "policy")
+    assert main(["inspect", str(path), "--model", policy]) == 2
+    assert "whose prompts are not in the file" in capsys.readouterr().err
+    assert main(["inspect", str(path), "--model", policy, "--temperature", "0"]) == 2
+    assert "--temperature must be above 0: got 0." in capsys.readouterr().err
+
+
 def test_a_chat_of_trl_goes_through_the_template_of_the_checkpoint(tmp_path):
     policy = build_policy(tmp_path / "policy")
     tokenizer = AutoTokenizer.from_pretrained(policy)

@@ -55,6 +55,10 @@ class Scorer:
     quiet: bool = False
     scored: int = field(default=0, init=False)  # rollouts that the model has read
 
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"--temperature must be above 0: got {self.temperature:g}.")
+
     @cached_property
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
@@ -76,7 +80,11 @@ class Scorer:
         file has none."""
         if row["tokens"] is not None:
             return row["tokens"]
-        asked = row["asked"] if isinstance(row["asked"], str) else [*map(dict, row["asked"])]
+        asked = row["asked"]
+        if not row["prompt"]:
+            raise ValueError("No model can score rollouts whose prompts are not in the file.")
+        if not isinstance(asked, str):
+            asked = [dict(message) for message in asked]
         ids = np.array(
             self.tokenizer(row["completion"], add_special_tokens=False)["input_ids"], int
         )
