@@ -167,10 +167,12 @@ def choice(value: Any, options: Sequence[str], first: int | None = None) -> str:
 
 
 def number_options(
-    golds: Iterable[Any], options: Iterable[Sequence[str]], first: int | None = None
+    rows: Iterable[Row],
+    read_choice: Callable[[Row], tuple[Any, Sequence[str]] | None],
+    first: int | None = None,
 ) -> int | None:
     """Return the number of the first option, 0 or 1, in golds that number options; None: these are
-    letters or texts.
+    letters or texts. `read_choice` returns gold and options of a row, or None where it has none.
 
     All rows together tell: where 0 occurs they count from 0, where the last option's number does,
     from 1. `first` is what the source says of rows that do not tell.
@@ -178,15 +180,18 @@ def number_options(
     Raises:
         ValueError: Some rows count from 0 and some from 1, or neither rows nor source tell.
     """
-    rows = [*zip(golds, options, strict=True)]
-    texts = [is_number(gold) and isinstance(gold, str) for gold, _ in rows]
-    if any(texts) and all(
-        any(is_option(gold, option) for option in texts_of_row)
-        for (gold, texts_of_row), is_text in zip(rows, texts, strict=True)
-        if is_text
-    ):
+    numbered: list[tuple[Any, Sequence[str]]] = []
+    for row in rows:
+        try:
+            gold_and_options = read_choice(row)
+        except (KeyError, TypeError, ValueError):  # told, or dropped, where the row is read
+            continue
+        if gold_and_options and is_number(gold_and_options[0]):
+            numbered.append(gold_and_options)
+    texts = [(gold, options) for gold, options in numbered if isinstance(gold, str)]
+    if texts and all(any(is_option(gold, each) for each in options) for gold, options in texts):
         return None  # numbers that are options
-    numbers = [(float(gold), len(of_row)) for gold, of_row in rows if is_number(gold)]
+    numbers = [(float(gold), len(options)) for gold, options in numbered]
     if not numbers:
         return None
     from_0, from_1 = any(n == 0 for n, _ in numbers), any(n == count for n, count in numbers)

@@ -112,6 +112,11 @@ class Layout:
             text = self._matched(text, place)
         return with_points(text.strip()) if self.decimal_comma else text.strip()
 
+    def choice(self, row: Row) -> tuple[Any, tuple[str, ...]] | None:
+        """Return gold and options of a row; None: it has no options."""
+        options = self.options_of(row)
+        return (self.gold(row), options) if options else None
+
     def _after(self, text: str, place: int) -> str:
         _, words, rest = text.rpartition(self.answer_after or "")
         if not words:
@@ -162,9 +167,7 @@ def arrange(data: Any, layout: Layout, rewards: Collection[str]) -> Any:
 def first_option(rows: Iterable[Row], layout: Layout) -> int | None:
     """Return the number of the first option in golds that number them; see
     `columns.number_options`."""
-    pairs = [pair for row in rows if (pair := _choice(layout, row))]
-    golds, options = [gold for gold, _ in pairs], [texts for _, texts in pairs]
-    return c.number_options(golds, options, layout.first_option)
+    return c.number_options(rows, layout.choice, layout.first_option)
 
 
 def decided(layout: Layout, parts: Iterable[Any]) -> Layout:
@@ -177,15 +180,6 @@ def decided(layout: Layout, parts: Iterable[Any]) -> Layout:
 def _bounded(rows: Any) -> Iterable[Row]:
     """Return all rows, and of a stream the first."""
     return rows if hasattr(rows, "__len__") else islice(rows, STREAMED)
-
-
-def _choice(layout: Layout, row: Row) -> tuple[Any, tuple[str, ...]] | None:
-    """Return gold and options of a row; None: it has none."""
-    try:
-        options = layout.options_of(row)
-        return (layout.gold(row), options) if options else None
-    except (KeyError, ValueError):  # told where the row is read
-        return None
 
 
 def _arranged(

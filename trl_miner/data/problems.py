@@ -66,6 +66,12 @@ class Benchmark:
         """The kind of prompt, for `build_prompt`."""
         return self.prompt or self.grader
 
+    def choice(self, row: Row) -> tuple[Any, tuple[str, ...]] | None:
+        """Return gold and options of a row; None: it has no options."""
+        if self.options is None:
+            return None
+        return read(self.solution, row), tuple(read(self.options, row))
+
 
 def read_rows(
     benchmark: Benchmark, local: str | Path | None = None
@@ -125,7 +131,7 @@ def read_problems(
     problems: list[Problem] = []
     row_of_id: dict[str, int] = {}
     rows = [*rows]
-    first = _first_option(benchmark, rows)
+    first = number_options(rows, benchmark.choice, benchmark.first_option)
     for index, row in enumerate(rows):
         try:
             if benchmark.keep is not None and not benchmark.keep(row):
@@ -160,23 +166,6 @@ def fingerprint(problems: Iterable[Problem]) -> str:
         fields += [problem.context] if problem.context else []
         digest.update(json.dumps(fields).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _first_option(benchmark: Benchmark, rows: Sequence[Row]) -> int | None:
-    """Return the number of the first option in golds that number options; see `number_options`."""
-    pairs = [pair for row in rows if (pair := _choice(benchmark, row))]
-    golds, options = [gold for gold, _ in pairs], [texts for _, texts in pairs]
-    return number_options(golds, options, benchmark.first_option)
-
-
-def _choice(benchmark: Benchmark, row: Row) -> tuple[Any, tuple[str, ...]] | None:
-    """Return gold and options of a row; None: it has none."""
-    if benchmark.options is None:
-        return None
-    try:
-        return read(benchmark.solution, row), tuple(read(benchmark.options, row))
-    except (KeyError, TypeError, ValueError):  # told, or dropped, where the row is read
-        return None
 
 
 def _read_problem(benchmark: Benchmark, index: int, row: Row, first: int | None) -> Problem:
