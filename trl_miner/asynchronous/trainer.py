@@ -29,7 +29,7 @@ from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..tools import TOOL_SECONDS
 from ..trainer.async_config import MinerAsyncGRPOConfig
-from ..trainer.base import TrainerBase, default_output_dir
+from ..trainer.base import TrainerBase
 from ..trainer.generation_batch import correct_rollouts
 from ..trainer.observers import ScoredBatch
 from ..trainer.outcomes import PromptOutcomes
@@ -65,6 +65,7 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
     plain text. On a CPU (`use_cpu`), a process of this machine generates in place of a server.
     """
 
+    _config, _trl_config = MinerAsyncGRPOConfig, AsyncGRPOConfig
     args: MinerAsyncGRPOConfig
     has_stepped: bool
     _num_unscored: int  # windows in a row without a reward
@@ -86,28 +87,6 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             self._num_unscored = 0
             self._collator = None
             self._add_base()
-
-    @classmethod
-    def _settings(cls, model: str, args: Any) -> MinerAsyncGRPOConfig:
-        """Return the settings as ours; TRL's own train MINER with its defaults."""
-        if args is None:
-            return MinerAsyncGRPOConfig(default_output_dir(model, cls._name))
-        if isinstance(args, MinerAsyncGRPOConfig):
-            return args
-        if not isinstance(args, AsyncGRPOConfig):
-            raise ValueError(
-                "args must be a MinerAsyncGRPOConfig or TRL's AsyncGRPOConfig: got"
-                f" {type(args).__name__}. Use MinerAsyncGRPOConfig with the same settings."
-            )
-        settings = MinerAsyncGRPOConfig.of(args)
-        if args.process_index == 0:
-            logger.warning(
-                f"args is a {type(args).__name__}, so that MINER trains with its defaults:"
-                f" miner_gamma={settings.miner_gamma:g},"
-                f" miner_lambda_max={settings.miner_lambda_max:g}. MinerAsyncGRPOConfig sets them,"
-                " or another method."
-            )
-        return settings
 
     def _describe(
         self,

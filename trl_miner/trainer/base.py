@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..methods import GRPO, MINER, Estimate
 from ..methods.groups import GroupKinds, gate_on_correctness, group_kinds
-from .config import MinerGRPOConfig
+from .config import MinerGRPOConfig, SharedSettings
 from .correctness import CorrectnessWatch
 from .finite_gradients import FiniteGradients
 from .generation_settings import left_out_settings
@@ -75,6 +75,9 @@ class TrainerBase(FiniteGradients):
         "title": "Miner: Mining Intrinsic Mastery for Data-Efficient RL in Large Reasoning Models",
         "id": "2601.04731",
     }
+    # The class of its settings, and the one of TRL's from which these are made.
+    _config: Any
+    _trl_config: Any
     # What whoever works with a trainer reads of it. TRL's synchronous one has them of its own.
     reward_funcs: list[Any]
     reward_func_names: list[str]
@@ -88,6 +91,29 @@ class TrainerBase(FiniteGradients):
     args: MinerGRPOConfig
     model: Any
     _metrics: dict[str, Any]
+
+    @classmethod
+    def _settings(cls, model: Any, args: Any) -> Any:
+        """Return the settings as ours; TRL's own train MINER with its defaults."""
+        ours = cls._config
+        if args is None:
+            return ours(default_output_dir(model, cls._name))
+        if isinstance(args, ours):
+            return args
+        if not isinstance(args, cls._trl_config):
+            raise ValueError(
+                f"args must be a {ours.__name__} or TRL's {cls._trl_config.__name__}: got"
+                f" {type(args).__name__}. Use {ours.__name__} with the same settings."
+            )
+        settings = ours.of(args)
+        if not isinstance(args, SharedSettings) and args.process_index == 0:
+            logger.warning(
+                f"args is a {type(args).__name__}, so that MINER trains with its defaults:"
+                f" miner_gamma={settings.miner_gamma:g},"
+                f" miner_lambda_max={settings.miner_lambda_max:g}. {ours.__name__} sets them, or"
+                " another method."
+            )
+        return settings
 
     def _add_base(self) -> None:
         """Choose the verifier, and add the state."""

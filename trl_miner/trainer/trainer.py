@@ -19,7 +19,7 @@ from torch import Tensor
 from ..methods import Rollouts
 from ..methods.compose import estimate
 from ..methods.distributed import current_world
-from .base import TrainerBase, check_trainable, default_output_dir
+from .base import TrainerBase, check_trainable
 from .config import MinerGRPOConfig
 from .generation_batch import (
     COMPLETION_IDS,
@@ -119,7 +119,7 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
     _buffered_inputs: Any
     _logs: Any
 
-    _config = MinerGRPOConfig  # what the settings are made of where they are TRL's
+    _config, _trl_config = MinerGRPOConfig, GRPOConfig
 
     if not TYPE_CHECKING:  # where the signature is TRL's, too
 
@@ -134,28 +134,6 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
             self._add_base()
             self._add_prompts()
             self._add_steps()
-
-    @classmethod
-    def _settings(cls, model: Any, args: Any) -> MinerGRPOConfig:
-        """Return the settings as ours; TRL's own train MINER with its defaults."""
-        if args is None:
-            return cls._config(default_output_dir(model, cls._name))
-        if isinstance(args, cls._config):
-            return args
-        if not isinstance(args, GRPOConfig):
-            raise ValueError(
-                f"args must be a {cls._config.__name__} or TRL's GRPOConfig: got"
-                f" {type(args).__name__}. Use {cls._config.__name__} with the same settings."
-            )
-        settings = cls._config.of(args)
-        if not isinstance(args, MinerGRPOConfig) and args.process_index == 0:
-            logger.warning(
-                f"args is a {type(args).__name__}, so that MINER trains with its defaults:"
-                f" miner_gamma={settings.miner_gamma:g},"
-                f" miner_lambda_max={settings.miner_lambda_max:g}. MinerGRPOConfig sets them, or"
-                " another method."
-            )
-        return settings
 
     def _add_prompts(self) -> None:
         """Add what draws prompts and generates for them."""
