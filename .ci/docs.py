@@ -29,7 +29,7 @@ ELSEWHERE = {
             "RESULTS.md",
             *("forks/README.md", "two-procedures/README.md", "probe/README.md", "study/README.md"),
             *("SmolLM2-135M-Instruct/README.md", "arithmetic/comparison.md"),
-            *("probe/README.md", "check-the-paper/README.md"),
+            "check-the-paper/README.md",
         )
     ],
     "Reference": [Path("recipes", "README.md")],
