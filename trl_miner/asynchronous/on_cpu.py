@@ -122,7 +122,8 @@ class FileTransfer:
     def init_weight_transfer(self) -> None:
         """Make the folder, and start what will delete it."""
         folder = str(Path(self.path).parent)
-        # its input ends with this process, or with `destroy`; a signal of the terminal must not end it
+        # its input ends with this process, or with `destroy`; a signal of the terminal must not
+        # end it
         script = 'cat >/dev/null; rm -rf -- "$1"'
         self._cleaner = subprocess.Popen(
             ["/bin/sh", "-c", script, "sh", folder], stdin=subprocess.PIPE, start_new_session=True

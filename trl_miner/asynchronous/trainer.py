@@ -125,9 +125,8 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             "16 bits or more. Leave load_in_4bit and load_in_8bit out": (
                 model_args.load_in_4bit or model_args.load_in_8bit
             ),
-            "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them out": (
-                script.judge_workers is not None or script.judge_seconds != CPU_SECONDS
-            ),
+            "no judge_workers and judge_seconds: its worker grades with the defaults. Leave them"
+            " out": (script.judge_workers is not None or script.judge_seconds != CPU_SECONDS),
             "no held_out beside tools. Set held_out to 0": script.held_out and in_turns,
             "no tool_seconds: its worker ends no call. Leave tool_seconds out": (
                 script.tool_seconds != TOOL_SECONDS

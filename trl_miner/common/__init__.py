@@ -1,1 +1,2 @@
-"""What every folder may use: errors, texts, progress, values of settings. It imports nothing else of ours."""
+"""What every folder may use: errors, texts, progress, values of settings. It imports nothing else
+of ours."""

@@ -79,9 +79,8 @@ def read_rows(
     """Read all rows of a benchmark, and return them with the record of where they came from.
 
     `local` is a file, or a folder of files, with the same rows; None reads the Hub. The record of
-    the Hub has "hub",
-    "configs", "split" and "commit" (None where `datasets` does not give it); that of files is {"files": {name:
-    sha256}}.
+    the Hub has "hub", "configs", "split" and "commit" (None where `datasets` does not give it);
+    that of files is {"files": {name: sha256}}.
     """
     with Progress(f"reading {local or benchmark.hub}", unit="", leave=False):
         if local is None:

@@ -21,7 +21,7 @@ from ..runs.eval_folder import SAMPLES, SETTINGS, read_samples
 from ..runs.files import read_optional, write_whole
 from .benchmarks import BENCHMARKS
 from .problems import Benchmark, Problem, accepts_gold, read_problems, read_rows
-from .prompts import Message, PromptForm, Style, build_prompt, token_ids
+from .prompts import Kind, Message, PromptForm, Style, build_prompt, token_ids
 
 DEEPSCALER = Benchmark(
     "deepscaler", "DeepScaleR", "agentica-org/DeepScaleR-Preview-Dataset", "train", None, "math", 1,
@@ -205,8 +205,9 @@ def _write(
 
 
 def _row(source: str, problem: Problem, style: Style, is_choice: bool) -> dict[str, Any]:
-    form, kind = PromptForm(style), "choice" if is_choice else "math"
-    prompt = build_prompt(kind, problem.question, problem.options, problem.context, form=form)  # type: ignore[arg-type]
+    kind: Kind = "choice" if is_choice else "math"
+    asked = problem.question, problem.options, problem.context
+    prompt = build_prompt(kind, *asked, form=PromptForm(style))
     columns = {"prompt": prompt, "question": problem.question, "solution": problem.solution}
     options = {"options": list(problem.options)} if is_choice else {}
     return {**columns, **options, "id": problem.id, "source": source}

@@ -79,8 +79,8 @@ def with_made_recipe(words: Sequence[str]) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)
     print(
-        f"{explained(recipe, reasons)}\nRecipe: {path}\n{path.read_text(encoding='utf-8')}Change it, and"
-        f" train again with `trl-miner train {path}`.",
+        f"{explained(recipe, reasons)}\nRecipe: {path}\n{path.read_text(encoding='utf-8')}Change"
+        f" it, and train again with `trl-miner train {path}`.",
         file=sys.stderr,
         flush=True,
     )

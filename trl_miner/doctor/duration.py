@@ -90,11 +90,11 @@ def lines(context: Context, price: float | None) -> list[str]:
     low, high = hours.bound(0), hours.bound(1)
     length = context.settings.max_completion_length
     found = [
-        f"Time: {low:.2g} to {high:.2g} hours for {hours.steps} steps on {hours.gpus} GPU(s), of which"
-        f" {hours.scoring[0]:.2g} to {hours.scoring[1]:.2g} are scoring. By arithmetic, with answers of"
-        f" {ANSWER_SHARE[0] * length:.0f} to {length} tokens, {FLOPS[1] / 1e12:.0f} to"
-        f" {FLOPS[0] / 1e12:.0f} TFLOP/s and {BANDWIDTH[1] / 1e12:g} to {BANDWIDTH[0] / 1e12:g} TB/s of"
-        " a GPU. The step_time of the first steps says it better."
+        f"Time: {low:.2g} to {high:.2g} hours for {hours.steps} steps on {hours.gpus} GPU(s), of"
+        f" which {hours.scoring[0]:.2g} to {hours.scoring[1]:.2g} are scoring. By arithmetic, with"
+        f" answers of {ANSWER_SHARE[0] * length:.0f} to {length} tokens, {FLOPS[1] / 1e12:.0f} to"
+        f" {FLOPS[0] / 1e12:.0f} TFLOP/s and {BANDWIDTH[1] / 1e12:g} to {BANDWIDTH[0] / 1e12:g}"
+        " TB/s of a GPU. The step_time of the first steps says it better."
     ]
     if price is not None:
         least, most = (value * hours.gpus * price for value in (low, high))

@@ -68,7 +68,8 @@ def find_recipe(name: str | Path) -> Path:
             return path
     hint = did_you_mean(key_of(name), by_name) or " Try arithmetic/quick."
     raise ValueError(
-        f"No recipe or file named {redact(str(name))!r}.{hint} `trl-miner recipes` shows all recipes."
+        f"No recipe or file named {redact(str(name))!r}.{hint} `trl-miner recipes` shows all"
+        " recipes."
     )
 
 

@@ -65,8 +65,8 @@ class MinerScriptArguments(ScriptArguments):
     )
     prompt_template: str | None = setting(
         None,
-        "Template with `{question}` in it: the whole prompt as plain text, or the user's message. If"
-        " it is set, the prompt column holds questions.",
+        "Template with `{question}` in it: the whole prompt as plain text, or the user's message."
+        " If it is set, the prompt column holds questions.",
     )
     task_config: dict[str, Any] | str | None = setting(
         None,
@@ -86,17 +86,17 @@ class MinerScriptArguments(ScriptArguments):
     task_seed: int = setting(0, "Seed that decides which problems reasoning-gym makes.")
     prompt_style: str = setting(
         "auto",
-        "Form of the prompts that are built from questions: `plain` text, `chat` messages, or `auto`,"
-        " which takes the form that the model was trained with, or else guesses it from the model's"
-        " name and chat template. Prompts in a data set stay as they are.",
+        "Form of the prompts that are built from questions: `plain` text, `chat` messages, or"
+        " `auto`, which takes the form that the model was trained with, or else guesses it from the"
+        " model's name and chat template. Prompts in a data set stay as they are.",
         one_of=("auto", *STYLES),
     )
     reward_funcs: list[str] | None = setting(
         None,
-        f"Reward functions: {', '.join(OWN_REWARDS)}; TRL's {', '.join(TRL_REWARDS)}; or import paths"
-        " such as `my_lib.rewards.my_reward`. Of several, `correct_reward_func` names the verifier."
-        " The default is `task_reward` for problems of reasoning-gym, and `math_reward` for all"
-        " others.",
+        f"Reward functions: {', '.join(OWN_REWARDS)}; TRL's {', '.join(TRL_REWARDS)}; or import"
+        " paths such as `my_lib.rewards.my_reward`. Of several, `correct_reward_func` names the"
+        " verifier. The default is `task_reward` for problems of reasoning-gym, and `math_reward`"
+        " for all others.",
     )
     rollout_func: str | None = setting(
         None,
@@ -131,8 +131,8 @@ class MinerScriptArguments(ScriptArguments):
     )
     math_accept_unboxed: bool = setting(
         False,
-        "Let `math_reward` also look for a final answer in completions without a \\boxed{}. An answer"
-        " that the completion denies, doubts or takes back does not count.",
+        "Let `math_reward` also look for a final answer in completions without a \\boxed{}. An"
+        " answer that the completion denies, doubts or takes back does not count.",
     )
     judge_seconds: float = setting(
         CPU_SECONDS,
@@ -141,17 +141,17 @@ class MinerScriptArguments(ScriptArguments):
     )
     judge_workers: int | None = setting(
         None,
-        "Processes that verify answers, for each training process. By default each gets its share of"
-        " the CPUs, at most 8.",
+        "Processes that verify answers, for each training process. By default each gets its share"
+        " of the CPUs, at most 8.",
         at_least=1,
     )
     watchdog_seconds: float | None = setting(
         None,
-        "End a run that has made no progress for this many seconds, with an error that names the part"
-        " and the step; 0 is never. The cause may be a vLLM server that does not answer, a process"
-        " that is stopped or dead, or a generation or reward function that takes longer than this."
-        " By default a run ends if its server or a process has not answered for 300 seconds, and you"
-        " get a warning if all of them answer but nothing progresses.",
+        "End a run that has made no progress for this many seconds, with an error that names the"
+        " part and the step; 0 is never. The cause may be a vLLM server that does not answer, a"
+        " process that is stopped or dead, or a generation or reward function that takes longer"
+        " than this. By default a run ends if its server or a process has not answered for 300"
+        " seconds, and you get a warning if all of them answer but nothing progresses.",
         at_least=0,
     )
     held_out: float | str | None = setting(  # in this order: a command line gives a text
@@ -177,8 +177,8 @@ class MinerScriptArguments(ScriptArguments):
     )
     score_steps: int = setting(
         0,
-        "Also score the held-out problems every this many optimizer steps; 0 is only before and after"
-        " the training. This takes time, and changes nothing else in the training.",
+        "Also score the held-out problems every this many optimizer steps; 0 is only before and"
+        " after the training. This takes time, and changes nothing else in the training.",
         at_least=0,
     )
     keep_best: bool = setting(
@@ -200,8 +200,8 @@ class MinerScriptArguments(ScriptArguments):
         for name in ("keep_best", "early_stop"):
             if getattr(self, name) and not (self.score_steps and self.held_out):
                 raise ValueError(
-                    f"{name} needs scores during the training: got score_steps {self.score_steps} and"
-                    f" held_out {self.held_out}. Set both, or leave {name} out."
+                    f"{name} needs scores during the training: got score_steps {self.score_steps}"
+                    f" and held_out {self.held_out}. Set both, or leave {name} out."
                 )
         layout_of(self, PromptForm("plain", self.system_prompt, self.prompt_template))
         if is_task(self.dataset_name):

@@ -213,8 +213,8 @@ class _Look:
             return
         if isinstance(prompts[0], str) and _MESSAGES.match(prompts[0]):
             self.refusals.append(
-                "The prompts are messages written as text, which the model would read as they stand."
-                " Write them as lists of objects, in JSONL or Parquet."
+                "The prompts are messages written as text, which the model would read as they"
+                " stand. Write them as lists of objects, in JSONL or Parquet."
             )
         kwargs = getattr(self.args, "chat_template_kwargs", None)
         tokens = [token_ids(prompt, self.tokenizer, kwargs) for prompt in prompts]

@@ -161,7 +161,8 @@ class TrainerBase(FiniteGradients):
             name: left_out[name] for name in left_out.keys() - (self.args.generation_kwargs or {})
         }:
             logger.warning(
-                f"The model's generation_config.json sets {json.dumps(left_out, sort_keys=True)[1:-1]}:"
+                f"The model's generation_config.json sets"
+                f" {json.dumps(left_out, sort_keys=True)[1:-1]}:"
                 " rollouts and held-out samples are drawn without it, from the distribution whose"
                 " log-probs the loss takes. To have it in rollouts alone, set generation_kwargs."
             )

@@ -353,9 +353,9 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     gate_on_correctness: bool = setting(
         False,
-        "Let correctness alone decide which prompts are all right or all wrong, even if a reward for"
-        " format or length differs between their completions. That reward then gives these prompts"
-        " no advantage, and `all_right` and `all_wrong` apply to them.",
+        "Let correctness alone decide which prompts are all right or all wrong, even if a reward"
+        " for format or length differs between their completions. That reward then gives these"
+        " prompts no advantage, and `all_right` and `all_wrong` apply to them.",
     )
     advantage_estimator_kwargs: dict[str, Any] | str | None = setting(
         None,
@@ -364,29 +364,31 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     miner_gamma: float = setting(
         2.0,
-        "How strongly MINER favors tokens that the model was unsure of: a token of probability p gets"
-        " the weight (1 - p)^gamma. At 0 all tokens weigh the same (the paper's ablation w/o FW).",
+        "How strongly MINER favors tokens that the model was unsure of: a token of probability p"
+        " gets the weight (1 - p)^gamma. At 0 all tokens weigh the same (the paper's ablation w/o"
+        " FW).",
         at_least=0,
     )
     miner_lambda_max: float | None = setting(
         1.5e-3,
         "The most signal that MINER takes from all-right prompts, as a share of the signal of the"
-        " mixed prompts in the same generation batch. 0 is plain GRPO. `inf`, or `null` in a recipe,"
-        " removes the cap (the paper's ablation w/o AC).",
+        " mixed prompts in the same generation batch. 0 is plain GRPO. `inf`, or `null` in a"
+        " recipe, removes the cap (the paper's ablation w/o AC).",
         at_least=0,
         or_none=True,
     )
     miner_intrinsic: str = setting(
         "nll",
-        "What MINER rewards on all-right prompts. `nll` rewards completions that the model was unsure"
-        " of. `certainty` rewards the opposite, and is not in the paper. `constant` rewards all of"
-        " them with 0.05 (the paper's ablation w/o IR, which needs `miner_lambda_max: null`).",
+        "What MINER rewards on all-right prompts. `nll` rewards completions that the model was"
+        " unsure of. `certainty` rewards the opposite, and is not in the paper. `constant` rewards"
+        " all of them with 0.05 (the paper's ablation w/o IR, which needs `miner_lambda_max:"
+        " null`).",
         one_of=REWARDS,
     )
     entropy_weight: float = setting(
         1e-3,
-        "Coefficient of the entropy bonus (`all_right: entropy`), in units of advantage per nat. 0 is"
-        " GRPO.",
+        "Coefficient of the entropy bonus (`all_right: entropy`), in units of advantage per nat. 0"
+        " is GRPO.",
         at_least=0,
     )
     dose_share: float | None = setting(
@@ -399,9 +401,9 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     policy_loss: str = setting(
         "clip",
-        f"How the loss limits an update: {_names(POLICY_LOSSES.values())}. `clip` is TRL's own loss."
-        " The others need `loss_type` `grpo`, `bnpo`, `dr_grpo` or `dapo`, and importance sampling"
-        " at token level.",
+        f"How the loss limits an update: {_names(POLICY_LOSSES.values())}. `clip` is TRL's own"
+        " loss. The others need `loss_type` `grpo`, `bnpo`, `dr_grpo` or `dapo`, and importance"
+        " sampling at token level.",
         one_of=POLICY_LOSSES,
     )
     policy_loss_kwargs: dict[str, Any] | str | None = setting(
@@ -412,40 +414,41 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     optimizer_batch_size: int | None = setting(
         None,
         "Completions per optimizer step, over all processes. This sets"
-        " `gradient_accumulation_steps`, so that a recipe is the same run on two GPUs and on eight.",
+        " `gradient_accumulation_steps`, so that a recipe is the same run on two GPUs and on"
+        " eight.",
     )
     compute_less: bool = setting(
         True,
-        "Skip completions whose advantage is zero at every token, unless a KL penalty moves them, and"
-        " sort the others into micro-batches by length. The gradient stays the same. TRL's"
+        "Skip completions whose advantage is zero at every token, unless a KL penalty moves them,"
+        " and sort the others into micro-batches by length. The gradient stays the same. TRL's"
         " micro-batches are kept if the loss depends on them (`top_entropy_quantile`, an entropy"
-        " bonus, a router loss, Clip-Cov, KL-Cov, `loss_type: bnpo`), with `pad_to_multiple_of`, and"
-        " for models that see padding or images. Metrics of the loss become means over the tokens"
-        " that remain.",
+        " bonus, a router loss, Clip-Cov, KL-Cov, `loss_type: bnpo`), with `pad_to_multiple_of`,"
+        " and for models that see padding or images. Metrics of the loss become means over the"
+        " tokens that remain.",
     )
     max_tokens_per_micro_batch: int | None = setting(
         None,
         "The most tokens in a micro-batch, prompts and padding included: an optimizer step is cut"
-        " into as few micro-batches as this allows, and a longer completion goes alone. By default, a"
-        " micro-batch on a GPU holds as many tokens as one of TRL's, and on a CPU there are as many"
-        " micro-batches as TRL makes.",
+        " into as few micro-batches as this allows, and a longer completion goes alone. By default,"
+        " a micro-batch on a GPU holds as many tokens as one of TRL's, and on a CPU there are as"
+        " many micro-batches as TRL makes.",
         at_least=2,
     )
     log_gradient_share: int = setting(
         0,
-        "Measure every this many optimizer steps how much of the policy gradient comes from all-right"
-        " prompts, or from the prompts that `dose_share` acts on; 0 is never. It logs"
+        "Measure every this many optimizer steps how much of the policy gradient comes from"
+        " all-right prompts, or from the prompts that `dose_share` acts on; 0 is never. It logs"
         " `miner/ph_gradient_norm`, `miner/other_gradient_norm`, `miner/ph_gradient_share` and"
-        " `miner/gradient_cosine`, without KL penalty, entropy bonus and router loss. Training stays"
-        " the same, bit for bit. A measured step costs as much as one of `dose_share`, and DeepSpeed,"
-        " FSDP and fp16 are not supported.",
+        " `miner/gradient_cosine`, without KL penalty, entropy bonus and router loss. Training"
+        " stays the same, bit for bit. A measured step costs as much as one of `dose_share`, and"
+        " DeepSpeed, FSDP and fp16 are not supported.",
         at_least=0,
     )
     dynamic_sampling: bool = setting(
         False,
-        "DAPO's dynamic sampling (arXiv 2503.14476): replace all-right and all-wrong prompts by other"
-        " prompts until the batch is full, in at most 10 generations. Evaluation does not use it. The"
-        " number of steps stays the same, so a run goes through its data sooner;"
+        "DAPO's dynamic sampling (arXiv 2503.14476): replace all-right and all-wrong prompts by"
+        " other prompts until the batch is full, in at most 10 generations. Evaluation does not use"
+        " it. The number of steps stays the same, so a run goes through its data sooner;"
         " `dynamic_sampling/epoch` logs how far it is.",
     )
     adaptive_sampling_rounds: int = setting(
@@ -459,10 +462,10 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     )
     prompt_selection: str = setting(
         "none",
-        "Which prompts to generate for less often. `greso` (arXiv 2506.02177) skips prompts that have"
-        " been all right or all wrong many times in a row, though not for good. `thompson` (MoPPS,"
-        " arXiv 2507.04632) takes, of four candidates, the prompt whose pass rate is probably nearest"
-        " to one half. Both skip prompts that MINER learns from.",
+        "Which prompts to generate for less often. `greso` (arXiv 2506.02177) skips prompts that"
+        " have been all right or all wrong many times in a row, though not for good. `thompson`"
+        " (MoPPS, arXiv 2507.04632) takes, of four candidates, the prompt whose pass rate is"
+        " probably nearest to one half. Both skip prompts that MINER learns from.",
         one_of=("none", *SELECTIONS),
     )
 
@@ -513,8 +516,8 @@ class RunConfig(MinerGRPOConfig):
     )
     log_token_credit: int = setting(
         0,
-        "Record every this many optimizer steps the credit of each token of up to 64 completions, in"
-        " `credit/credit_STEP.parquet` of `output_dir`, for `trl-miner inspect`; 0 is never. If no"
-        " part of the step has computed their log-probs, a record costs one forward pass.",
+        "Record every this many optimizer steps the credit of each token of up to 64 completions,"
+        " in `credit/credit_STEP.parquet` of `output_dir`, for `trl-miner inspect`; 0 is never. If"
+        " no part of the step has computed their log-probs, a record costs one forward pass.",
         at_least=0,
     )

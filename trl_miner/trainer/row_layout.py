@@ -19,10 +19,10 @@ _PACKAGES = {"trl_miner", "trl", "transformers"}
 # rotary positions. tests/test_micro_batches.py looks at each.
 ROW_WISE = set(
     """
-    apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text glm glm4
-    glm4_moe gpt_neox gpt_oss granite granitemoe helium hunyuan_v1_dense llama ministral mistral mixtral
-    nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 stablelm
-    starcoder2
+    apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text
+    glm glm4 glm4_moe gpt_neox gpt_oss granite granitemoe helium hunyuan_v1_dense llama ministral
+    mistral mixtral nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe
+    seed_oss smollm3 stablelm starcoder2
     """.split()
 )
 

@@ -94,7 +94,7 @@ class SamplerCheck:
                 f" {self._temperature:g}: they are {difference:.2g} nats per token away on average;"
                 f" rounding explains less than {TOO_FAR / 2:g}. Look whether the vLLM server was"
                 " started with --logprobs-mode processed_logprobs, as trl-miner launch does, and"
-                " runs the model that trains. A rollout_func must return log-probs at trainer.temperature, or None. If"
-                " vLLM's are meant to differ, leave out vllm_importance_sampling_correction:"
-                " false."
+                " runs the model that trains. A rollout_func must return log-probs at"
+                " trainer.temperature, or None. If vLLM's are meant to differ, leave out"
+                " vllm_importance_sampling_correction: false."
             )

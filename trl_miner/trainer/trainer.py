@@ -161,15 +161,16 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
         if drawing and (overriding := overridden(self, names)):
             raise ValueError(
                 f"{drawing} draws prompts in the place of TRL's dataloader: got"
-                f" {type(self).__name__}, which overrides {', '.join(overriding)}. Order the training set"
-                " beforehand, or leave it out."
+                f" {type(self).__name__}, which overrides {', '.join(overriding)}. Order the"
+                " training set beforehand, or leave it out."
             )
         in_rounds = drawing and drawing != "prompt_selection"
         if in_rounds and (overriding := overridden(self, ["_generate", "_calculate_rewards"])):
             raise ValueError(
                 f"{drawing} generates and scores a batch in rounds, and TRL once more takes what"
-                f" they made: got {type(self).__name__}, which overrides {', '.join(overriding)} and would"
-                " change it twice. Change rewards in the reward function, or leave it out."
+                f" they made: got {type(self).__name__}, which overrides {', '.join(overriding)}"
+                " and would change it twice. Change rewards in the reward function, or leave it"
+                " out."
             )
         if self._policy_loss is not None:
             refuse_own_loss(self, f"policy_loss={self.args.policy_loss}", [FORWARD])

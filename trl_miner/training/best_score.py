@@ -38,7 +38,7 @@ class BestScore(TrainerCallback):
         since = len(scores) - 1 - [*scores].index(best)
         if self._patience and since >= self._patience and step < state.max_steps:
             trainer.accelerator.print(
-                f"Stopped at step {step}: {since} scores in a row are no better than {scores[best]:.3f},"
-                f" {best}."
+                f"Stopped at step {step}: {since} scores in a row are no better than"
+                f" {scores[best]:.3f}, {best}."
             )
             control.should_training_stop = True

@@ -51,7 +51,10 @@ def why_unmoved(trainer: Any) -> str:
             f"{steps} steps at learning_rate {rate:g} may be too few or too small: try"
             f" --learning_rate {10 * rate:g} or more max_steps, and score more problems (held_out)"
         )
-    return f"The scores are what they were before the training, pass@1 {score:.3f}. It may be that {why}."
+    return (
+        f"The scores are what they were before the training, pass@1 {score:.3f}. It may be that"
+        f" {why}."
+    )
 
 
 def show_training(trainer: Any) -> None:

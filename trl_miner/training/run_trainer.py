@@ -1,4 +1,5 @@
-"""`RunTrainer`: `MinerGRPOTrainer` with a run folder: a lock, checkpoints, records, a card, pushes."""
+"""`RunTrainer`: `MinerGRPOTrainer` with a run folder: a lock, checkpoints, records, a card,
+pushes."""
 
 import functools
 import logging
