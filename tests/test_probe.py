@@ -82,6 +82,19 @@ def test_the_sign_is_that_of_the_trainings_of_both_worlds(world, verdict, opposi
     }
 
 
+def test_an_adapter_gives_the_same_sign_from_a_tenth_of_the_numbers():
+    from peft import LoraConfig, get_peft_model
+
+    model, tokenizer = load("trl_miner/forks")
+    trained = sampled("trl_miner/forks", "train", (0, 1), 32, 1, (model, tokenizer))
+    target = sampled("trl_miner/forks", "test", (2, 3), 24, 2, (model, tokenizer))
+    whole = sum(weight.numel() for weight in model.parameters())
+    policy = Policy(get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")), 0)
+    assert sum(weight.numel() for weight in policy.parameters) < whole / 10
+    pushes = probe(policy, trained, {"t": target}, [way("miner", lambda_max=None)], quiet=True)
+    assert pushes["miner"]["t"].verdict == "up"
+
+
 def test_the_effect_is_the_inner_product_of_the_two_gradients():
     """Against gradients of all rows at once, and in parts of a few rows."""
     world = "trl_miner/forks"
