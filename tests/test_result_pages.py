@@ -189,6 +189,27 @@ def test_does_it_help_has_the_ranges_of_the_tables(page):
     assert shown_rows == {label: expected[label] for label in shown_rows}
 
 
+def test_the_tokens_to_grpos_best_are_those_of_the_benchmarks():
+    """The ratio of tokens, without its range; "not reached" is "never" here."""
+
+    def ratios(world):
+        page = (ROOT / "tests" / "bench" / "results" / f"whole_run_{world}.md").read_text()
+        (_, best), (_, most), *_ = tables_of(page.partition("## To GRPO's best")[2])
+        return [
+            {row[0]: row[4].split()[0].replace("not", "never") for row in rows}
+            for rows in (most, best)
+        ]
+
+    names = ("dapo", "dapo_static", "grpo_dynamic", "grpo_greso", "grpo_thompson", "grpo_rounds")
+    expected = [
+        [of[name] for world in ("arithmetic", "strategies") for of in ratios(world)]
+        for name in (*names, "miner")
+    ]
+    page = (RECIPES / "RESULTS.md").read_text().partition("## Fewer completions")[2]
+    (_, shown_rows), *_ = tables_of(page)
+    assert [row[1:] for row in shown_rows] == expected
+
+
 # --- With other code than that of the studies
 
 
