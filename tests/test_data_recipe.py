@@ -87,11 +87,13 @@ def test_what_cannot_be_guessed_is_told_with_the_option_that_says_it(text, words
 
 
 def test_a_file_that_is_not_there_and_a_missing_model_are_told():
-    with pytest.raises(ValueError, match="nothing.csv could not be loaded"):
+    with pytest.raises(ValueError, match="^File not found: nothing.csv"):
         with_made_recipe(["nothing.csv", "--model", "m"])
-    with pytest.raises(ValueError, match="--model MODEL"):
+    with pytest.raises(ValueError, match="^No model to train on sums.csv. Add --model: "):
         with_made_recipe(["sums.csv"])
-    with pytest.raises(ValueError, match="^arithmatic/miner is no recipe here, and"):
+    with pytest.raises(
+        ValueError, match="^No model to train on arithmatic/miner. Did you mean 'arithmetic/miner'"
+    ):
         with_made_recipe(["arithmatic/miner"])
 
 
@@ -165,7 +167,7 @@ def test_the_recipe_of_a_run_stays_beside_it():
     with_made_recipe(["sums.csv", *MODEL])
     Path("runs/sums").mkdir()
     Path("runs/sums/trainer_state.json").write_text("{}")
-    with pytest.raises(ValueError, match="output_dir must be new to a run"):
+    with pytest.raises(ValueError, match="already contains a run"):
         with_made_recipe(["sums.csv", *MODEL, "--seed", "3"])
     assert "seed" not in yaml.safe_load(Path("runs/sums.yaml").read_text())
 
@@ -184,7 +186,9 @@ def test_a_model_without_a_tokenizer_is_refused(kind):
     """transformers makes an empty one, which reads every prompt as no tokens."""
     sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
     AutoConfig.for_model(kind, **sizes).save_pretrained("bare")
-    with pytest.raises(ValueError, match="must be a model with a tokenizer: that of bare "):
+    with pytest.raises(
+        ValueError, match="tokenizer of bare has|The model in bare could not be loaded"
+    ):
         with_made_recipe(["sums.csv", "--model", "bare"])
 
 
@@ -241,7 +245,7 @@ def test_the_recipe_trains_and_scores_what_it_holds_out(policy):
 @pytest.mark.parametrize(
     ("held_out", "said"),
     [
-        ("20", "must leave problems to train on"),
+        ("20", "No problems are left to train on"),
         ("-1", "held_out must be a whole number, or a share"),
     ],
 )

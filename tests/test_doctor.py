@@ -193,7 +193,7 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
             "3x80GB",
             checks.check_settings,
             "FAILED",
-            "dose_share must be above 0",
+            "It must be above 0 and below 1",
         ),
         (
             {"reward_funcs": ["no_such.reward"]},
@@ -220,7 +220,7 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
 @pytest.mark.parametrize(
     ("settings", "where", "about", "status", "words"),
     [
-        (GPU, "1x80GB", "plan", "FAILED", "needs 2 GPUs, 1 of them for the vLLM server"),
+        (GPU, "1x80GB", "plan", "FAILED", "needs at least 2 GPUs, 1 for the vLLM server"),
         (GPU, "0", "plan", "FAILED", "trl-miner doctor --machine 8x80GB"),
         ({"generation_batch_size": 12}, None, "settings", "FAILED", ""),  # micro-batches of 8
         (
@@ -230,14 +230,20 @@ def test_what_a_check_finds(recipe, settings, where, check, status, words):
             "warning",
             "Set correct_r",
         ),
-        ({"correct_reward_func": "crc"}, None, "trainer", "FAILED", "got 'crc', there"),
+        (
+            {"correct_reward_func": "crc"},
+            None,
+            "trainer",
+            "FAILED",
+            "No reward function named 'crc' for correct_reward_func. There",
+        ),
         ({"model_name_or_path": "trl_miner/forks"}, None, "trainer", "ok", ""),
         (
             {"dataset_name": "/nowhere/deepscaler"},
             None,
             "data",
             "FAILED",
-            "/nowhere/deepscaler could not be loaded",
+            "Folder not found: /nowhere/deepscaler",
         ),
     ],
 )

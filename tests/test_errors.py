@@ -39,9 +39,9 @@ def one_line(capfd):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("seed: [1\nlearning_rate: 1\n", "must be YAML: "),
-        ("[" * 10_000, "must be YAML: "),
-        ("seed: 1\nseed: 2\n", "must be YAML: 'seed' is there twice: line 2"),
+        ("seed: [1\nlearning_rate: 1\n", "is not valid YAML: "),
+        ("[" * 10_000, "is not valid YAML: "),
+        ("seed: 1\nseed: 2\n", "is not valid YAML: 'seed' is there twice: line 2"),
         ("lerning_rate: 1\n", "unknown key 'lerning_rate'. Did you mean 'learning_rate'?"),
         (
             "env: {HF_HUB_OFFLINE: '1'}\n",
@@ -49,13 +49,13 @@ def one_line(capfd):
         ),
         (
             "max_steps: 3.5\n",
-            "max_steps must be a valid integer, got a number with a fractional part: got 3.5.",
+            "max_steps is 3.5. It must be a valid integer, got a number with a fractional part.",
         ),
         (
             "save_strategy: no\n",
-            "save_strategy must be 'no', 'steps', 'epoch' or 'best': got False.",
+            "save_strategy is False. It must be 'no', 'steps', 'epoch' or 'best'.",
         ),
-        ("env: 1\n", "env must be a valid dictionary: got 1."),
+        ("env: 1\n", "env is 1. It must be a valid dictionary."),
     ],
 )
 def test_a_wrong_recipe(text, told, tmp_path, capfd):
@@ -73,7 +73,7 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
     assert len(names) > 250
     for name in names:
         parser.recipe = {name: datetime.date(2026, 1, 1)}
-        with pytest.raises(ValueError, match=f"^{name} must be .*: got ") as told:
+        with pytest.raises(ValueError, match=f"^{name} is .*It must be ") as told:
             check_recipe(parser)
         assert "\n" not in str(told.value)
 
@@ -84,7 +84,7 @@ def test_a_value_of_a_wrong_type_is_an_error_in_one_line_that_names_the_setting(
         ("tran", "trl-miner: error: No command named 'tran'. Did you mean 'train'?"),
         (
             "train",
-            "A training needs a recipe, or a data set and a model: got no --model_name_or_path.",
+            "Nothing to train: there is no --model_name_or_path. Give a recipe (`trl-miner train",
         ),
         ("train --config", "--config needs a value."),
         (
@@ -116,16 +116,19 @@ def test_a_wrong_command_line(words, told, capfd):
             dict(reward_funcs=["nowhere.reward"]),
             "reward_funcs: 'nowhere.reward' could not be imported from",
         ),
-        (dict(reward_funcs=["math_rewards"]), "got 'math_rewards'. Did you mean 'math_reward'"),
+        (
+            dict(reward_funcs=["math_rewards"]),
+            "No reward function named 'math_rewards'. Did you mean 'math_reward'",
+        ),
         (
             dict(dataset_name=None),
             "dataset_name must be given: a Hub id, a file, a folder, trl_miner/arithmetic",
         ),
-        (dict(dataset_name="/nowhere"), "dataset_name must be a Hub id, a file, a folder, "),
+        (dict(dataset_name="/nowhere"), "Folder not found: /nowhere."),
         (dict(model_name_or_path=None), "model_name_or_path must be given"),
         (
             dict(model_name_or_path="/nowhere"),
-            "model_name_or_path must be a model: /nowhere could not be loaded",
+            "Folder not found: /nowhere.",
         ),
         (dict(use_cpu=False, bf16=True), "doesn't support bf16/gpu. You need to assign use_cpu"),
     ],

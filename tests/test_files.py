@@ -71,7 +71,7 @@ def bomb(aliases):
 def test_yaml_that_would_never_end_is_refused_in_one_line(text, words, tmp_path):
     path = tmp_path / "r.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"r.yaml must be YAML: .*{words}") as told:
+    with pytest.raises(ValueError, match=f"r.yaml is not valid YAML: .*{words}") as told:
         read_yaml(path)
     assert "\n" not in str(told.value) and len(str(told.value)) < 400
 
@@ -92,6 +92,6 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch
     limits = resource.getrlimit(resource.RLIMIT_DATA)
     with pytest.raises(ValueError, match=r"bomb.parquet must fit into 0.25 GiB of memory: its"):
         read_file(path)
-    with pytest.raises(ValueError, match="bomb.parquet could not be loaded"):
+    with pytest.raises(ValueError, match="The data set in .*bomb.parquet could not be loaded"):
         load_data_set(str(path))
     assert resource.getrlimit(resource.RLIMIT_DATA) == limits

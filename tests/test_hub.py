@@ -409,11 +409,11 @@ def test_of_a_killed_run_the_newest_whole_checkpoint_is_pushed(run, online):
 def test_a_folder_without_a_whole_model_is_told(run, tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match="RUN must be the folder of a run: got .*nowhere, which is not there",
+        match="^Run folder not found: .*nowhere",
     ):
         models.find_model(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="must hold model.safetensors: .*empty does not"):
+    with pytest.raises(ValueError, match="No model in .*empty: it has no model.safetensors"):
         models.find_model(tmp_path / "empty")
     shutil.rmtree(run / "checkpoint-1")
     shutil.rmtree(run / "checkpoint-2")
@@ -488,7 +488,7 @@ def test_a_signed_address_is_not_printed():
         (["--repo-id", "others/tiny"], {}, "403.*Check the token"),
         (["--repo-id", "me/tiny"], {"HF_TOKEN": "wrong"}, "401.*Check the token .`hf auth login`"),
         (["--repo-id", "me/tiny"], {"HF_HUB_OFFLINE": "1"}, "offline mode is enabled"),
-        (["--repo-id", "tiny"], {}, "--repo-id must be USER/NAME: got 'tiny'"),
+        (["--repo-id", "tiny"], {}, "--repo-id 'tiny' is not USER/NAME"),
         (
             ["--repo-id", "me/tiny", "--evaluation", "/dev"],
             {},

@@ -146,9 +146,13 @@ def test_a_training_sees_the_gpus_that_it_uses(recipe, settings, num_gpus, visib
         (
             SERVED,
             dict(num_gpus=2),
-            "needs 3 GPUs, 2 of them for the vLLM server .*: got 2. Lower that",
+            "needs at least 3 GPUs, 2 for the vLLM server .* and 1 to train; there are 2. To preview",
         ),
-        (SERVED, dict(num_gpus=1, only="server"), "needs 2 GPUs, 2 of them .*: got 1"),
+        (
+            SERVED,
+            dict(num_gpus=1, only="server"),
+            "needs at least 2 GPUs, 2 for the vLLM server .*; there are 1",
+        ),
         ({}, dict(num_gpus=2, only="server"), "--only server needs a recipe with use_vllm: true"),
         (
             {"accelerate_config": "zero3"},
@@ -413,12 +417,12 @@ def test_a_dry_run_plans_for_a_machine_that_is_described(capsys):
             ["--dry-run"],
             "got 5 for 2 x 2",
         ),
-        (dict(loss_type="nope"), [], "loss_type must be one of"),
+        (dict(loss_type="nope"), [], "loss_type is 'nope'. It must be one of"),
         (dict(reward_funcs=["math_rewrd"]), [], "math_rewrd"),
         (
             dict(dataset_name="/nowhere/data", prompt_style="plain"),
             [],
-            "/nowhere/data could not be loaded",
+            "Folder not found: /nowhere/data",
         ),
     ],
 )

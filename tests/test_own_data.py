@@ -159,7 +159,7 @@ UNREADABLE = {
         "long.jsonl cannot be read: .*Write large numbers as text",
     ),
     "broken.jsonl": ('{"a": 1}\n{"a": ', "broken.jsonl cannot be read: line 2 is no JSON"),
-    "no.parquet": ("no", "no.parquet could not be loaded .Parquet file size is 2 bytes"),
+    "no.parquet": ("no", "no.parquet could not be loaded: Parquet file size is 2 bytes"),
     "numbers.json": ("[1]", "Row 0 of .*numbers.json must be an object: got int"),
     "deep.json": ("[" * 10**5, "deep.json cannot be read: .*recursion"),
     "deep.jsonl": (

@@ -72,7 +72,7 @@ def test_a_bad_result_is_refused(name, words):
                 " a number: got 'much'"
             ),
         ),
-        (BY_LENGTH, {"cap": "x"}, "cap must be a valid number, .* or None: got 'x'"),
+        (BY_LENGTH, {"cap": "x"}, "cap is 'x'. It must be a valid number, .* or None"),
         (BY_LENGTH, "{bonus", "must be JSON: got '{bonus'"),
         (
             "own_estimators.nothing",

@@ -101,7 +101,7 @@ def test_the_recipes_own_method_is_taken_where_none_is_named(tmp_path, monkeypat
     [
         (["--pilot", "0"], "--pilot must be above 0 and at most 1: got 0"),
         (["--pilot", "0.2", "--held_out", "0"], "A pilot needs problems that matter"),
-        (["--pilot", "0.2", "--methods", "minor"], "must be one of .*Did you mean .miner"),
+        (["--pilot", "0.2", "--methods", "minor"], "No method named .minor. .*Did you mean .miner"),
         (["--pilot", "0.2", "--recipes", "a.yaml", "b.yaml"], "A pilot takes one recipe: got"),
         ([], "--seeds is missing. Write --seeds 5"),
     ],

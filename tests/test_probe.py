@@ -228,7 +228,7 @@ def test_samples_of_another_seed_are_not_taken_over(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--methods", "minor"], "must be one of .*Did you mean .miner"),
+        (["--methods", "minor"], "No method named .minor. .*Did you mean .miner"),
         (["--methods", "ucas"], "which a probe does not compute"),
         (["--samples", "1"], "--samples must be at least 2, to compare"),
         (["--max_completion_length", "1"], "must hold some that are all right: 0 of 24 are"),

@@ -124,7 +124,9 @@ def test_accelerate_configurations_come_along():
         == RECIPES / "accelerate" / "multi_node.yaml"
     )
     assert "trl" in find_file("zero3", None).parts[-3]
-    with pytest.raises(ValueError, match="accelerate_config must be a file"):
+    with pytest.raises(
+        ValueError, match="No configuration named 'arithmetic/miner' for accelerate_config"
+    ):
         find_file("arithmetic/miner", None)
 
 

@@ -131,8 +131,12 @@ def test_each_kind_of_folder_is_known(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        (None, "", "holds no trainer_state.json, nor does a checkpoint in it. Give the output_dir"),
-        ("training.json", "{}", "of a run that trains, wait for the first checkpoint"),
+        (
+            None,
+            "",
+            "it has no trainer_state.json, nor does a checkpoint in it. Give the output_dir",
+        ),
+        ("training.json", "{}", "If the run has just started, wait for its first checkpoint"),
         ("settings.json", "{}", "scores.json is missing. Run: trl-miner score"),
         ("trainer_state.json", '{"log_history": [', "Invalid JSON"),
     ],
@@ -146,7 +150,7 @@ def test_a_folder_that_cannot_be_reported_is_named(tmp_path, capsys, file, conte
     assert not (tmp_path / "report").exists()
     assert (
         main(["report", str(tmp_path / "nowhere")]) == 2
-        and "is no folder" in capsys.readouterr().err
+        and "Run folder not found: " in capsys.readouterr().err
     )
 
 

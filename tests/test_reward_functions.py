@@ -66,7 +66,9 @@ def test_the_verifier_decides_in_any_order_and_without_one_all_do(names, chosen,
 
 
 def test_a_wrong_name_is_an_error():
-    with pytest.raises(ValueError, match="got 'h', there are f, g"):
+    with pytest.raises(
+        ValueError, match="No reward function named 'h' for correct_reward_func. There are f, g"
+    ):
         find_verifier(["f", "g"], "h")
 
 
@@ -163,7 +165,7 @@ def test_a_reward_that_leaves_miner_nothing_is_said_once(caplog, estimator, tota
         )
     said = [record.message for record in caplog.records]
     assert len(said) == is_said and all(
-        f": {2 * BATCHES} prompts with correct" in text for text in said
+        f": the rewards of {2 * BATCHES} prompts whose" in text for text in said
     )
 
 
@@ -179,7 +181,10 @@ def test_batches_without_an_all_right_prompt_do_not_count_towards_that(caplog):
         watch.end_batch(right, kinds)
         is_last = batch == 3 * BATCHES - 1
         assert ("gate_on_correctness: true" in caplog.text) == is_last
-    assert "After 15 generation batches MINER has had nothing to learn from: 10 pr" in caplog.text
+    assert (
+        "After 15 generation batches, MINER has had nothing to learn from: the rewards of 10 pr"
+        in caplog.text
+    )
 
 
 def test_a_guess_that_finds_nothing_right_names_what_looks_like_a_verifier(caplog):
@@ -192,7 +197,7 @@ def test_a_guess_that_finds_nothing_right_names_what_looks_like_a_verifier(caplo
         watch.observe(rewards)
         lowest = find_verifier(names).rewards(rewards)
         watch.end_batch(lowest, group_kinds(rewards.nansum(dim=1), 2, verifier_rewards_N=lowest))
-    assert "not one answer was right: my_check and length_reward gave 0 to 0.3" in caplog.text
+    assert "no completion was correct: my_check and length_reward gave 0 to 0.3" in caplog.text
     assert "set correct_reward_func: my_check (my_check gave 0 and 1 alone" in caplog.text
 
 
@@ -203,18 +208,18 @@ def test_a_guess_that_finds_nothing_right_names_what_looks_like_a_verifier(caplo
             [0.0, 0.5],
             1.0,
             (
-                "not one answer was right: .* 0 to 0.5, and correct_threshold is"
-                " 1.*correct_reward_func"
+                "no completion was correct: .* 0 to 0.5, and correct_threshold is"
+                " 1.*\n  3. Does another reward decide.*correct_reward_func"
             ),
         ),
-        ([0.0, 1.0], 0.0, "every rollout is correct: .* 0 to 1, and correct_threshold is 0"),
-        ([NAN, NAN], 1.0, "no rollout can be scored: my_check returned None"),
+        ([0.0, 1.0], 0.0, "every completion was correct: .* 0 to 1, and correct_threshold is 0"),
+        ([NAN, NAN], 1.0, "no completion has been scored: my_check returned None"),
         (
             [0.0, 0.0],
             1.0,
             (
-                "not one answer was right: my_check gave 0 to 0.* end with 'I do not know'.*"
-                " trl-miner sft"
+                "no completion was correct: my_check gave 0 to 0.* end with 'I do not know'. Check,"
+                " in this order:\n  1. Are they cut off.*  4. .*`trl-miner sft`."
             ),
         ),
         ([1.0, 1.0], 1.0, None),  # an easy one
@@ -230,7 +235,9 @@ def test_a_threshold_that_does_not_fit_the_rewards_is_said_once(caplog, rewards,
         watch.end_batch(torch.tensor(rewards), group_kinds(torch.tensor(rewards), 2))
     assert len(caplog.records) == (named is not None)
     if named:
-        assert re.match(f"After {BATCHES} generation batches {named}", caplog.records[0].message)
+        assert re.match(
+            f"After {BATCHES} generation batches, {named}", caplog.records[0].message, re.DOTALL
+        )
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_the_reward_that_decides_can_be_named(tmp_path):
     text = (tmp_path / "out" / "report.md").read_text()
     assert "Right is what x scores 0.5 or more." in text
     with pytest.raises(
-        ValueError, match="--correct must name reward functions: got z, there are x, y"
+        ValueError, match="No reward function named 'z' for --correct. There are x, y"
     ):
         write_report([path], tmp_path / "out", correct="z")
 

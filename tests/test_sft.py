@@ -51,7 +51,7 @@ def test_the_start_is_where_the_recipe_looks_for_its_model(policy, tmp_path, cap
         AutoTokenizer.from_pretrained(policy)
     )
     assert cli.main(command) == 2  # the start of before is kept
-    assert "must be a new folder" in capsys.readouterr().err
+    assert "is there already, and this command would write a model there" in capsys.readouterr().err
 
 
 def test_the_same_gold_is_taught_in_several_wordings():
@@ -105,7 +105,7 @@ def test_a_start_that_is_interrupted_leaves_nothing_behind_and_can_be_made_again
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_name_or_path": "trl_miner/arithmetic"}, "model_name_or_path must be a new folder"),
+        ({"model_name_or_path": "trl_miner/arithmetic"}, "trl_miner/arithmetic is there already"),
         ({"dataset_solution_column": "solution"}, "Set dataset_solution_column"),
     ],
 )

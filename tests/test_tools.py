@@ -179,7 +179,7 @@ def test_an_environment_may_bring_the_prompt(has_rows, policy, tmp_path):
 WRONG = {
     "no such module": (dict(tools=["no_such.tool"]), "'no_such.tool' could not be imported"),
     "a typo": (dict(tools=["agents.ad"]), "Did you mean 'add'"),
-    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds must be at least 0.01"),
+    "no time": (dict(tools=["agents.add"], tool_seconds=0), "tool_seconds is 0. It must be at least 0.01"),
     "plain text": (dict(tools=["agents.add"], dataset_name="trl_miner/arithmetic"), "prompt_style: chat"),
     "a model without": (dict(tools=["agents.add"], model_name_or_path="POLICY"), "does not support tool calling"),
     "dynamic sampling": (

@@ -277,8 +277,8 @@ def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        (dict(held_out=4, score_steps=-1), "score_steps must be at least 0: got -1"),
-        (dict(score_samples=0), "score_samples must be at least 1: got 0"),
+        (dict(held_out=4, score_steps=-1), "score_steps is -1. It must be at least 0"),
+        (dict(score_samples=0), "score_samples is 0. It must be at least 1"),
         (
             dict(held_out="aime"),
             "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24",

@@ -49,7 +49,8 @@ def contents(folder):
 def test_a_used_folder_is_an_error_that_names_three_ways_out(policy, run):
     before = contents(run)
     with pytest.raises(
-        ValueError, match="resume_from_checkpoint latest.*another output_dir.*overwrite_output_dir"
+        ValueError,
+        match="resume_from_checkpoint latest.*another --output_dir.*overwrite_output_dir",
     ):
         trainer(policy, run, advantage_estimator="grpo").train()
     assert contents(run) == before
@@ -156,7 +157,7 @@ def test_a_checkpoint_that_was_found_is_resumed_from_where_it_is_asked_for(polic
     on = trainer(policy, run, max_steps=3)
     on.train(on.find_checkpoint("latest"))
     assert on.resumed_from == run / "checkpoint-2" and on.state.global_step == 3
-    with pytest.raises(ValueError, match="must be new to a run"):
+    with pytest.raises(ValueError, match="already contains a run"):
         refused = trainer(policy, run)
         refused.find_checkpoint("latest")
         refused.train()

@@ -87,7 +87,8 @@ def test_a_damaged_file_and_a_missing_folder_are_errors(tmp_path, monkeypatch, c
     monkeypatch.setattr(watching.time, "sleep", lambda seconds: None)
     assert main(["watch", str(tmp_path)]) == 2 and "cannot be read" in capsys.readouterr().err
     assert (
-        main(["watch", str(tmp_path / "none")]) == 2 and "is no folder" in capsys.readouterr().err
+        main(["watch", str(tmp_path / "none")]) == 2
+        and "Run folder not found: " in capsys.readouterr().err
     )
 
 

@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         OSError,
         ImportError,
     ) as error:  # bad input, the network, the disk, a missing package
-        return tell(error, command)
+        return tell(error, command, words)
     except KeyboardInterrupt:
         print(
             f"trl-miner {command}: stopped by Ctrl-C. The same command starts or goes on again.",

@@ -30,8 +30,9 @@ from transformers import AutoConfig
 from trl import DatasetMixtureConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from . import grading
-from .common.errors import INTERRUPTED, cause, first_line, is_explained, place_of, tell
+from .common.errors import INTERRUPTED, cause, is_explained, place_of, tell
 from .common.importing import import_object
+from .common.network import MADE_BY_SFT, not_loaded
 from .common.progress import finish, is_quiet, quietly
 from .common.redaction import hide_in_tracebacks, learn, redact
 from .data import base_model
@@ -124,11 +125,8 @@ def _check_model(model_args: ModelConfig, *, trusts: bool) -> None:
             trust_remote_code=trusts,
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"model_name_or_path must be a model: {model} could not be loaded"
-            f" ({first_line(error)}). Check the name, or run `trl-miner sft`, if the recipe"
-            " says so."
-        ) from error
+        why = not_loaded("model", model, error, model_args.model_revision)
+        raise ValueError(f"{why} {MADE_BY_SFT}") from error
 
 
 def build(
@@ -326,7 +324,7 @@ def _command(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _arose_in(_train, error) and not is_explained(error):
             raise
-        return tell(error, "train")
+        return tell(error, "train", sys.argv[1:] if argv is None else argv)
     return 0
 
 

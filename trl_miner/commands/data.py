@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..common.network import not_loaded
 from ..common.progress import Progress, finish
 from . import add_command, evaluate
 
@@ -93,7 +94,10 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     local = dict(args.local)
     style = args.prompt_style
     if style == "auto":
-        style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
+        try:
+            style = style_of(args.tokenizer, AutoTokenizer.from_pretrained(args.tokenizer))
+        except (OSError, ValueError) as error:
+            raise ValueError(not_loaded("tokenizer", args.tokenizer, error)) from error
     options = training_set.Options(args.tokenizer, style, args.max_prompt_tokens)
     if args.dataset == "deepscaler":
         return _report(

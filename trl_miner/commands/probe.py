@@ -49,6 +49,8 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Probe, print the table and what to do. `overrides` are settings of the recipe."""
+    from ..common.importing import did_you_mean
+    from ..data.benchmarks import BENCHMARKS, is_known, read_entry
     from ..data_recipe.making import with_made_recipe
 
     _, recipe, *overrides = with_made_recipe([args.recipe, *overrides])
@@ -57,6 +59,13 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             "--samples must be at least 2, to compare the rollouts of a prompt: got 1."
         )
     if args.target:
+        entry = read_entry(args.target)
+        if not is_known(entry):
+            hint = did_you_mean(entry.name, BENCHMARKS)
+            raise ValueError(
+                f"No benchmark named {args.target!r} for --target.{hint} Known:"
+                f" {', '.join(BENCHMARKS)}. For a file of your own, write NAME=PATH."
+            )
         overrides += ["--held_out", f"{args.target}:{args.problems}"]
     with Progress("starting", unit="", leave=False):  # importing TRL takes seconds
         from ..probe import probe_recipe

@@ -82,8 +82,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
     folder = Path(model_args.model_name_or_path or ".")
     if folder.exists() or str(folder) in (args.model, *WORLDS):
         raise ValueError(
-            "model_name_or_path must be a new folder, which this command writes: the recipe has"
-            f" {folder}. Set it to another folder, or delete this one."
+            f"{folder} is there already, and this command would write a model there: it is the"
+            " recipe's model_name_or_path. Set that to another folder, or delete this one."
         )
     data = load_data(script, mixture, model_args)
     rows = rows_of(data, script)

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from .redaction import redact
@@ -68,7 +69,7 @@ def first_line(error: BaseException) -> str:
     """Return the first line of another library's error, which may go on for a page, to be quoted
     within brackets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".")
+    return lines[0].strip().rstrip(".:")
 
 
 def cause(error: BaseException) -> str:
@@ -98,8 +99,19 @@ def place_of(error: BaseException, file: str | None = None) -> str:
     return f"{Path(last.filename).name}, line {last.lineno}"
 
 
-def tell(error: Exception, command: str) -> int:
-    """Print the error that ended a command, and return the exit code.
+def as_typed(text: str, words: Sequence[str]) -> str:
+    """Return an error message with advice in the user's syntax: `key: value` becomes `--key value`
+    if one of the settings that it names was given as an option among the words."""
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    typed = {option.removeprefix("--").replace("-", "_") for option in options}
+    if typed.isdisjoint(re.findall(r"\w+", text)):
+        return text
+    return re.sub(r"`(\w+): ([^`]+)`", r"`--\1 \2`", text)
+
+
+def tell(error: Exception, command: str, words: Sequence[str] = ()) -> int:
+    """Print the error that ended a command, and return the exit code. `words` are those of the
+    command line.
 
     Of several processes the first speaks, whose end ends the others. They speak only if it has
     nothing to say.
@@ -108,7 +120,6 @@ def tell(error: Exception, command: str) -> int:
         time.sleep(_PATIENCE_SECONDS)
     if os.environ.get(TRACEBACK):
         print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    print(
-        f"{f'trl-miner {command}'.strip()}: error: {describe(error)}", file=sys.stderr, flush=True
-    )
+    text = as_typed(describe(error), words)
+    print(f"{f'trl-miner {command}'.strip()}: error: {text}", file=sys.stderr, flush=True)
     return EXIT_CODE

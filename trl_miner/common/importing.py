@@ -49,5 +49,6 @@ def current_folder_last() -> None:
 def did_you_mean(name: str, known: Any) -> str:
     """Return a sentence that suggests the most similar of the known names, with a space before it;
     empty: none is."""
-    close = difflib.get_close_matches(name, [*known], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    names = {str(each).lstrip("-"): each for each in known}  # the dashes of options do not count
+    close = difflib.get_close_matches(name.lstrip("-"), names, n=1)
+    return f" Did you mean {names[close[0]]!r}?" if close else ""

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from .importing import did_you_mean
+
 NONE = type(None)
 
 
@@ -53,10 +55,16 @@ def check_limits(args: Any) -> None:
             continue
         # NaN is refused, too
         if value not in one_of if one_of else value is None or not value >= (at_least or 0):
-            rule += ", or None" if or_none else ""
-            raise ValueError(
-                f"{each.name} must be {rule}: got {value!r}. The default is {each.default}."
-            )
+            raise ValueError(out_of_limits(each.name, value, rule, each.default, or_none=or_none))
+
+
+def out_of_limits(name: str, value: Any, rule: str, default: Any, *, or_none: bool = False) -> str:
+    """Return an error message for a value that breaks a rule, such as "at least 0" or "one of a,
+    b"."""
+    choices = rule.removeprefix("one of ").split(", ") if rule.startswith("one of ") else ()
+    hint = did_you_mean(str(value), choices)
+    rule += ", or None" * or_none
+    return f"{name} is {value!r}.{hint} It must be {rule}; the default is {default}."
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -81,7 +89,7 @@ def convert(name: str, value: Any, annotation: Any) -> Any:
             failure = error
     rules = [detail["msg"].removeprefix("Input should be ") for detail in failure.errors()]
     rules += ["None"] * (NONE in alternatives(annotation))
-    raise ValueError(f"{name} must be {' or '.join(dict.fromkeys(rules))}: got {value!r}.")
+    raise ValueError(f"{name} is {value!r}. It must be {' or '.join(dict.fromkeys(rules))}.")
 
 
 @lru_cache

@@ -14,6 +14,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from ..common.importing import did_you_mean
 from ..grading.choices import is_option, option_index
 from .reading import Row
 
@@ -54,6 +55,19 @@ def field(row: Row, name: str) -> Any:
         else:
             raise KeyError(name)
     return value
+
+
+def check_column(source: str, rows: Sequence[Row], name: str) -> None:
+    """Raise ValueError for a column that no row has."""
+    for row in rows:
+        try:
+            field(row, name)
+        except KeyError:
+            continue
+        return
+    names = [*dict.fromkeys(each for row in rows for each in fields(row))]
+    hint = did_you_mean(name, names)
+    raise ValueError(f"{source} has no column {name!r}.{hint} Its columns: {', '.join(names)}.")
 
 
 def fields(row: Row) -> Iterator[str]:

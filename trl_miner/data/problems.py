@@ -11,7 +11,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
 
-from ..common.errors import first_line
+from ..common.network import not_loaded
 from ..common.progress import Progress
 from ..grading import grade
 from ..grading.choices import option_index
@@ -106,10 +106,10 @@ def _read_hub(benchmark: Benchmark) -> tuple[list[Row], dict[str, Any]]:
             loaded = load_dataset(benchmark.hub, config, split=benchmark.split)
         except (OSError, ValueError) as error:  # the network, and an unknown name, config or split
             raise ValueError(
-                f"{benchmark.hub}, config {config}, split {benchmark.split}, could not be loaded:"
-                f" {first_line(error)} Connect to the network once, so that it is cached, or give a"
-                f" local file: eval --benchmarks {benchmark.name}=PATH, data --local"
-                f" {benchmark.name}=PATH."
+                f"{benchmark.title} (config {config}, split {benchmark.split}) cannot be loaded."
+                f" {not_loaded('data set', benchmark.hub, error)}"
+                " Connect to the network once, so that it is cached, or give a local file:"
+                f" eval --benchmarks {benchmark.name}=PATH, data --local {benchmark.name}=PATH."
             ) from error
         rows += loaded.to_list()
         # Keys such as hf://datasets/owner/name@<commit>/data/test.parquet

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import first_line
+from ..common.network import not_found, not_loaded
 from ..common.text import decode
 from ..runs.files import bounded_memory
 
@@ -44,6 +45,8 @@ def load_data_set(
     from datasets import load_dataset
 
     path = Path(name)
+    if path.suffix.lower() in SUFFIXES and not path.exists():
+        raise ValueError(not_found("File", path))
     try:
         # which has types of its own, and may be large
         if path.suffix.lower() == ".parquet" and path.is_file():
@@ -56,11 +59,7 @@ def load_data_set(
         why = error
         while isinstance(why.__cause__, Exception):
             why = why.__cause__
-        raise ValueError(
-            "dataset_name must be a Hub id, a file, a folder, an embedded world such as"
-            f" trl_miner/arithmetic, or reasoning_gym/FAMILY: {name} could not be loaded"
-            f" ({first_line(why)})."
-        ) from error
+        raise ValueError(not_loaded("data set", name, why, revision)) from error
     splits = {split: _data_set(paths) for split, paths in files.items()}
     return {
         split: data.to_iterable_dataset() if streaming else data for split, data in splits.items()
@@ -127,10 +126,10 @@ def find_files(path: Path, split: str = "") -> list[Path]:
     files = sorted(
         file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file()
     )
+    if not path.exists():
+        raise ValueError(not_found("File", path))
     if not files:
-        raise ValueError(
-            f"{path} is neither a file nor a folder with {', '.join(SUFFIXES)} files. Correct it."
-        )
+        raise ValueError(f"No data in {path}: it has no file that ends in {', '.join(SUFFIXES)}.")
     name = re.compile(rf"(?<![a-z0-9]){re.escape(split.casefold())}(?![a-z0-9_])")
     of_split = [
         file for file in files if split and name.search(str(file.relative_to(path)).casefold())
@@ -145,10 +144,11 @@ def read_file(path: Path) -> list[Row]:
         ValueError: It cannot be read, or has no rows.
     """
     suffix = path.suffix.lower()
+    if not path.exists():
+        raise ValueError(not_found("File", path))
     if suffix not in SUFFIXES:
         raise ValueError(
-            f"A data file must end in {', '.join(SUFFIXES)}: got {path}. Convert it to one of"
-            " these."
+            f"{path} is no data file. Convert it to one that ends in {', '.join(SUFFIXES)}."
         )
     try:
         with bounded_memory(path):

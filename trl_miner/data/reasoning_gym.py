@@ -216,10 +216,12 @@ def _stream(part: Part, seed: str) -> Iterator[dict[str, Any]]:
                 task = tasks.to_text(part.name, part.config, number, index, entry["question"])
                 yield {**entry, "task": task}
         except Exception as error:  # families raise anything for settings that they do not check
-            hint = "" if part.name in DATASETS else did_you_mean(part.name, DATASETS)
+            if part.name not in DATASETS:
+                hint = did_you_mean(part.name, DATASETS)
+                raise ValueError(f"reasoning-gym has no family {part.name!r}.{hint}") from error
             raise ValueError(
                 f"{NAME}/{part.name} with the settings {part.config} cannot be made"
-                f" ({type(error).__name__}: {error}).{hint} Change task_config or tasks."
+                f" ({type(error).__name__}: {error}). Change task_config or tasks."
             ) from error
 
 

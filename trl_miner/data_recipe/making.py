@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import yaml
 
+from ..common.importing import did_you_mean
+from ..common.network import not_found
 from ..common.progress import Progress
 from ..common.setting import alternatives, convert
 from ..data.guessing import FIRST_ROWS, guess_settings, layout_of_settings
@@ -199,7 +201,7 @@ def is_data(name: str) -> bool:
         return True
     folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
     is_recipe = Path(name).suffix in (".yaml", ".yml") or any(
-        Path(f"{name}{end}").exists() for end in ("", ".yaml")
+        Path(f"{name}{end}").is_file() for end in ("", ".yaml")
     )
     is_on_hub = name.count("/") == 1 and name.partition("/")[0] not in {*folders, "recipes"}
     return not is_recipe and (is_on_hub or Path(name).is_dir())
@@ -213,11 +215,12 @@ def make_recipe(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], di
     given = dict(given)
     recipe = {"output_dir": given.pop("output_dir", None) or f"runs/{Path(name.rstrip('/')).stem}"}
     model = recipe["model_name_or_path"] = given.pop("model_name_or_path", None)
+    if Path(name).suffix.lower() in SUFFIXES and not Path(name).exists():
+        raise ValueError(not_found("File", name))
     if not model:
         raise ValueError(
-            f"{name} is no recipe here, and as a data set it needs --model MODEL: a Hub id, a"
-            " folder, or trl_miner/arithmetic for a tiny one. `trl-miner recipes` lists the"
-            " recipes."
+            f"No model to train on {name}.{did_you_mean(name, shipped())} Add --model: a Hub id such"
+            " as Qwen/Qwen3-0.6B, a folder, or trl_miner/arithmetic for a tiny one."
         )
     recipe["dataset_name"] = name
     run = SCORED | QUICK | (ON_A_GPU if torch.accelerator.is_available() else ON_A_CPU)

@@ -63,7 +63,7 @@ def described_machine(text: str) -> Machine:
     )
     if not match:
         raise ValueError(
-            f"--machine must be COUNTxMEMORY, such as 8x80GB, or 0 for no GPU: got {text!r}."
+            f"--machine {text!r} is not COUNTxMEMORY. Write 8x80GB, for example, or 0 for no GPU."
         )
     count, size = int(match[1] or 0), float(match[2] or 0)
     name = f"{count} x {size:g} GB" if count else "no GPU"

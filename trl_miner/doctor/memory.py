@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import first_line
+from ..common.network import MADE_BY_SFT, is_path, not_loaded
 from ..data.base_model import find_model
 from ..runs.models import base_of_adapter
 
@@ -113,22 +113,14 @@ def find_config(settings: argparse.Namespace) -> Any:
         if (known := hub_config(name)) is not None and not is_local(name):
             return known
         is_unknown = constants.HF_HUB_OFFLINE and not is_local(name)
-        raise (OSError if is_unknown else ValueError)(
-            "model_name_or_path must be a model's folder or a Hub id that you may read: got"
-            f" {name}, revision {settings.model_revision} ({first_line(error)}). Check both, run"
-            " `hf auth login`, or run `trl-miner sft`, if the recipe says so."
-        ) from error
+        why = not_loaded("model", name, error, settings.model_revision)
+        raise (OSError if is_unknown else ValueError)(f"{why} {MADE_BY_SFT}") from error
 
 
 def is_local(name: str) -> bool:
     """Return whether a model is named by a path: no Hub id has such a form, or there is something
     of that name."""
-    return (
-        Path(name).exists()
-        or name.startswith((".", "/", "~"))
-        or name.count("/") > 1
-        or "\\" in name
-    )
+    return Path(name).exists() or is_path(name)
 
 
 def count_parameters(config: Any, *, trusts: bool = False) -> int:

@@ -259,6 +259,11 @@ class ServerBackend:
             if answer.ok:
                 return read(answer.json())
             problem = f"status {answer.status_code}: {answer.text[:500]}"
+        except requests.ConnectionError as error:
+            raise ConnectionError(
+                f"No server answers at {self.url}. Start it, or check --base-url. If you run the"
+                " same command again, it goes on from here."
+            ) from error
         except (
             requests.RequestException,
             AttributeError,
@@ -268,9 +273,9 @@ class ServerBackend:
         ) as error:
             problem = first_line(error)
         raise ConnectionError(
-            f"The server at {self.url} must answer in OpenAI's format: {method} {path} gave"
-            f" {problem}. Check --base-url, --api-key-env and the server's log; the same command"
-            " goes on where this one stopped."
+            f"The server at {self.url} does not answer in OpenAI's format: {method} {path} gave"
+            f" {problem}. Check --base-url, --api-key-env and the server's log. If you run the same"
+            " command again, it goes on from here."
         )
 
 

@@ -13,11 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..common.errors import first_line
+from ..common.importing import did_you_mean
+from ..common.network import is_path, not_found, not_loaded
 from ..common.redaction import learn
 from ..data.benchmarks import KNOWN, find_benchmark, is_known, load, read_entry
+from ..data.columns import check_column
+from ..data.guessing import columns_in
 from ..data.prompt_form import describe, find_file, read_form
 from ..data.prompts import PromptForm, guess_style
+from ..data.reading import find_files, read_file
 from ..data.worlds import WORLDS
 from ..runs.checkpoints import STATE
 from ..runs.files import read_object
@@ -47,13 +51,17 @@ def load_problem_sets(
     """Load and check the problems; the arguments are the options of `trl-miner eval`, `given` those
     of `DATA_SETTINGS`."""
     if not benchmarks:
-        raise ValueError(f"--benchmarks must name at least one: {', '.join(KNOWN)}, or NAME=PATH.")
+        raise ValueError(
+            f"No benchmark is named. Add --benchmarks with some of {', '.join(KNOWN)}, or NAME=PATH"
+            " for a file of your own."
+        )
     problem_sets = []
+    _check_columns([path for _, path, _ in map(read_entry, benchmarks) if path], given)
     for entry in map(read_entry, dict.fromkeys(benchmarks)):
         if not is_known(entry):
             raise ValueError(
-                f"--benchmarks must name known ones, or NAME=PATH of a file: got {entry.name!r}."
-                f" Known: {', '.join(KNOWN)}."
+                f"No benchmark named {entry.name!r}.{did_you_mean(entry.name, KNOWN)} Known:"
+                f" {', '.join(KNOWN)}. For a file of your own, write NAME=PATH."
             )
         benchmark = find_benchmark(entry.name, entry.path, given)
         problems, record = load(benchmark, entry.path or None)
@@ -61,6 +69,14 @@ def load_problem_sets(
             ProblemSet(benchmark, problems[: entry.number], samples or benchmark.samples, record)
         )
     return problem_sets
+
+
+def _check_columns(paths: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a column that is named, but that no file of the user's own has."""
+    rows = [row for path in paths for file in find_files(Path(path)) for row in read_file(file)]
+    for setting in given.items():
+        for column in columns_in(*setting):
+            check_column(", ".join(paths), rows, column)
 
 
 def evaluate(
@@ -143,10 +159,8 @@ def _resolve(model: ModelOptions) -> ModelOptions:
 
         return dataclasses.replace(model, model=find_model(model.model), revision=None)
     is_folder = Path(model.model).exists()
-    if not is_folder and (model.model.startswith(("/", ".", "~")) or model.model.count("/") > 1):
-        raise ValueError(
-            f"--model must be a Hub id or a folder: got {model.model}, which is not there."
-        )
+    if not is_folder and is_path(model.model):
+        raise ValueError(not_found("Folder", model.model))
     config = None if model.adapter else find_file(model.model, ADAPTER, model.revision)
     if config is None:
         return model
@@ -166,10 +180,7 @@ def _folder_of(adapter: str, revision: str | None) -> str:
     try:
         return str(snapshot_download(adapter, revision=revision, ignore_patterns=["*/*"]))
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"An adapter must be a folder, or a reachable one on the Hub: could not load {adapter} "
-            f"({first_line(error)})."
-        ) from error
+        raise ValueError(not_loaded("adapter", adapter, error, revision)) from error
 
 
 def _load_tokenizer(source: ModelOptions) -> Any:
@@ -181,10 +192,7 @@ def _load_tokenizer(source: ModelOptions) -> Any:
     try:
         return AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
-        raise ValueError(
-            "--model must be a folder with a model and its tokenizer, or a reachable model on the"
-            f" Hub: could not load the tokenizer of {name} ({first_line(error)})."
-        ) from error
+        raise ValueError(not_loaded("model", name, error, revision)) from error
 
 
 def _choose_form(model: ModelOptions, source: ModelOptions, tokenizer: Any) -> PromptForm:
@@ -275,7 +283,10 @@ def identity(name: str, revision: str | None) -> str | None:
     if not folder.is_dir():
         from transformers import AutoConfig
 
+        try:
         return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
+    except (OSError, ValueError) as error:
+        raise ValueError(not_loaded("model", name, error, revision)) from error
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
         if path.name in (HELD_OUT, STATE) or not path.is_file():  # a pipe would hang its reader

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.network import not_found
 from ..common.progress import Progress
 from ..grading import Verdict, grade
 from ..grading.decimals import with_points
@@ -66,7 +67,9 @@ def read_graded(folder: Path) -> list[Graded]:
     }
     if not title_of:
         raise FileNotFoundError(
-            f"{folder} holds no folder with a benchmark.json. Give the --output of trl-miner eval."
+            f"No evaluation results in {folder}. Give a folder that `trl-miner eval` wrote."
+            if folder.exists()
+            else not_found("Folder", folder)
         )
     order = {title: place for place, title in enumerate(PAPER["k"])}
     paths = sorted(title_of, key=lambda path: (order.get(title_of[path], len(order)), path.name))

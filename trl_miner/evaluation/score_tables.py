@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..common.importing import did_you_mean
 from ..common.tables import Table
 from ..common.text import for_markdown
 from .graded import PAPER
@@ -110,7 +111,7 @@ def _name_in_paper(base_model: str) -> str:
         if plain(known) == plain(base_model):
             return str(known)
     raise ValueError(
-        f"--paper must name a model of the paper: got {base_model}. They are"
+        f"The paper has no model {base_model!r}.{did_you_mean(base_model, PAPER['rows'])} Its models:"
         f" {', '.join(PAPER['rows'])}."
     )
 

@@ -39,7 +39,7 @@ def check_repo_id(repo_id: str) -> None:
 
     if repo_id.count("/") != 1:
         raise ValueError(
-            f"--repo-id must be USER/NAME: got {repo_id!r}. Put your Hub user name in front."
+            f"--repo-id {repo_id!r} is not USER/NAME. Put your user name on the Hub in front."
         )
     validate_repo_id(repo_id)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import EXIT_CODE, INTERRUPTED, tell
+from ..common.importing import did_you_mean
 from ..common.progress import Progress, quietly
 from ..common.redaction import hide_in_tracebacks, learn
 from ..recipe.files import shipped
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
                 # The training runs in this process, and needs it.
                 from trl import GRPOTrainer  # noqa: F401
     except (ValueError, OSError) as error:
-        return tell(error, "train")
+        return tell(error, "train", arguments)
     return launch(words)
 
 
@@ -64,8 +65,9 @@ def check_needs(arguments: Sequence[str]) -> None:
     for needed in ({"--model_name_or_path"}, {"--dataset_name", "--datasets"}):
         if not named & needed:
             raise ValueError(
-                f"A training needs a recipe, or a data set and a model: got no {sorted(needed)[0]}."
-                " Try `trl-miner train arithmetic/miner`; `trl-miner recipes` lists all."
+                f"Nothing to train: there is no {sorted(needed)[0]}. Give a recipe (`trl-miner train"
+                " arithmetic/quick`), or your data and a model (`trl-miner train problems.csv --model"
+                " Qwen/Qwen3-0.6B`)."
             )
 
 
@@ -84,9 +86,9 @@ def find_file(name: str, recipe: str | Path | None) -> Path:
     if name in of_trl:
         return of_trl[name]
     raise ValueError(
-        "accelerate_config must be a file, relative to the recipe's folder or the current one, or"
-        f" one of TRL's: got {name}. See recipes/accelerate/; TRL's are"
-        f" {', '.join(sorted(of_trl))}."
+        f"No configuration named {name!r} for accelerate_config.{did_you_mean(name, of_trl)} Give a"
+        " file, relative to the recipe's folder or the current one, one that `trl-miner recipes"
+        f" accelerate` lists, or one of TRL's: {', '.join(sorted(of_trl))}."
     )
 
 

@@ -240,9 +240,11 @@ def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> t
         )
     if num_gpus < number + trains:
         raise ValueError(
-            f"The recipe needs {number + trains} GPUs, {number} of them for the vLLM server "
-            f"(vllm_tensor_parallel_size): got {num_gpus}. Lower that, set vllm_mode: colocate and "
-            f"vllm_tensor_parallel_size: 1, or {ELSEWHERE}."
+            f"This recipe needs at least {number + trains} GPUs, {number} for the vLLM server"
+            f" (vllm_tensor_parallel_size){' and 1 to train' * trains}; there are {num_gpus or 'none'}."
+            " To preview the commands, add --dry-run --num_gpus 8. To check it for another machine,"
+            " run trl-miner doctor with --machine 8x80GB. To share one GPU, set `vllm_mode: colocate`"
+            " and `vllm_tensor_parallel_size: 1`."
         )
     return tuple(range(number if trains else num_gpus - num_gpus % number))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..common.importing import did_you_mean
-from . import ESTIMATORS
+from . import ESTIMATORS, METHODS
 from .groups import GroupKinds
 from .grpo import GRPO
 from .method import AdvantageEstimator, Kind
@@ -84,8 +84,8 @@ def find_composition(estimator: Any, all_right: Any = None, all_wrong: Any = Non
             raise ValueError(
                 f"{kind} must not contradict advantage_estimator: got {kind}={setting!r} with"
                 f" advantage_estimator={estimator!r}, which gives {kind.replace('_', '-')} prompts"
-                f" to {homogeneous[kind].label}. Write advantage_estimator: {mixed.name} with"
-                f" {kind}: {setting}."
+                f" to {homogeneous[kind].label}. Set `advantage_estimator: {mixed.name}` and"
+                f" `{kind}: {setting}`."
             )
     # GRPO gives homogeneous prompts nothing anyway. Its own zeros keep the loss TRL's bit for bit.
     needless = {mixed.name, NONE.name} if mixed is GRPO else {mixed.name}
@@ -111,9 +111,21 @@ def _find(setting: Literal["advantage_estimator", Kind], value: Any) -> Advantag
         if setting == "advantage_estimator"
         else [NONE.name, *estimators_of(setting)]
     )
+    # such as a policy loss
+    other = next(
+        (
+            method
+            for key, method in METHODS.items()
+            if name
+            and key not in ESTIMATORS
+            and name.casefold() in f"{key} {method.label}".casefold()
+        ),
+        None,
+    )
+    hint = f" {other.label} is another kind of method." if other else did_you_mean(name, names)
     raise ValueError(
-        f"{setting} must be one of {', '.join(names)}, or the import path of your own such as"
-        f" my_lib.my_advantages: got {value!r}.{did_you_mean(name, ESTIMATORS)}"
+        f"No method named {value!r} for {setting}.{hint} Methods: {', '.join(names)}; or the import"
+        " path of your own, such as my_lib.my_advantages. See `trl-miner train --help methods`."
     )
 
 

@@ -77,13 +77,14 @@ def with_recipe_file(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a training with the file of the recipe in place of its name behind
     `--config`.
 
-    It becomes a word of its own behind `--config=`, too.
+    It becomes a word of its own behind `--config=`, too. `--model` is `--model_name_or_path`.
     """
     words = [
         part
         for word in arguments
-        for part in (word.split("=", 1) if word.startswith("--config=") else [word])
+        for part in (word.split("=", 1) if word.startswith(("--config=", "--model=")) else [word])
     ]
+    words = ["--model_name_or_path" if word == "--model" else word for word in words]
     if "--config" in words[:-1]:
         place = words.index("--config") + 1
         words[place] = str(find_recipe(words[place]))

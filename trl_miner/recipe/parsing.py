@@ -15,8 +15,9 @@ from transformers import AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from .. import rewards
-from ..common.errors import first_line, retold
+from ..common.errors import retold
 from ..common.importing import did_you_mean, import_object
+from ..common.network import not_loaded
 from ..common.redaction import learn
 from ..common.setting import NONE, alternatives, check_limits, convert, setting
 from ..data.base_model import find_model
@@ -233,8 +234,9 @@ class MinerScriptArguments(ScriptArguments):
             if is_known(read_entry(text)):
                 return
             raise ValueError(
-                "held_out must be a number of problems, a share below 1, a benchmark, or NAME=PATH"
-                f" of a file: got {text!r}. Benchmarks: {', '.join(BENCHMARKS)}."
+                f"No benchmark named {text!r} for held_out.{did_you_mean(text, BENCHMARKS)} Give a"
+                " number of problems, a share below 1, NAME=PATH of a file, or a benchmark:"
+                f" {', '.join(BENCHMARKS)}."
             ) from None
         if not (0 <= number < 1 or (number >= 1 and number.is_integer())):
             raise ValueError(
@@ -533,21 +535,17 @@ def load_tokenizer(model: str, revision: str | None = None, *, trusts: bool = Fa
     Raises:
         ValueError: There is no such model here, or it has no tokenizer.
     """
-    rule = f"model_name_or_path must be a model with a tokenizer: that of {model} "
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             find_model(model), revision=revision, trust_remote_code=trusts
         )
     except Exception as error:  # a damaged file may raise anything
-        raise ValueError(
-            f"{rule}could not be loaded ({first_line(error)}). Check the name, and the files of its"
-            " folder."
-        ) from error
+        raise ValueError(not_loaded("model", model, error, revision)) from error
     # where there is none, transformers makes one that reads every prompt as no tokens
     if len(tokenizer) - len(tokenizer.all_special_tokens) < 2:
         raise ValueError(
-            f"{rule}has {len(tokenizer)} tokens. Put the files of its tokenizer, such as"
-            " tokenizer.json, into its folder."
+            f"The tokenizer of {model} has {len(tokenizer)} tokens. Put its files, such as"
+            " tokenizer.json, into the folder of the model."
         )
     return tokenizer
 
@@ -575,9 +573,8 @@ def load_reward_func(name: str, args: Any, config: Any = None) -> Callable[..., 
     if "." not in str(name):
         names = OWN_REWARDS + TRL_REWARDS
         raise ValueError(
-            "reward_funcs must name known rewards or import paths: got"
-            f" '{name}'.{did_you_mean(str(name), names)} Known: {', '.join(names)}; a path has a"
-            f" dot, such as my_lib.rewards.{name}."
+            f"No reward function named {name!r}.{did_you_mean(str(name), names)} Known:"
+            f" {', '.join(names)}; or the import path of your own, such as my_lib.rewards.{name}."
         )
     function = import_object("reward_funcs", name)
     if isinstance(function, type) or not callable(function):

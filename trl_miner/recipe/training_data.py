@@ -131,8 +131,8 @@ def hold_out(data: Any, args: MinerScriptArguments) -> Any:
         places.setdefault(key or place, []).append(place)
     if size >= len(places):
         raise ValueError(
-            f"held_out must leave problems to train on: got {args.held_out}, and there are"
-            f" {len(places)}."
+            f"No problems are left to train on: there are {len(places)}, and held_out takes"
+            f" {args.held_out} of them. Lower it, or add problems."
         )
     args.held_out = size  # all of what is split off is scored, not a share of it again
     train, test = _split([*places.values()], size)

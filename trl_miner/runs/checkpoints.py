@@ -159,7 +159,9 @@ def choose(wanted: str | bool | None, output_dir: Path) -> Path | None:
         folder = Path(str(wanted))
         if fault := _why_not(folder):
             way = "" if fault == _MODEL_ALONE else _way(folder)
-            raise ValueError(f"A checkpoint must be whole: of {folder}, {fault}.{way}")
+            if not folder.exists():
+                raise ValueError(f"No checkpoint at {folder}: the folder does not exist.{way}")
+            raise ValueError(f"The checkpoint {folder} is not complete: {fault}.{way}")
         return folder
     lost = []
     for folder in reversed(list_checkpoints(output_dir)):

@@ -129,11 +129,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = parse_yaml(decode(path.read_bytes()))
     except ValueError as error:
-        raise ValueError(f"{path} must be YAML: {error}. Correct it.") from error
+        raise ValueError(f"{path} is not valid YAML: {error}. Correct it.") from error
     if not isinstance(content, dict):
         raise ValueError(
-            f"{path} must hold a mapping of settings: got {type(content).__name__}. Write key:"
-            " value."
+            f"{path} has no settings: it is {'empty' if content is None else 'no mapping'}. Write a"
+            " setting on each line, as in `learning_rate: 1e-6`."
         )
     return content
 

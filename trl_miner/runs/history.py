@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from ..common.network import not_found
 from .checkpoints import STATE, list_checkpoints
 from .files import read_object
 from .held_out import HeldOut, read_held_out
@@ -124,11 +125,12 @@ def _with_state(folder: Path) -> list[Path]:
 def no_state(folder: Path) -> str:
     """Return an error message: why a folder without a log cannot be read, and what to do."""
     if not folder.is_dir():
-        return f"{folder} is no folder. Give the output_dir of a training run."
+        what = f"{folder} is not a folder." if folder.exists() else not_found("Run folder", folder)
+        return f"{what} Give the output_dir of a run."
     return (
-        f"{folder} holds no {STATE}, nor does a checkpoint in it. Give the output_dir of a training"
-        " run, the --output of trl-miner compare, or that of trl-miner eval; of a run that trains,"
-        " wait for the first checkpoint."
+        f"No run in {folder}: it has no {STATE}, nor does a checkpoint in it. Give the output_dir of"
+        " a run, or the --output of trl-miner compare or eval. If the run has just started, wait for"
+        " its first checkpoint."
     )
 
 

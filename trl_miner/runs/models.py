@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from ..common.network import not_found
 from .checkpoints import last_step, newest, step_of
 from .files import read_object
 from .records import record
@@ -41,7 +42,7 @@ def find_model(run: Path) -> Model:
     """Return the model of a run folder, or of a checkpoint; of a killed run, that of its newest
     checkpoint."""
     if not run.is_dir():
-        raise FileNotFoundError(f"RUN must be the folder of a run: got {run}, which is not there.")
+        raise FileNotFoundError(not_found("Run folder", run))
     folder = run.resolve()
     if step_of(folder) is not None:
         weight_files(run)
@@ -73,8 +74,8 @@ def weight_files(folder: Path) -> list[Path]:
     for file in files:
         if not file.is_file():
             raise ValueError(
-                f"The folder of a model must hold {file.name}: {folder} does not. Give the"
-                " output_dir of a run that has saved its model or a checkpoint, in safetensors."
+                f"No model in {folder}: it has no {file.name}. Give the output_dir of a run that has"
+                " saved its model or a checkpoint, in safetensors."
             )
         if file.suffix == ".safetensors":
             try:

@@ -77,10 +77,9 @@ def must_clear(
             else ", and no checkpoint"
         )
     raise ValueError(
-        f"output_dir must be new to a run: {folder} holds one{why}. To go on with it from a"
-        " checkpoint, add --resume_from_checkpoint latest; to start anew, give another output_dir,"
-        " or add --overwrite_output_dir, which deletes what runs have written there, and nothing"
-        " else."
+        f"{folder} already contains a run{why}. Resume it with --resume_from_checkpoint latest,"
+        " choose another --output_dir, or add --overwrite_output_dir to delete the old run first"
+        " (other files stay)."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..common.network import not_found
 from ..prompt_kinds import PromptKind
 from .files import bounded_memory, write_whole
 from .training_record import papers_of, read_run_record
@@ -85,8 +86,11 @@ def read_credit(run: str | Path, *, quiet: bool = True) -> Credit:
     )
     if not paths:
         raise FileNotFoundError(
-            f"{run} holds no credit/credit_*.parquet. Give the output_dir of a run that was trained"
-            " with log_token_credit: 10, or one of plain TRL with log_completions=True."
+            f"No recorded tokens in {run}: it has no credit/credit_STEP.parquet. Give the output_dir"
+            " of a run that was trained with `log_token_credit: 10`, or one of plain TRL with"
+            " log_completions=True."
+            if run.exists()
+            else not_found("Run folder", run)
         )
     tables = [_read_record(path) for path in track(paths, "reading", unit="files", quiet=quiet)]
     return Credit(

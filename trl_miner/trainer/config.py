@@ -4,6 +4,7 @@ methods."""
 import copy
 import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -160,6 +161,17 @@ class SharedSettings:
         if self.miner_lambda_max == math.inf:  # on a command line the only way to say "none"
             self.miner_lambda_max = None
         check_settings(self)
+
+
+def _divisors(message: str) -> str:
+    """Return which numbers of completions TRL would take, behind its message on one that does not
+    divide the batch; empty: it says something else."""
+    found = re.fullmatch(r"\S+ \((\d+)\) must be divisible by num_generations \(\d+\)\.", message)
+    if not found:
+        return ""
+    size = int(found[1])
+    numbers = [str(number) for number in range(2, min(size, 64) + 1) if size % number == 0]
+    return f" Set num_generations to {', '.join(numbers)}, or change the batch."
 
 
 def _values(names: Iterable[str]) -> str:
@@ -472,7 +484,10 @@ class MinerGRPOConfig(SharedSettings, GRPOConfig):
     def __post_init__(self) -> None:
         self._check_own_fields()
         self._set_accumulation()
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except ValueError as error:
+            raise ValueError(f"{error}{_divisors(str(error))}") from error
         check_derived(self)
 
     @classmethod

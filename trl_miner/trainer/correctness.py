@@ -87,43 +87,45 @@ class CorrectnessWatch:
         )
         if self._num_right_batches == BATCHES:
             self._warn(
-                f"{self._taker} has had nothing to learn from: {self._num_right} prompts with"
-                " correct rollouts alone had unequal rewards, so that this run is"
-                " advantage_estimator: grpo. Set gate_on_correctness: true, or"
-                " round the rewards that differ between right answers (of length, say), or give"
-                " them a weight of 0."
+                f"{self._taker} has had nothing to learn from: the rewards of {self._num_right}"
+                " prompts whose completions are all correct differed, so that this run is GRPO."
+                " Set gate_on_correctness: true; or round the rewards that differ between correct"
+                " completions, such as one for length; or give them a weight of 0."
             )
 
     def _warn(self, problem: str) -> None:
         if current_world().rank == 0:
-            logger.warning(f"After {self._num_batches} generation batches {problem}")
+            logger.warning(f"After {self._num_batches} generation batches, {problem}")
 
     def _problem(self) -> str:
         """Return what is odd about the rewards so far; empty: nothing, as far as one can see."""
         by = " and ".join(self._verifier.names)
         if not len(self._seen):
             return (
-                f"no rollout can be scored: {by} returned None. Look at the golds, or set"
-                " correct_reward_func."
+                f"no completion has been scored: {by} returned None each time. Look at the reference"
+                " answers, or set correct_reward_func to another reward function."
             )
         is_right, (low, high) = self._seen >= self._threshold, self._seen.tolist()
         given = f"{by} gave {low:.7g} to {high:.7g}, and correct_threshold is {self._threshold:.7g}"
-        change = f"change it, or {self._other_verifier()}"
         if not is_right.any():
             texts = [text_of(completion) for completion in self._completions]
             ends = " ".join(
                 f"{text[-150:]!r}" for text in dict.fromkeys(texts[:: max(1, len(texts) // 2)])
             )
             return (
-                f"not one answer was right: {given}. The last ones end with {ends or 'nothing'}. If"
-                f" some are right, {change}; if they are cut off, raise max_completion_length; if"
-                " they lack a box alone, set math_accept_unboxed: true; else take easier problems"
-                " or a stronger model, or teach it the form of the answer with trl-miner sft."
+                f"no completion was correct: {given}. The last ones end with {ends or 'nothing'}."
+                " Check, in this order:\n"
+                "  1. Are they cut off? Raise max_completion_length.\n"
+                "  2. Are they right, but without a \\boxed{}? Set math_accept_unboxed: true.\n"
+                f"  3. Does another reward decide? Change correct_threshold, or"
+                f" {self._other_verifier()}.\n"
+                "  4. Otherwise the task is too hard: take easier problems or a stronger model, or"
+                " teach it the form of the answers with `trl-miner sft`."
             )
         if is_right.all() and low < high:
             return (
-                f"every rollout is correct: {given}. If that is not where a right answer begins,"
-                f" {change}."
+                f"every completion was correct: {given}. If correct completions have higher rewards"
+                f" than that, raise correct_threshold, or {self._other_verifier()}."
             )
         return ""
 

@@ -106,8 +106,8 @@ def find_verifier(
         )
         if not set(deciding) <= set(names):
             raise ValueError(
-                f"correct_reward_func must name reward functions, joined by '+': got {chosen!r},"
-                f" there are {listed}."
+                f"No reward function named {chosen!r} for correct_reward_func. There are {listed}."
+                " Several are joined by '+'."
             )
     elif len(names) == 1:
         deciding, why = [*names], "the only reward function"

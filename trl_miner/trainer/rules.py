@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sized
 from typing import Any
 
-from ..common.setting import check_limits
+from ..common.setting import check_limits, out_of_limits
 from ..methods import KL_COV, METHODS, MINER, SELECTIONS
 from ..methods.method import AdvantageEstimator, Kind
 
@@ -89,14 +89,15 @@ def fields_are_in_range(args: Any) -> None:
         raise ValueError(f"reward_weights must be finite numbers: got {[*weights]}.")
     for name, values in ONE_OF.items():
         if (value := getattr(args, name)) not in values and not isinstance(value, bool):
-            raise ValueError(f"{name} must be one of {', '.join(values)}: got {value!r}.")
+            default = type(args).__dataclass_fields__[name].default
+            raise ValueError(out_of_limits(name, value, f"one of {', '.join(values)}", default))
     for rule, (is_within, names) in _LIMITS.items():
         for name in names.split():
             value = getattr(args, name, None)  # the asynchronous trainer has only some of them
             if value is not None and not (is_within(value) and math.isfinite(value)):
                 rule += ", and finite" * (value == math.inf)
                 default = type(args).__dataclass_fields__[name].default
-                raise ValueError(f"{name} must be {rule}: got {value!r}. The default is {default}.")
+                raise ValueError(out_of_limits(name, value, rule, default))
     check_limits(args)
 
 
@@ -118,7 +119,7 @@ def policy_loss_fits(args: Any) -> None:
     elif name == KL_COV.name and args.delta is not None:
         why = f"has no clipping for delta to bound: got delta={args.delta}"
     if why:
-        raise ValueError(f"policy_loss={name} {why}. Change that, or set policy_loss: clip.")
+        raise ValueError(f"policy_loss={name} {why}. Change that, or set `policy_loss: clip`.")
 
 
 def sampling_keeps_what_methods_learn_from(args: Any) -> None:
@@ -131,14 +132,14 @@ def sampling_keeps_what_methods_learn_from(args: Any) -> None:
     what = f"{' and '.join(learners).replace('_', '-')} prompts that {labels} learns from"
     if args.dynamic_sampling:
         raise ValueError(
-            f"dynamic_sampling drops the {what}: got {describe_estimators(args)}. To learn from"
-            f" mixed prompts alone, write advantage_estimator: {mixed.name} with"
-            f" {' and '.join(f'{kind}: none' for kind in learners)}; or leave dynamic_sampling out."
+            f"dynamic_sampling drops the {what} ({describe_estimators(args)}). Leave it out; or, to"
+            f" learn from mixed prompts alone, set `advantage_estimator: {mixed.name}` and"
+            f" {' and '.join(f'`{kind}: none`' for kind in learners)}."
         )
     if args.prompt_selection in SELECTIONS:
         logger.warning(
             f"prompt_selection={args.prompt_selection} generates less often the {what}. Leave it"
-            " out, or set advantage_estimator: grpo alone."
+            " out, or set `advantage_estimator: grpo` alone."
         )
 
 
@@ -169,14 +170,14 @@ def dose_has_methods_to_scale(args: Any) -> None:
         return
     if not 0 < args.dose_share < 1:
         raise ValueError(
-            f"dose_share must be above 0 and below 1: got {args.dose_share}. A good first value is"
+            f"dose_share is {args.dose_share}. It must be above 0 and below 1; a good first value is"
             " 0.01."
         )
     if not args.composition.dosed:
         raise ValueError(
-            "dose_share scales a method of all_right or all_wrong prompts beside another one of"
-            f" mixed ones: got {describe_estimators(args)}. Write advantage_estimator: grpo with"
-            " all_right: miner, or leave it out."
+            f"dose_share has nothing to scale ({describe_estimators(args)}). Set"
+            " `advantage_estimator: grpo` and `all_right: miner`, or leave dose_share out: it scales a"
+            " method of all-right or all-wrong prompts beside another one of mixed prompts."
         )
 
 

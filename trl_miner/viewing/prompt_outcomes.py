@@ -359,7 +359,7 @@ def _checked(chosen: Sequence[str], rollouts: "DataFrame") -> list[str]:
     names = [name.removeprefix(REWARD) for name in rollouts if name.startswith(REWARD)]
     if not {*chosen} <= {*names}:
         raise ValueError(
-            f"--correct must name reward functions: got {'+'.join(chosen)}, there are"
+            f"No reward function named {'+'.join(chosen)!r} for --correct. There are"
             f" {', '.join(names)}."
         )
     return [*chosen]

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from ..common.network import not_found
 from ..runs.history import has_state, read_run
 from .report import write_report
 from .rollouts import find_rollouts
@@ -26,7 +27,7 @@ def watch(folder: Path, output: str | Path | None = None, *, seconds: int = 30) 
         ValueError: A file is damaged.
     """
     if not folder.exists():
-        raise FileNotFoundError(f"{folder} is no folder. Give the output_dir of a training run.")
+        raise FileNotFoundError(f"{not_found('Run folder', folder)} Give the output_dir of a run.")
     page, seen, failed = None, None, None
     while True:
         start, found = time.monotonic(), _fingerprint(folder)
