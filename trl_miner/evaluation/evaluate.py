@@ -284,9 +284,10 @@ def identity(name: str, revision: str | None) -> str | None:
         from transformers import AutoConfig
 
         try:
-        return getattr(AutoConfig.from_pretrained(name, revision=revision), "_commit_hash", None)
-    except (OSError, ValueError) as error:
-        raise ValueError(not_loaded("model", name, error, revision)) from error
+            config = AutoConfig.from_pretrained(name, revision=revision)
+        except (OSError, ValueError) as error:
+            raise ValueError(not_loaded("model", name, error, revision)) from error
+        return getattr(config, "_commit_hash", None)
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
         if path.name in (HELD_OUT, STATE) or not path.is_file():  # a pipe would hang its reader
