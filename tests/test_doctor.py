@@ -209,7 +209,13 @@ UNKNOWN = {"model_name_or_path": "nobody/nothing"}
             "FAILED",
             "Leave use_vllm out",
         ),
-        (GPU | UNKNOWN, "4x80GB", checks.check_model, "not checked", "or run `trl-miner sft`"),
+        (
+            GPU | UNKNOWN,
+            "4x80GB",
+            checks.check_model,
+            "not checked",
+            "`trl-miner sft` makes it, run that first",
+        ),
     ],
 )
 def test_what_a_check_finds(recipe, settings, where, check, status, words):
@@ -305,12 +311,11 @@ def test_a_model_that_the_hub_does_not_give_is_refused_known_or_not(recipe, monk
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
-    status, text = checked(checks.check_model, recipe(gpu=True), "3x80GB")
-    assert (
-        status == "FAILED"
-        and "Qwen/Qwen3-4B-Base" in text
-        and "gated repo" in text
-        and "hf auth login" in text
+    path = recipe(gpu=True, model_name_or_path="someone/gated")
+    status, text = checked(checks.check_model, path, "3x80GB")
+    assert status == "FAILED" and text.startswith(
+        "The model 'someone/gated' could not be loaded from the Hub: You are trying to access a gated"
+        " repo. Check the name. If it is private or gated, run `hf auth login`."
     )
 
 

@@ -168,7 +168,7 @@ UNREADABLE = {
     ),
     "words.txt": (
         "words",
-        "must end in .jsonl, .json, .csv, .tsv, .xlsx, .xls, .ods, .parquet: got .*words.txt",
+        "words.txt is no data file. Convert it to one that ends in .jsonl, .json, .csv, ",
     ),
 }
 

@@ -57,7 +57,7 @@ def test_a_bad_result_is_refused(name, words):
             "has no attribute 'by_lenght'. Did you mean 'by_length'?",
         ),
         ("own_estimators.NUMBER", None, "must name a function or an Adv.*: .* is a int"),
-        ("minor", None, r"got 'minor'. Did you mean 'miner'\?"),
+        ("minor", None, r"No method named 'minor' for advantage_estimator. Did you mean 'miner'\?"),
         ("own_estimators.required", None, "must set weight, which has no default"),
         (
             BY_LENGTH,
@@ -68,8 +68,8 @@ def test_a_bad_result_is_refused(name, words):
             BY_LENGTH,
             {"bonus": "much"},
             (
-                "advantage_estimator_kwargs.bonus must be a valid number, unable to parse string as"
-                " a number: got 'much'"
+                "advantage_estimator_kwargs.bonus is 'much'. It must be a valid number, unable to"
+                " parse string as a number"
             ),
         ),
         (BY_LENGTH, {"cap": "x"}, "cap is 'x'. It must be a valid number, .* or None"),
@@ -83,9 +83,13 @@ def test_a_bad_result_is_refused(name, words):
         (
             f"{OF_FORKS}f_grpo",
             {"gamma": -1},
-            "kwargs.gamma must be greater than or equal to 0: got -1",
+            "kwargs.gamma is -1. It must be greater than or equal to 0",
         ),
-        ("entropy_adv", {"kappa": 0.5}, "kwargs.kappa must be greater than or equal to 1: got 0.5"),
+        (
+            "entropy_adv",
+            {"kappa": 0.5},
+            "kwargs.kappa is 0.5. It must be greater than or equal to 1",
+        ),
         ("ucas", {"beta": 1}, "unknown knob 'beta'.* There are: beta_neg, beta_pos, token_coef"),
         ("grpo", {"gamma": 1}, "unknown knob 'gamma'. There are: none"),
     ],

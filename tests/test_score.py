@@ -230,7 +230,9 @@ def test_the_papers_rows_stand_beside(tmp_path):
     assert "temperature 0.7, here 1.0" in page
     assert "GSPO, Avg P@1" in page
     assert paper_rows("meta-llama/Llama-3.1-8B-Instruct") is PAPER["rows"]["Llama3.1-8B-Instruct"]
-    with pytest.raises(ValueError, match="got Qwen3-32B. They are Qwen3-4B-Base, "):
+    with pytest.raises(
+        ValueError, match="The paper has no model 'Qwen3-32B'. .*Its models: Qwen3-4B-Base, "
+    ):
         score_folder(folder, paper="Qwen3-32B")
 
 

@@ -44,8 +44,10 @@ MADE_BY_SFT = "If the recipe says that `trl-miner sft` makes it, run that first.
 
 
 def is_offline() -> bool:
-    """Return whether the Hub is not to be asked."""
-    return os.environ.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
+    """Return whether the Hub is not to be asked, as Hugging Face's libraries see it."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def is_path(name: str) -> bool:

@@ -243,7 +243,7 @@ def _server_gpus(settings: argparse.Namespace, num_gpus: int, trains: bool) -> t
             f"This recipe needs at least {number + trains} GPUs, {number} for the vLLM server"
             f" (vllm_tensor_parallel_size){' and 1 to train' * trains}; there are {num_gpus or 'none'}."
             " To preview the commands, add --dry-run --num_gpus 8. To check it for another machine,"
-            " run trl-miner doctor with --machine 8x80GB. To share one GPU, set `vllm_mode: colocate`"
+            " run trl-miner doctor --machine 8x80GB. To share one GPU, set `vllm_mode: colocate`"
             " and `vllm_tensor_parallel_size: 1`."
         )
     return tuple(range(number if trains else num_gpus - num_gpus % number))
