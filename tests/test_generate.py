@@ -604,7 +604,7 @@ def test_a_busy_server_is_asked_again_and_a_failing_one_costs_the_samples_in_fli
     assert evaluate(base_model_folder, tmp_path / "out", *options, *served) == 2
     error = capsys.readouterr().err
     assert (
-        "status 500: busy" in error and "the same command goes on where this one stopped" in error
+        "status 500: busy" in error and "run the same command again, it goes on from here" in error
     )
     assert len(lines(tmp_path / "out")) == 9
     assert evaluate(base_model_folder, tmp_path / "out", *options, *served) == 0
@@ -619,7 +619,7 @@ def test_a_server_that_is_not_there_or_wants_a_key_that_is_not_is_named(
     served = ["--base-url", "http://127.0.0.1:9"]
     assert evaluate(base_model_folder, tmp_path / "out", *served) == 2
     error = capsys.readouterr().err
-    assert "The server at http://127.0.0.1:9/v1 must answer" in error and "--base-url" in error
+    assert "No server answers at http://127.0.0.1:9/v1. Start it" in error and "--base-url" in error
     assert evaluate(base_model_folder, tmp_path / "out", *served, "--api-key-env", "NOT_THERE") == 2
     assert "NOT_THERE is not set" in capsys.readouterr().err
 

@@ -162,7 +162,7 @@ def test_a_training_sees_the_gpus_that_it_uses(recipe, settings, num_gpus, visib
         (
             {"accelerate_config": "zero9"},
             dict(num_gpus=2),
-            "got zero9. See recipes/accelerate/; TRL's are fsdp1",
+            "No configuration named 'zero9' for accelerate_config. Did you mean 'zero3'",
         ),
         (
             {"accelerate_config": CPUS},
@@ -395,7 +395,10 @@ def test_no_server_is_started_for_a_finished_run_without_a_checkpoint(
     path = recipe(**SERVED, max_steps=5, resume_from_checkpoint="latest")
     (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
     assert cli.main(["launch", str(path), "--num_gpus", "4"]) == 2
-    assert "holds one, and no checkpoint" in capsys.readouterr().err
+    assert (
+        "already contains a run, and no checkpoint. Choose another --output_dir"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_dry_run_plans_for_a_machine_that_is_described(capsys):

@@ -281,7 +281,7 @@ def test_a_run_killed_after_its_last_checkpoint_is_completed_without_a_step(
         (dict(score_samples=0), "score_samples is 0. It must be at least 1"),
         (
             dict(held_out="aime"),
-            "a benchmark, or NAME=PATH of a file: got 'aime'. Benchmarks: aime24",
+            "No benchmark named 'aime' for held_out. Did you mean 'aime25'.*aime24",
         ),
         (dict(held_out="gsm8k:0"), "A benchmark needs at least 1 problem: got 'gsm8k:0'"),
         (

@@ -77,9 +77,10 @@ def must_clear(
             else ", and no checkpoint"
         )
     raise ValueError(
-        f"{folder} already contains a run{why}. Resume it with --resume_from_checkpoint latest,"
-        " choose another --output_dir, or add --overwrite_output_dir to delete the old run first"
-        " (other files stay)."
+        f"{folder} already contains a run{why}."
+        f" {'Choose' if why else 'Resume it with --resume_from_checkpoint latest, choose'} another"
+        " --output_dir, or add --overwrite_output_dir to delete the old run first (other files"
+        " stay)."
     )
 
 
