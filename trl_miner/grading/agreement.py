@@ -35,19 +35,7 @@ def read(text: str) -> Text:
 
 def _value(text: str) -> list[Node]:
     """Return the trees of the end of a sentence; none if it is no value."""
-    kept = {
-        "number",
-        "over",
-        "negative",
-        "list",
-        "set",
-        "sequence",
-        "times",
-        "power",
-        "call",
-        "quantity",
-        "relation",
-    }
+    kept = {*"number over negative list set sequence times power call quantity relation".split()}
     return [node for node in readings(text) if node[0] in kept]
 
 

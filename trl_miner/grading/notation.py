@@ -7,10 +7,9 @@ dollar signs around mathematics are dropped.
 
 import re
 import unicodedata
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import units
 
@@ -119,8 +118,7 @@ def plain(text: str) -> str:
     return characters(text)
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     r"""A token of an answer.
 
     `kind` is "number", "based" (digits with their base), "letter", "word" (letters side by side),
@@ -132,7 +130,7 @@ class Token:
     text: str
     spaced: bool = False  # whether a blank stands before it
     # of a number: its value and decimals; of digits with a base: the base; of rows: their cells
-    value: Any = field(default=None, compare=False)
+    value: Any = None
 
     @property
     def sign(self) -> str:
@@ -336,8 +334,7 @@ class _Reader:
         """Add the tokens of a group, in which letters side by side are of the kind `words`."""
         inside = _Reader(content, self.as_lists, self.depth + 1).read()
         self.tokens += [
-            replace(
-                token,
+            token._replace(
                 kind=words if token.kind == "word" else token.kind,
                 spaced=token.spaced or index == 0,
             )

@@ -19,7 +19,7 @@ and of what is no number
 """
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -146,12 +146,12 @@ def symbols(node: Any) -> set[str]:
     return set()
 
 
-def nodes_in(node: Any) -> Iterator[Node]:
-    """Yield a tree and all trees in it."""
-    if isinstance(node, tuple) and node:
-        yield node
-        for part in node:
-            yield from nodes_in(part)
+def nodes_in(node: Node) -> list[Node]:
+    """Return a tree and all trees in it."""
+    nodes = [node]
+    for each in nodes:  # it grows on the way
+        nodes += [part for part in each if isinstance(part, tuple) and part]
+    return nodes
 
 
 def substituted(node: Any, old: Node | None, new: Node | None) -> Any:

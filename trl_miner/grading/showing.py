@@ -1,61 +1,59 @@
 """Trees of `parsing.py` as short text."""
 
-from fractions import Fraction
+from typing import Any
 
-from .parsing import Node
+from .parsing import Node, number
+
+_SIGNS = {"times": "*", "over": "/", "power": "^"}
 
 
 def show(node: Node) -> str:
     """Return a tree as short text."""
-    kind, *parts = node
-    if kind == "matrix":
-        return "[" + ", ".join(show(("sequence", "[", "]", *row)) for row in parts) + "]"
-    if kind == "number":
-        value: Fraction = parts[0]
-        return str(value) if parts[1] is None else f"{float(value):.{min(parts[1], 15)}f}"
-    if kind in ("symbol", "constant", "numbers", "opaque"):
-        return str(parts[0]).removeprefix("\\")
-    if kind in ("set", "list", "or", "and"):
-        return "{" + ", ".join(map(show, parts)) + "}"
-    if kind == "sequence":
-        return parts[0] + ", ".join(map(show, parts[2:])) + parts[1]
-    if kind == "ratio":
-        return ":".join(map(show, parts))
-    if kind == "negative":
-        return "-" + _inner(parts[0])
-    if kind == "add" and parts[1][0] == "negative":
-        return f"{show(parts[0])} - {_inner(parts[1][1])}"
-    if kind in ("add", "times", "over", "power"):
-        sign = {"add": " + ", "times": "*", "over": "/", "power": "^"}[kind]
-        return (
-            (show if kind == "add" else _inner)(parts[0])
-            + sign
-            + (show if kind == "add" else _inner)(parts[1])
-        )
-    if kind == "relation":
-        sides = [show(side) for side in parts[0]]
-        return sides[0] + "".join(
-            f" {sign} {side}" for sign, side in zip(parts[1], sides[1:], strict=True)
-        )
-    if kind == "quantity":
-        return show(parts[0])
-    if kind == "percent":
-        return show(parts[0]) + "%"
-    if kind == "plus-minus":
-        is_single = parts[0] == ("number", Fraction(0), None)
-        return ("" if is_single else show(parts[0]) + " ") + "± " + show(parts[1])
-    if kind == "call" and parts[0] == "root" and parts[2] == ("number", Fraction(2), None):
-        return f"sqrt({show(parts[1])})"
-    name, *arguments = parts or ("",)
-    shown = ", ".join(
-        show(part) if isinstance(part, tuple) and part else str(part) for part in arguments
+    match node:
+        case ("number", value, None):
+            return str(value)
+        case ("number", value, decimals):
+            return f"{float(value):.{min(decimals, 15)}f}"
+        case ("symbol" | "constant" | "numbers" | "opaque", name):
+            return str(name).removeprefix("\\")
+        case ("set" | "list" | "or" | "and", *items):
+            return "{" + _listed(items) + "}"
+        case ("sequence", opening, closing, *items):
+            return opening + _listed(items) + closing
+        case ("matrix", *rows):
+            return "[" + ", ".join(f"[{_listed(row)}]" for row in rows) + "]"
+        case ("ratio", *terms):
+            return ":".join(map(show, terms))
+        case ("negative", inner):
+            return "-" + _inner(inner)
+        case ("add", first, ("negative", second)):
+            return f"{show(first)} - {_inner(second)}"
+        case ("add", first, second):
+            return f"{show(first)} + {show(second)}"
+        case ("times" | "over" | "power" as kind, first, second):
+            return _inner(first) + _SIGNS[kind] + _inner(second)
+        case ("relation", (first, *others), signs):
+            pairs = zip(signs, others, strict=True)
+            return show(first) + "".join(f" {sign} {show(side)}" for sign, side in pairs)
+        case ("quantity", inner, _):
+            return show(inner)
+        case ("percent", inner):
+            return show(inner) + "%"
+        case ("plus-minus", first, second, _):
+            return f"{'' if first == number(0) else show(first)} ± {show(second)}".strip()
+        case ("call", "root", inner, degree) if degree == number(2):
+            return f"sqrt({show(inner)})"
+        case (_, str() as name, *arguments):
+            return f"{name}({_listed(arguments)})"
+    return str(node[0])
+
+
+def _listed(parts: Any) -> str:
+    return ", ".join(
+        show(part) if isinstance(part, tuple) and part else str(part) for part in parts
     )
-    return f"{name}({shown})" if isinstance(name, str) else kind
 
 
 def _inner(node: Node) -> str:
-    return (
-        f"({show(node)})"
-        if node[0] in ("add", "negative", "over", "times", "plus-minus")
-        else show(node)
-    )
+    is_compound = node[0] in ("add", "negative", "over", "times", "plus-minus")
+    return f"({show(node)})" if is_compound else show(node)

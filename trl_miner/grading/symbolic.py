@@ -65,6 +65,8 @@ def to_sympy(node: Node, point: Mapping[str, Fraction]) -> Any:
                 return -convert(inner)
             case ("add" | "times" | "over" | "power" as kind, a, b):
                 return _OPERATIONS[kind](convert(a), convert(b))
+            case ("call", "determinant", ("matrix", *rows)):
+                return sympy.Matrix([[*map(convert, row)] for row in rows]).det()
             case ("call", name, *arguments) if name in _FUNCTIONS:
                 return _FUNCTIONS[name](*map(convert, arguments))
             case ("sum" | "product" | "integral" | "limit" as kind, name, *ends, body):

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 _TABLE = """
 m meter metre; mm millimeter millimetre = 1/1000 m; cm centimeter centimetre = 1/100 m;
@@ -37,15 +38,11 @@ _CHINESE_NAME = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
 
 def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
     units: dict[str, tuple[Fraction, dict[str, int]]] = {}
-    for entry in _TABLE.replace("\n", " ").split(";"):
-        names, _, meaning = entry.partition("=")
+    for names, _, meaning in (entry.partition("=") for entry in _TABLE.split(";")):
         first, *others = names.split()
-        if meaning:
-            size, base = meaning.split()
-            above, _, below = base.partition("/")
-            units[first] = Fraction(size), {above: 1} | ({below: -1} if below else {})
-        else:
-            units[first] = Fraction(1), {first: 1}
+        size, base = meaning.split() or ("1", first)
+        above, _, below = base.partition("/")
+        units[first] = Fraction(size), {above: 1} | ({below: -1} if below else {})
         units |= dict.fromkeys(others, units[first])
     return units
 
@@ -71,6 +68,8 @@ _CHANGING = re.compile(
 )
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _CHINESE_SCALES = {"百万": 6, "千万": 7, "万": 4, "亿": 8}
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_FILLERS = {*"* . · ( ) each the of".split()}
 _TOKEN = re.compile(r"[A-Za-zµΩ]+|\^\s*\(?\{?\s*(-?\d{1,2})\s*\}?\)?|\S")
 
 
@@ -115,51 +114,40 @@ def scale(words: str) -> tuple[int, str]:
 def read(text: str) -> Unit | None:
     r"""Return the unit that a text names, such as `km/h`, `m s^{-2}` or `square meters`; else
     None."""
-    exponents: Counter[str] = Counter()
-    size, sign, power, last = Fraction(1), 1, 1, ""
-    text = re.sub(r"([²³])", lambda match: "^" + str("²³".index(match[0]) + 2), text)
+    factors: list[tuple[str, int]] = []  # names of the table and their exponents
+    sign, power = 1, 1
+    text = text.replace("²", "^2").replace("³", "^3").replace("\\cdot", " ")
     text = _CHINESE_NAME.sub(lambda match: f" {_CHINESE[match[0]]} ", text)
-    for match in _TOKEN.finditer(text.replace("\\cdot", " ")):
+    for match in _TOKEN.finditer(text):
         token = match[0].casefold()
-        if (
-            len(token) == 1
-            and token.isalpha()
-            and (match[0] in _UPPER) != (token.upper() in _UPPER)
-            and token != "l"
-        ):
-            return None
-        if len(token) == 1 and match[0].isupper() and match[0] not in _UPPER | {"L"}:
+        is_letter = len(token) == 1 and token.isalpha() and token != "l"
+        if is_letter and match[0].isupper() != (token.upper() in _UPPER):
             return None
         if token in ("/", "per"):
             sign = -1
-        elif token in ("square", "sq", "cubic", "cu"):
-            power = 2 if token.startswith("sq") else 3
-        elif token in ("*", ".", "·", "(", ")", "each", "the", "of"):
-            pass
-        elif match[1]:
-            if not last:
-                return None
-            change = int(match[1]) - 1
-            size *= _UNITS[last][0] ** (sign * change)
-            exponents.update(
-                {name: sign * change * count for name, count in _UNITS[last][1].items()}
-            )
-        elif found := _named(token):
-            last = found
-            size *= _UNITS[last][0] ** (sign * power)
-            exponents.update(
-                {name: sign * power * count for name, count in _UNITS[last][1].items()}
-            )
+        elif token in _POWERS:
+            power = _POWERS[token]
+        elif match[1] and factors:
+            name, exponent = factors.pop()
+            factors.append((name, exponent * int(match[1])))
+        elif name := _named(token):
+            factors.append((name, sign * power))
             power = 1
-        else:
+        elif token not in _FILLERS:
             return None
-    kept = tuple(sorted((name, count) for name, count in exponents.items() if count))
-    return Unit(size, kept) if last else None
+    if not factors:
+        return None
+    exponents: Counter[str] = Counter()
+    for name, exponent in factors:
+        for base, count in _UNITS[name][1].items():
+            exponents[base] += count * exponent
+    size = prod((_UNITS[name][0] ** exponent for name, exponent in factors), start=Fraction(1))
+    return Unit(size, tuple(sorted((base, count) for base, count in exponents.items() if count)))
 
 
-def _named(token: str) -> str | None:
+def _named(token: str) -> str:
     forms = (token, token.removesuffix("s"), token.removesuffix("es"))
-    return next((form for form in forms if form in _UNITS), None)
+    return next((form for form in forms if form in _UNITS), "")
 
 
 def words(text: str) -> Unit | None:

@@ -5,12 +5,11 @@ Everything here compares texts in which commands, braces and repeated blanks no 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd
+from typing import NamedTuple
 
 from .notation import plain
-from .parsing import Node
+from .parsing import INFINITY, Node, number
 
 _WRAPPER = re.compile(
     r"\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt)|boldsymbol|operatorname|mbox|boxed|fbox|emph|underline|left|right"
@@ -34,7 +33,7 @@ _DATE = re.compile(
 )
 _CLOCK = re.compile(
     r"(?:at )?(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?\s*"
-    r"(?P<half>am|pm|noon|midnight)?|noon|midnight"
+    r"(?P<half>am|pm)?"
 )
 _OPTION = re.compile(
     r"(?:(?:the |my |correct |final )*(?:answer|option|choice)(?: is)?:? *)*"
@@ -49,6 +48,9 @@ _NUMBERS = {word: number for number, word in enumerate(_UNITS)} | {
     word: 10 * tens
     for tens, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)
 }
+_NO_SOLUTION = re.compile(
+    r"(?:there (?:is|are) )?no (?:real |integer )?solutions?(?: exists?)?|(?:the )?empty set|无解"
+)
 _POWERS = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 
 
@@ -107,40 +109,31 @@ def _names(text: str) -> list[str]:
 def meaning(text: str) -> Node | None:
     """Return the value that a flat text in words has: a number, no solution, all real numbers."""
     text = _FILLER.sub("", text.casefold())
-    if re.fullmatch(
-        r"(?:there (?:is|are) )?no (?:real |integer )?solutions?(?: exists?)?|(?:the )?empty set|无解",
-        text,
-    ):
+    if _NO_SOLUTION.fullmatch(text):
         return ("set",)
     if re.fullmatch(r"(?:all )?(?:real numbers|reals)", text):
         return ("numbers", "R")
-    if match := re.fullmatch(r"(positive |negative |[-+] ?)?infinity", text):
-        sign = (match[1] or "").strip()
-        return (
-            ("negative", ("constant", "infinity"))
-            if sign in ("negative", "-")
-            else ("constant", "infinity")
-        )
-    if (value := _number_in_words(text)) is not None:
-        return ("number", Fraction(value), None)
-    return None
+    if match := re.fullmatch(r"(?:positive |\+ ?)?(negative |- ?)?infinity", text):
+        return ("negative", INFINITY) if match[1] else INFINITY
+    value = _number_in_words(text)
+    return None if value is None else number(value)
 
 
 def _number_in_words(text: str) -> int | None:
-    words = [word for word in re.split(r"[\s-]+", text) if word != "and"]
     total = current = 0
-    last = 10**12
+    last_power = 10**12
+    words = [word for word in re.split(r"[\s-]+", text) if word != "and"]
     for word in words:
-        if word in _NUMBERS:
-            value = _NUMBERS[word]
-            if current % 100 and not (current % 10 == 0 and current % 100 >= 20 and 0 < value < 10):
-                return None  # "two three"
+        value, power = _NUMBERS.get(word), _POWERS.get(word)
+        if value is not None and (
+            current % 100 == 0 or (current % 10 == 0 < value < 10 < current % 100 - 9)
+        ):
             current += value
         elif word == "hundred" and 0 < current < 10:
             current *= 100
-        elif word in _POWERS and current and _POWERS[word] < last:
-            total, current, last = total + current * _POWERS[word], 0, _POWERS[word]
-        else:
+        elif power and current and power < last_power:
+            total, current, last_power = total + current * power, 0, power
+        else:  # "two three"
             return None
     return total + current if words else None
 
@@ -148,8 +141,7 @@ def _number_in_words(text: str) -> int | None:
 # Options.
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """The letter of an option, and the text that stands behind it."""
 
     letter: str
@@ -178,8 +170,7 @@ def is_option(text: str) -> bool:
 # Times of day.
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """A time of day, in seconds from midnight: several where AM or PM is not said."""
 
     shown: int  # as on a dial, with its hour as written
@@ -189,24 +180,26 @@ class Clock:
 
 def clock(text: str) -> Clock | None:
     """Return the time of day that a flat text tells; None if it tells none."""
-    text = text.casefold()
+    text = re.sub("^(?:12 )?(noon|midnight)$", _half_of, text.casefold())
     match = _CLOCK.fullmatch(text)
-    if match is None or (match["hour"] and not (match["minute"] or match["half"])):
+    if match is None or not (match["minute"] or match["half"]):
         return None
-    half = match["half"] or (text if match["hour"] is None else None)
+    half = match["half"]
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
-    if match["hour"] is None:
-        hour = 12
     if hour > 24 or minute > 59 or second > 59 or (half and not 0 < hour <= 12):
         return None
-    half = {"noon": "pm", "midnight": "am"}.get(half or "", half)
-    shown = hour * 3600 + minute * 60 + second
-    rest = shown % 3600
     if half:
-        return Clock(shown, half, frozenset([(hour % 12 + 12 * (half == "pm")) * 3600 + rest]))
-    is_24_hours = hour > 12 or hour == 0 or text.startswith("0")
-    hours = [hour % 24] if is_24_hours else [hour % 12, hour % 12 + 12]
-    return Clock(shown, None, frozenset(each * 3600 + rest for each in hours))
+        hours = [hour % 12 + 12 * (half == "pm")]
+    elif hour > 12 or hour == 0 or text.startswith("0"):
+        hours = [hour % 24]
+    else:
+        hours = [hour % 12, hour % 12 + 12]
+    rest = minute * 60 + second
+    return Clock(hour * 3600 + rest, half, frozenset(each * 3600 + rest for each in hours))
+
+
+def _half_of(match: re.Match[str]) -> str:
+    return "12 pm" if match[1] == "noon" else "12 am"
 
 
 def are_same_times(gold: Clock, answer: Clock) -> bool:
@@ -218,10 +211,11 @@ def are_same_times(gold: Clock, answer: Clock) -> bool:
 
 def ratio_of(text: str) -> Fraction | None:
     """Return 3/4 for 3:04, if that could be a ratio in its lowest terms as well as a time."""
-    match = re.fullmatch(r"(\d{1,2}):(\d{2})", text)
-    if match is None or not int(match[2]) or gcd(int(match[1]), int(match[2])) != 1:
+    if not re.fullmatch(r"\d{1,2}:\d\d", text) or text.endswith(":00"):
         return None
-    return Fraction(int(match[1]), int(match[2]))
+    above, below = map(int, text.split(":"))
+    ratio = Fraction(above, below)
+    return ratio if ratio.denominator == below else None
 
 
 # Dates.
