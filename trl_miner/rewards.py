@@ -73,7 +73,7 @@ def choice_reward(
     None where it is none of the `options`.
     """
     texts = [text_of(completion) for completion in completions]
-    options = [own or () for own in options]  # None: a problem of another kind
+    options = [given or () for given in options]  # None: a problem of another kind
     return _rewards(
         "choice_reward", grade("choice", texts, solution, options=options), texts, kwargs
     )

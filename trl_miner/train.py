@@ -228,8 +228,8 @@ def _build_trainer(
 ) -> Any:
     model = model_args.model_name_or_path
     if not model:
-        known_names = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
-        raise ValueError(f"model_name_or_path must be given: {known_names}.")
+        allowed = f"a Hub id, a folder, or {' or '.join(WORLDS)} for an embedded base model"
+        raise ValueError(f"model_name_or_path must be given: {allowed}.")
     model = base_model.find_model(model)
     quantization, adapter = get_quantization_config(model_args), get_peft_config(model_args)
     if adapter is not None and model_args.model_revision != "main":

@@ -41,8 +41,8 @@ def recipe_text(name: str, recipe: Mapping[str, Any], comments: Mapping[str, str
 def is_unedited(path: Path) -> bool:
     """Return whether a file is a recipe as `recipe_text` made it."""
     _, line, body = [*path.read_text(encoding="utf-8", errors="replace").split("\n", 2), "", ""][:3]
-    made = _DIGEST.match(line)
-    return made is not None and made[1] == _digest(body)
+    match = _DIGEST.match(line)
+    return match is not None and match[1] == _digest(body)
 
 
 def _digest(body: str) -> str:

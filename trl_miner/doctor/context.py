@@ -244,13 +244,13 @@ def said(error: Exception) -> str:
 def listening() -> Iterator[list[str]]:
     """Collect the warnings of the settings meanwhile, and silence those of other code."""
     notes: list[str] = []
-    listener, own = logging.Handler(), logging.getLogger("trl_miner")
+    listener, ours = logging.Handler(), logging.getLogger("trl_miner")
     listener.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
-    propagates, own.propagate = own.propagate, False
-    own.addHandler(listener)
+    propagates, ours.propagate = ours.propagate, False
+    ours.addHandler(listener)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield notes
     finally:
-        own.removeHandler(listener)
-        own.propagate = propagates
+        ours.removeHandler(listener)
+        ours.propagate = propagates

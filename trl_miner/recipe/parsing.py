@@ -418,13 +418,13 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
     if launch.training_script != _SCRIPT:
         refuse_unknown([launch.training_script], parser)
     flags = {word for word in rest if word.startswith("-")}
-    own: list[str] = []
+    of_training: list[str] = []
     is_own = True
     for word in words:
         is_own = word not in flags if word.startswith("-") else is_own
         if is_own:
-            own.append(word)
-    return settings, own, rest
+            of_training.append(word)
+    return settings, of_training, rest
 
 
 def settings_page() -> str:

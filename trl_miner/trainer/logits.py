@@ -67,8 +67,8 @@ def watch_logits(
             ids[is_token].tensor_split(num_calls),
             strict=True,
         )
-        found = [_of_tokens(head, *part, temperature) for part in parts]
-        for name, values in zip(STATISTICS, zip(*found, strict=True), strict=True):
+        measured = [_of_tokens(head, *part, temperature) for part in parts]
+        for name, values in zip(STATISTICS, zip(*measured, strict=True), strict=True):
             statistics[name][rows][is_token] = torch.cat(values)
 
     handle = model.base_model.register_forward_hook(look)

@@ -102,7 +102,7 @@ def plan_micro_batches(
     """
     batch = {
         name: (
-            torch.cat([one[name] for one in trl_batches])
+            torch.cat([trl_batch[name] for trl_batch in trl_batches])
             if isinstance(value, Tensor) and value.dim() > 0
             else value
         )

@@ -273,10 +273,10 @@ def sample_adaptively(
             trainer.verifier.rewards(rewards_NF), trainer.args.correct_threshold
         )
         for i, prompt in enumerate(drawn):
-            own = slice(i * size, (i + 1) * size)
-            places[prompt] += range(num_before + own.start, num_before + own.stop)
-            correct[prompt] += correct_N[own].tolist()
-            rewards[prompt] += totals_N[own].tolist()
+            part = slice(i * size, (i + 1) * size)
+            places[prompt] += range(num_before + part.start, num_before + part.stop)
+            correct[prompt] += correct_N[part].tolist()
+            rewards[prompt] += totals_N[part].tolist()
         active = [prompt for prompt in active if not is_balanced(correct[prompt], size)]
     wanted, judged_by = list[int](), list[list[float]]()
     for own_places, own_correct, own_rewards in zip(places, correct, rewards, strict=True):
@@ -292,7 +292,7 @@ def sample_adaptively(
     return {
         "adaptive_sampling/generated": batch.num_generated,
         "adaptive_sampling/rounds": len(rounds.made),
-        "adaptive_sampling/mixed": sum(1 in own and 0 in own for own in correct) / len(correct),
+        "adaptive_sampling/mixed": sum(1 in part and 0 in part for part in correct) / len(correct),
         "adaptive_sampling/epoch": source.stream.epoch,
     }
 

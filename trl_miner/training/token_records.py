@@ -96,13 +96,13 @@ def credit_table(
     if knobs is not None:  # computed again, without the cap
         is_known_MT = counts_MT.bool() & logps_MT.isfinite()
         weights_MT = focal_weights(logps_MT, is_known_MT, knobs["gamma"])
-        known: dict[str, Any] = {
+        context: dict[str, Any] = {
             "kinds": kinds,
             "advantages_N": grpo_M,
             "num_generations": rollouts.num_generations,
         }
         uncapped = miner_advantages(
-            rewards_M, logps_MT, is_known_MT, **known, **{**knobs, "lambda_max": None}
+            rewards_M, logps_MT, is_known_MT, **context, **{**knobs, "lambda_max": None}
         )
         before_MT = torch.where(kinds.is_ph_N.unsqueeze(1), uncapped.advantages_NT, before_MT)
     kinds_M = torch.stack([*kinds]).int().argmax(dim=0).tolist()
