@@ -21,6 +21,7 @@ from trl_miner import MinerGRPOConfig, cli, commands
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods import METHODS
 from trl_miner.recipe.parsing import make_parser, settings_page
+from trl_miner.rewards import math_reward
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = commands.modules()
@@ -140,6 +141,21 @@ def test_the_examples_of_a_page_run(page):
     scope: dict = {}
     for code in re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(), re.DOTALL):
         exec(code, scope)
+
+
+def test_the_examples_of_the_grading_rules_are_graded_so():
+    text = (SOURCE / "reference" / "grading_rules.md").read_text()
+    section = text.split("## Mathematics\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    for reward, column in ((1.0, 2), (0.0, 3)):
+        cells = "; ".join(row[column] for row in rows[2:] if column < len(row))
+        pairs = re.findall(r"`([^`]+)` and `([^`]+)`", cells)
+        answers, references = zip(*pairs, strict=True)
+        found = math_reward([rf"\boxed{{{answer}}}" for answer in answers], [*references])
+        assert (
+            len(pairs) > 10
+            and [pair for pair, score in zip(pairs, found, strict=True) if score != reward] == []
+        )
 
 
 PAPERS = (SOURCE / "reference" / "paper_index.md").read_text()
