@@ -123,7 +123,7 @@ def commands() -> str:
             main([*words, "--help"])
         return shown.getvalue()
 
-    os.environ["COLUMNS"] = "90"
+    os.environ["COLUMNS"] = "84"
     names = dict.fromkeys(re.findall(r"`trl-miner (\w+)`", cli_page()))
     return "\n".join(f"## trl-miner {name}\n\n```text\n{printed(name)}```\n" for name in names)
 
@@ -186,7 +186,9 @@ def build(output: Path) -> None:
             if "mkdocstrings" in plugin:
                 python = plugin["mkdocstrings"]["handlers"]["python"]
                 python["paths"] = [str(ROOT)]
-                python["options"]["extensions"] = [f"{ROOT / '.ci' / 'docstrings.py'}:PlainTypes"]
+                python["options"]["extensions"] = [
+                    f"{ROOT / '.ci' / 'docstrings.py'}:TrlDocstrings"
+                ]
         Path(work, "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False))
         command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         subprocess.run(command, cwd=work, check=True)
