@@ -129,19 +129,29 @@ def test_a_bad_row_of_one_process_stops_them_all(results):
     assert all(result["sum"] == 1 + 2 + 3 + 4 for result in results[4])
 
 
+MOVED = []  # what this process has sent
+
+
+class Row(str):
+    def __reduce__(self):
+        MOVED.append(str(self))
+        return Row, (str(self),)
+
+
 def joining():
     """Two rounds of two rows on each process; one has no masks."""
     PartialState._reset_state()  # the warm process had one of its own
     PartialState(cpu=True)
     rank, rounds = dist.get_rank(), []
     for r in range(2):
-        names = [f"{r}{rank}{i}" for i in range(2)]
+        names = [Row(f"{r}{rank}{i}") for i in range(2)]
         masks = None if r else [[1], [0]]
         rewards_NF = torch.arange(4.0).unsqueeze(1) + 10 * r
         rounds.append(GeneratedRound(names, (names, masks, None, {}, []), rewards_NF))
     found = join_rounds(rounds, [0, 7, 4, 3])
     names = [["000", "111"], ["100", "011"]][rank]
     assert found.rows == found.generated[0] == names
+    assert MOVED == [["100"], ["111"]][rank]  # the others are where they are wanted
     assert found.generated[1:] == ([[[1], None], [None, [0]]][rank], None, {}, [])
     assert found.rewards_NF.flatten().tolist() == [0, 13, 10, 3]
     assert join_rounds(rounds, [4, 5, 6, 7]).generated[1] is None
@@ -150,6 +160,22 @@ def joining():
 
 def test_rounds_are_joined_in_the_order_of_the_batch():
     call_on_ranks(2, joining)
+
+
+def exchanging():
+    """Process 2 has nothing for process 0, and all have something for 1."""
+    dist.init_process_group("gloo")
+    world = current_world()
+    items = [[(world.rank, 0)] * (2 - world.rank), [{"from": world.rank}], []]
+    found = world.exchange(items, torch.device("cpu"))
+    expected = [[(0, 0), (0, 0), (1, 0)], [{"from": rank} for rank in range(3)], []]
+    assert found == expected[world.rank]
+    assert world.exchange([[], [], []], torch.device("cpu")) == []
+    dist.destroy_process_group()
+
+
+def test_processes_get_what_the_others_have_for_them_in_order():
+    call_on_ranks(3, exchanging)
 
 
 def train_on(num_processes: int, policy: str, folder: Path, *names: list[str]) -> dict:

@@ -112,6 +112,15 @@ def test_it_has_those_of_a_model_in_4_bits_in_full(trained):
     assert first < 1e-4 and 0 < max(others) < 5e-3
 
 
+@pytest.mark.parametrize("method", ["grpo", "miner", "miner-lora", "miner-uncorrected"])
+def test_held_out_samples_are_vllms_each_by_its_own_seed(trained, method):
+    """Two problems, four samples each; transformers' `generate` is out of reach meanwhile."""
+    first, again, others = trained[f"tied-{method}"]["held_out"]
+    assert first == again != others and [len(ids) for ids in (first, others)] == [8, 8]
+    # of one prompt, and yet unlike
+    assert all(len({*map(tuple, first[rows : rows + 4])}) > 1 for rows in (0, 4))
+
+
 def test_without_weight_sync_it_shows(trained):
     first, *others = (step[DIFFERENCE] for step in trained["tied-control"]["steps"])
     assert first < 1e-4 and min(others) > 0.1  # nothing was updated before the first generation

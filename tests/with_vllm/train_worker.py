@@ -5,6 +5,7 @@ on one process or two: train_worker.py RUNS.json OUTPUT
 import faulthandler
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,8 @@ from harness import Recording, by_thirds, config, metrics_of, problems
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig
 from vllm.distributed import cleanup_dist_env_and_memory
+
+from trl_miner.evaluation.in_training import EvaluationCallback
 
 torch.set_num_threads(1)
 NUM_GENERATIONS, NUM_PROMPTS = 8, 3  # one prompt all right, one half right, one all wrong
@@ -69,11 +72,30 @@ def train(name, model, folder, *, synced=True, lora=False, bits=None, **settings
         model, every_other_right, args, problems(48), **adapters
     )
     trainer.train()
+    forwarded = gather_object([trainer.forwarded])
     return {
         "num_processes": trainer.accelerator.num_processes,
         "steps": [log for log in metrics_of(trainer) if "reward" in log],
-        "forwarded": gather_object([trainer.forwarded]),
+        "forwarded": forwarded,
+        "held_out": [] if bits else held_out(trainer),
     }
+
+
+def held_out(trainer):
+    """Return held-out samples of two problems, four each: twice by their seeds, then by others."""
+    scoring = EvaluationCallback(trainer, problems(2), 4, reward_func=every_other_right)
+    rows, found = [row for row in scoring.problems for _ in range(4)], []
+    share = len(rows) // trainer.accelerator.num_processes
+    mine = slice(
+        trainer.accelerator.process_index * share, (trainer.accelerator.process_index + 1) * share
+    )
+    generate, trainer.model.generate = trainer.model.generate, None  # transformers' is not called
+    for first in (0, 0, 100):
+        seeds = [*range(first, first + len(rows))]
+        _, ids, _ = trainer.sample_held_out(rows[mine], 4, 0, partial(scoring._sample, seeds[mine]))
+        found.append(gather_object(ids))
+    trainer.model.generate = generate
+    return found
 
 
 def main(runs, output):

@@ -4,7 +4,8 @@ nothing else of them.
 # N = rows of the global batch, B = rows of this process, N = size * B, in rank order
 """
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -61,6 +62,29 @@ class World:
         total = value.clone()
         dist.all_reduce(total)
         return total
+
+    def exchange(self, items_W: Sequence[list[Any]], device: torch.device) -> list[Any]:
+        """Return what the processes have for this one, in their order, of the items that each has for
+        each. Nothing goes through a process that does not want it. Every process calls it."""
+        sent = [
+            b"" if rank == self.rank else pickle.dumps(items) for rank, items in enumerate(items_W)
+        ]
+        if self.size == 1:
+            return [*items_W[0]]
+        sizes_W = torch.tensor([len(data) for data in sent], device=device)
+        sizes_of_others_W = torch.empty_like(sizes_W)
+        dist.all_to_all_single(sizes_of_others_W, sizes_W)
+        data = torch.frombuffer(bytearray(b"".join(sent)) or bytearray(1), dtype=torch.uint8)
+        data = data[: sum(map(len, sent))].to(device)
+        sizes = sizes_of_others_W.tolist()
+        received = data.new_empty(sum(sizes))
+        dist.all_to_all_single(
+            received, data, output_split_sizes=sizes, input_split_sizes=sizes_W.tolist()
+        )
+        parts = [part.cpu().numpy().tobytes() for part in received.split(sizes)]
+        by_rank = [pickle.loads(part) if part else [] for part in parts]
+        by_rank[self.rank] = items_W[self.rank]
+        return [item for items in by_rank for item in items]
 
     def all(self, condition: bool, device: torch.device) -> bool:
         """Return whether a condition holds on every process: a branch around a collective needs it.

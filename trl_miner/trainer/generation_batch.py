@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..methods import Rollouts
@@ -96,11 +95,11 @@ def completion_texts(batch: dict[str, Any], processing_class: Any) -> list[str]:
 def token_rows(
     batch: dict[str, Any], rollouts: Rollouts, advantages_BT: Tensor, is_chosen_N: Tensor
 ) -> list[dict[str, Any]]:
-    """Return the chosen rollouts of all processes without padding; log-probs that are not known are
-    NaN. Every process must call it."""
+    """Return the chosen rollouts of all processes without padding, on the main process; on the others
+    none. Log-probs that are not known are NaN. Every process must call it."""
     scores = rollouts.score(("old_logps",), is_chosen_N)
     columns = {
-        "token_ids": batch["completion_ids"],
+        "token_ids": batch["completion_ids"].int(),
         "counts": rollouts.mask_BT.bool(),
         "old_logps": scores["old_logps"].masked_fill(~scores["mask"].bool(), torch.nan).float(),
         "advantages": advantages_BT.float(),
@@ -113,5 +112,5 @@ def token_rows(
         }
         prompt_ids = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
         rows.append({"row": first_row + row, "prompt_ids": prompt_ids, **generated})
-    gathered: list[dict[str, Any]] = gather_object(rows)
-    return gathered
+    others: list[list[Any]] = [[] for _ in range(rollouts.world.size - 1)]
+    return rollouts.world.exchange([rows, *others], advantages_BT.device)

@@ -13,10 +13,10 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from ..methods.distributed import current_world
@@ -80,21 +80,31 @@ def join_rounds(rounds: Sequence[GeneratedRound], wanted: Sequence[int]) -> Gene
     """Return the rows of a batch, each on the process that its place in the batch assigns it to.
 
     `wanted` are their places among the rows of all rounds and processes. A value that only other
-    rows have is None. Every process must call it.
+    rows have is None. Rows that are on their process already stay there. Every process must call
+    it.
     """
     if len(rounds) == 1:  # every process has what it needs
         return rounds[0]
-    rows = [row for each_round in rounds for row in gather_object(_by_row(each_round))]
-    world, batch = current_world(), [rows[place] for place in wanted]
-    mine = batch[world.local_slice(len(batch) // world.size)]
+    world, rewards_NF = current_world(), torch.cat([one.rewards_NF for one in rounds])
+    own, start = dict[int, tuple[Any, ...]](), 0  # by place
+    for one in rounds:
+        first = start + world.local_slice(len(one.rows)).start
+        own |= dict(enumerate(_by_row(one), first))
+        start += len(one.rewards_NF)
+    share, sent = len(wanted) // world.size, list[list[Any]]()
+    for rank in range(world.size):
+        places = range(rank * share, (rank + 1) * share)
+        sent.append([(k, own[wanted[k]]) for k in places if wanted[k] in own])
+    mine = [row for _, row in sorted(world.exchange(sent, rewards_NF.device), key=itemgetter(0))]
     generated = [*rounds[0].generated]
+    has_values = [any(values[k] is not None for _, values in mine) for k in range(len(generated))]
+    counts = world.sum(torch.tensor(has_values, device=rewards_NF.device).int()).tolist()
     for k, part in enumerate(generated):
-        if any(values[k] is not None for _, values in batch):
+        if counts[k]:
             generated[k] = [values[k] for _, values in mine]
         elif part:  # of other rows
             generated[k] = None
-    rewards_NF = torch.cat([each_round.rewards_NF for each_round in rounds])[list(wanted)]
-    return GeneratedRound([row for row, _ in mine], tuple(generated), rewards_NF)
+    return GeneratedRound([row for row, _ in mine], tuple(generated), rewards_NF[list(wanted)])
 
 
 def _by_row(generated_round: GeneratedRound) -> list[tuple[Any, tuple[Any, ...]]]:

@@ -47,6 +47,7 @@ from .row_layout import FORWARD, overridden, refuse_own_loss
 from .rules import draws_prompts, prompts_can_be_drawn, prompts_can_be_recognised
 from .sampler_check import SamplerCheck, takes_sampler_logps
 from .scoring import Forwards, Scores
+from .seeded_vllm import seeding
 from .step import OptimizerStep
 from .swaps import holding, sending_full_weights
 from .trl_names import GRPOConfig, GRPOTrainer
@@ -528,6 +529,24 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
         finally:
             self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
         raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
+
+    @property
+    def draws_held_out_with_vllm(self) -> bool:
+        """Whether held-out samples come from the vLLM of the training. Before a training FSDP has not
+        sharded the weights yet, and TRL cannot send them."""
+        is_wrapped = self.model_wrapped is not self.model
+        return bool(self.use_vllm) and (is_wrapped or not self.is_fsdp_enabled)
+
+    def sample_with_vllm(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> list[list[int]]:
+        """Return a completion of each prompt, in tokens, from the vLLM of the training, which gets the
+        weights first. Every process must call it, with as many prompts."""
+        with seeding(self.vllm_generation, seeds):
+            completion_ids, _ = super()._generate_single_turn(
+                [list(prompt) for prompt in prompts], None, {}, 1
+            )
+        return [list(ids) for ids in completion_ids]
 
     def _replace_logged_advantages(self, advantages_N: Tensor) -> None:
         """Show the loss's advantages in the completions table: TRL has logged its own by now."""

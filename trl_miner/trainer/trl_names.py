@@ -18,7 +18,9 @@ OVERRIDDEN = {
     "_calculate_rewards(self, inputs, prompts, completions, completion_ids_list)": (
         "rewards decide the kinds of prompts"
     ),
-    "_generate_single_turn": "seeded held-out samples; 16-bit weights are cast once",
+    "_generate_single_turn": (
+        "seeded held-out samples, of vLLM where the training has it; 16-bit weights are cast once"
+    ),
     "_tool_call_loop(self, prompts, prompt_ids, completion_ids, completions, logprobs, images,"
     " multimodal_fields)": "processes that generate together make as many turns",
     "_compute_loss(self, model, inputs)": "micro-batches by length; policy losses",
