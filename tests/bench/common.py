@@ -1,15 +1,35 @@
-"""What the benchmarks share: the machine's name, honest statistics, tables."""
+"""What the benchmarks share: the machine's name, honest statistics, tables.
 
+python tests/bench/common.py    fails where a table is older than the code that it measured
+"""
+
+import ast
 import gc
 import itertools
 import os
 import platform
 import statistics
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PACKAGE = HERE.parent.parent / "trl_miner"
+# What a table measures: the code whose change makes it old. Of a GPU's tables nobody can ask that here.
+_STEP = ("trainer/step.py", "trainer/micro_batches.py", "trainer/scoring.py")
+MEASURED = {
+    "advantage": ("methods/miner.py", "methods/groups.py"),
+    "dealing": ("trainer/dealing.py", "trainer/micro_batches.py"),
+    "overhead": ("methods/miner.py", "trainer/trainer.py", *_STEP),
+    "packed_tokens": ("trainer/dealing.py", "trainer/micro_batches.py"),
+    "step_kl": _STEP,
+    "step_lengths": _STEP,
+    "verifier": ("grading/pool.py", "grading/parsing.py", "grading/agreement.py"),
+}
 
 # The method alone, on TRL's own step.
 AS_TRL = {"compute_less": False}
@@ -75,11 +95,41 @@ def tensors_mib(run: Callable[[], object]) -> float:
     return max(itertools.accumulate(changes)) / 2**20
 
 
+def stamp(name: str) -> str:
+    """Return a line with a checksum of the code that a table measures: of its syntax, so that comments
+    and layout do not count."""
+    sums = []
+    for path in MEASURED[name]:
+        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value = ast.Constant(None)  # a docstring
+        sums.append(f"{path} {zlib.crc32(ast.dump(tree).encode()):08x}")
+    return f"Code: {', '.join(sums)}"
+
+
+def old_tables() -> list[str]:
+    """Return the tables that were measured with other code than there is."""
+    return [
+        name
+        for name in sorted(MEASURED)
+        if stamp(name) not in (RESULTS / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def promise(holds: bool, text: str) -> None:
+    """End a benchmark, after its table, where a ratio is not what the table promises."""
+    if not holds:
+        sys.exit(f"A promise is not kept: {text}")
+
+
 def report(name: str, text: str) -> None:
-    """Print, and with `--write` commit to tests/bench/results/NAME.md."""
+    """Print, and with `--write` commit to tests/bench/results/NAME.md, with the code's checksum."""
+    if name in MEASURED:
+        text += f"\n\n{stamp(name)}"
     print(text)
     if "--write" in sys.argv:
-        path = Path(__file__).parent / "results" / f"{name}.md"
+        path = RESULTS / f"{name}.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text + "\n")
         print(f"written to {path}")
@@ -92,3 +142,8 @@ def report_table(
     measured it."""
     measured = f"{machine()}. `python tests/bench/{name}.py --write`"
     report(name, "\n\n".join([f"# {title}", text, measured, table(header, rows)]))
+
+
+if __name__ == "__main__":
+    if old := old_tables():
+        sys.exit(f"Older than their code: {', '.join(old)}. Measure them anew, with --write.")

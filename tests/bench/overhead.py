@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import torch
-from common import AS_TRL, machine, memory_mib, quartiles, report, reset_peak_memory, table
+from common import AS_TRL, machine, memory_mib, promise, quartiles, report, reset_peak_memory, table
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
@@ -179,6 +179,8 @@ def main() -> None:
     text = f"# Overhead of a training step\n\n{__doc__.splitlines()[0]}\n\n{machine()}\n"
     text += f"{options.pairs} pairs a row. `python tests/bench/overhead.py --write`\n\n"
     report("overhead", text + table(header, rows))
+    ratios = [(float(row[4].split()[0]), float(row[5])) for row in rows]
+    promise(all(ratio <= most + 0.02 for ratio, most in ratios), "each ratio within its target")
 
 
 if __name__ == "__main__":

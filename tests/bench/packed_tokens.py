@@ -9,7 +9,7 @@ batchers and trees of the asynchronous one.
 from collections import defaultdict
 
 import torch
-from common import report_table
+from common import promise, report_table
 from trl.experimental.async_grpo.async_grpo_trainer import FixedCountBatcher, TokenBudgetBatcher
 
 from trl_miner.methods.distributed import World
@@ -121,6 +121,11 @@ def main() -> None:
         TEXT,
         [*header, "Synchronous / TRL", "Trees / TRL"],
         rows,
+    )
+    shares = [float(row[7]) for row in rows]
+    most = [0.25, 0.35, 0.5, 0.42, 0.47, 0.6, 0.77, 0.77, 0.77]
+    promise(
+        all(a <= b for a, b in zip(shares, most, strict=True)), f"at most {most} of TRL's tokens"
     )
 
 

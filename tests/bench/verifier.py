@@ -13,11 +13,12 @@ the least.
 import random
 import time
 
-from common import machine, report, table
+from common import machine, promise, report, table
 
 from trl_miner import grading
 
 PROBLEMS, ROLLOUTS, ROUNDS = 64, 16, 5
+LEAST = 4  # times the loop, with two workers
 
 
 def mixture(kind: str, seed: int) -> tuple[list[str], list[str]]:
@@ -113,6 +114,9 @@ def main() -> None:
         + table(head, rows),
     )
     grading.configure()
+    promise(all(row[6] in ("", 0) for row in rows), "the verdicts are those of math-verify")
+    times = [float(row[4]) for row in rows if row[1] == "grade, 2 workers"]
+    promise(min(times) >= LEAST, f"two workers judge at least {LEAST} times as many answers")
 
 
 if __name__ == "__main__":
