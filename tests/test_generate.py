@@ -17,6 +17,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
@@ -29,6 +30,7 @@ from trl_miner.commands import evaluate as evaluate_command
 from trl_miner.data import arithmetic
 from trl_miner.data.benchmarks import BENCHMARKS, load
 from trl_miner.evaluation import evaluate as run
+from trl_miner.evaluation import seeded_sampling
 from trl_miner.evaluation.backends import ModelOptions, Request, ServerBackend
 from trl_miner.evaluation.generate import ProblemSet, Sampling, sample_seed
 from trl_miner.evaluation.score import score_folder
@@ -97,6 +99,34 @@ def test_a_sample_depends_on_its_seed_alone(loaded):
     # of unlike lengths, and sampled by length
     ids = [loaded[1](prompt)["input_ids"] for prompt in PROMPTS]
     assert sample_all(*loaded, ids, seeds, max_new_tokens=30) == [tokens for tokens, _ in together]
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text"])
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.8), (0, 1.0)])
+def test_samples_that_share_forwards_are_those_of_generate(
+    loaded, monkeypatch, kind, temperature, top_p
+):
+    """Bit for bit: prompts of unlike lengths, one of them six times, some samples cut off; Gemma 3
+    sees no farther than a window of 8 tokens."""
+    model, tokenizer = loaded
+    if kind == "gemma3_text":
+        size = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=3, head_dim=16)
+        size |= dict(num_attention_heads=2, num_key_value_heads=1, sliding_window=8)
+        config = AutoConfig.for_model(
+            kind, vocab_size=len(tokenizer), **size,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config).eval()
+    prompts = [
+        tokenizer(text)["input_ids"] for text in [*PROMPTS[:2], *PROMPTS[2:3] * 6, PROMPTS[3][:4]]
+    ]
+    settings = dict(max_new_tokens=12, temperature=temperature, top_p=top_p)
+    assert seeded_sampling.can_share(model)
+    shared = seeded_sampling.sample_all(model, tokenizer, prompts, range(9), **settings)
+    monkeypatch.setattr(seeded_sampling, "can_share", lambda model: False)
+    assert shared == seeded_sampling.sample_all(model, tokenizer, prompts, range(9), **settings)
+    assert temperature == 0 or len({*map(tuple, shared)}) > 3
 
 
 def test_temperature_0_is_greedy_and_a_small_nucleus_too(loaded):

@@ -9,6 +9,7 @@ from harness import assert_same_run, config, mixed_reward, problems
 from transformers import AutoTokenizer, GenerationConfig
 
 from trl_miner import EvaluationCallback
+from trl_miner.evaluation import seeded_sampling
 from trl_miner.runs.held_out import read_held_out
 from trl_miner.training import RunTrainer
 
@@ -41,10 +42,17 @@ def trainer_for(
 
 @pytest.fixture
 def prompts_seen(monkeypatch):
-    """The texts of the prompts that models generate from."""
+    """The tokens of the prompts that models generate from, by `generate` or by shared forwards."""
     from transformers import Qwen3ForCausalLM
 
     seen, generate = [], Qwen3ForCausalLM.generate
+    share = seeded_sampling._sample_shared
+
+    def spy_on_shared(model, prompts, *args):
+        seen.extend(tuple(ids) for ids in prompts)
+        return share(model, prompts, *args)
+
+    monkeypatch.setattr(seeded_sampling, "_sample_shared", spy_on_shared)
 
     def spy(self, *args, **kwargs):
         seen.extend(
