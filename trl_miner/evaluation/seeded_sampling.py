@@ -234,8 +234,10 @@ def _sample_shared(
             **cached,
         ).logits[:, -1]
         if temperature > 0:
-            chances = {"temperature": temperature, "top_p": top_p, "places_B": places_N}
-            tokens_N = race(logits_KV, seeds_N[rows_N], position, **chances).argmax(dim=1)
+            chances: dict[str, Any] = {"temperature": temperature, "top_p": top_p}
+            tokens_N = race(
+                logits_KV, seeds_N[rows_N], position, places_B=places_N, **chances
+            ).argmax(dim=1)
         else:
             tokens_N = logits_KV.argmax(dim=1)[places_N]
         for row, token in zip(rows_N.tolist(), tokens_N.tolist(), strict=True):
