@@ -160,12 +160,12 @@ def way() -> None:
     for seed in (1, 2, 3):
         for title, name in (("forks", FORKS), ("mirror", MIRROR)):
             run = RUNS / "way" / f"{title}-{seed}"
-            if not (run / "checkpoint-200").is_dir():
+            if not (run / "checkpoint-150").is_dir():
                 words = ["train", "--config", "recipes/forks/grpo_2e-4.yaml", *world(name)]
-                words += ["--output_dir", str(run), "--seed", str(seed), "--max_steps", "200"]
+                words += ["--output_dir", str(run), "--seed", str(seed), "--max_steps", "150"]
                 words += ["--save_strategy", "steps", "--save_steps", "50", "--held_out", "0"]
                 command("trl_miner.cli", *words)
-            for step in (50, 100, 200):
+            for step in (50, 100, 150):
                 own = world(name, str(run / f"checkpoint-{step}"))
                 found = probe(
                     f"way/probe-{title}-{seed}-{step}",
