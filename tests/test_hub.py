@@ -227,7 +227,7 @@ def test_the_card_says_on_what_the_model_was_scored(tmp_path):
     card = make_card(tmp_path, KNOWN, name="me/tiny", evaluation=counts.scores)
     # the smallest and the largest mean of four problems that chance draws at 2.5 %
     assert (
-        "Scored on 4 held-out problems of org/problems, with 4 samples of each: pass@1 0.500"
+        "Scored on 4 held-out problems of org/problems, with 4 completions of each: Pass@1 0.500"
         in card
     )
     assert re.search(r"95 % interval 0\.1\d\d to 0\.8\d\d over problems", card)

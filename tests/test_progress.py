@@ -177,9 +177,9 @@ def test_train_on_a_terminal(recipe, tmp_path):
     order = [
         "before training, on 2",
         "step 1: reward",
-        "after training, on 2",
         "step 2: reward",
         "training: 100%",
+        "after training, on 2",
     ]
     places = [next(i for i, row in enumerate(rows) if row.startswith(start)) for start in order]
     assert places == sorted(places)
@@ -201,7 +201,12 @@ def test_a_quiet_training_says_its_scores_alone(recipe, capfd):
 def test_metrics_that_a_log_lacks_are_left_out():
     assert (
         short_line(3, {"reward": 0.25, "groups/ph": 0.5, "loss": 1.0})
-        == "step 3: reward 0.250, all right 50%"
+        == "step 3: reward 0.250 | prompts all right 50 %"
+    )
+    shares = {"groups/ph": 0.4, "rollouts/used": 0.78, "rollouts/grpo": 0.6, "step_time": 3.98}
+    assert short_line(5, {"reward": 0.74, **shares}) == (
+        "step 5: reward 0.740 | prompts all right 40 % | completions with a gradient 78 % (GRPO"
+        " alone: 60 %) | 3.98 s/step"
     )
 
 

@@ -124,4 +124,4 @@ def test_the_commands_take_the_folders(folders, capsys):
     dry = ["--repo-id", "me/tiny", "--dry-run", str(folders / "push")]
     assert main(["push", run, "--evaluation", evaluated, *dry]) == 0
     capsys.readouterr()
-    assert "| pass@1 |" in (folders / "push" / "README.md").read_text()
+    assert "| Pass@1 |" in (folders / "push" / "README.md").read_text()

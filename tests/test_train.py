@@ -83,11 +83,11 @@ def test_the_readmes_run_leaves_what_it_promises(tmp_path):
         if "reward" in log
     ]
     assert steps == [1, 2, 3, 4]
-    assert "before training, on 6 held-out problems: pass@1" in done.stdout
+    assert "before training, on 6 held-out problems: Pass@1" in done.stdout
     card = (output / "README.md").read_text()
     assert (
         "### Evaluation" in card
-        and "| pass@1 |" in card
+        and "| Pass@1 |" in card
         and "None" not in card.split("### Settings")[0]
     )
 

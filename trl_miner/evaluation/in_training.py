@@ -96,9 +96,11 @@ class EvaluationCallback(TrainerCallback):
         self.evaluation: dict[str, dict[str, float]] = trainer.evaluation  # for the model card
         self.held_out: dict[str, Moment] = {}
         self._answers: list[str] = []  # the first that this process has sampled last
+        self._is_training, self._result = False, ""  # a line of scores that is to be printed
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the scores before training."""
+        self._is_training = True
         if (scores := self.evaluation.get("before")) and state.global_step == 0:
             self._log(scores)
 
@@ -137,11 +139,14 @@ class EvaluationCallback(TrainerCallback):
         )
         scores = self.evaluation[moment] = found.scores
         title = moment if moment.startswith("step") else f"{moment} training"
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "n/a"
+        shown = ", ".join(f"{name.capitalize()} {value:.3f}" for name, value in scores.items())
+        shown = shown or "n/a"
         if missing := int((num_samples - num_scored).sum()):
-            of = f"{missing} of {num_samples * len(num_scored)} answers"
+            of = f"{missing} of {num_samples * len(num_scored)} completions"
             shown += f" ({of} unscored, as the reward is None: left out)"
-        trainer.accelerator.print(f"{title}, on {len(self.problems)} held-out problems: {shown}")
+        self._result = f"{title}, on {len(self.problems)} held-out problems: {shown}"
+        if moment != "after" or not self._is_training:
+            self._say_result()
         if moment == "before" and self._answers and not is_quiet():
             trainer.accelerator.print(self._say_first())
         if scores and moment != "before":  # the trackers have not started yet: see `on_train_begin`
@@ -149,15 +154,25 @@ class EvaluationCallback(TrainerCallback):
         if trainer.is_world_process_zero():
             write_held_out(self.folder, HeldOut(self.held_out, **self._about_problems))
 
+    def _say_result(self) -> None:
+        if self._result:
+            self.trainer.accelerator.print(self._result)
+        self._result = ""
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print the last scores, below all lines of the training."""
+        self._is_training = False
+        self._say_result()
+
     def _say_first(self) -> str:
-        """Return the first problem as the model sees it, what it answers, and the gold: does all of
-        it look right?"""
+        """Return the first problem as the model sees it, what it answers, and the reference answer:
+        does all of it look right?"""
         first, prompt = self.problems[0], self.problems[0]["prompt"]
         asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         lines = {
-            "the first": asked,
-            "an answer to it": self._answers[0],
-            "its gold": first.get("solution"),
+            "Example problem": asked,
+            "Model's answer": self._answers[0],
+            "Reference answer": first.get("solution"),
         }
         return "\n".join(
             f"  {name}: {one_line(text, 300)}" for name, text in lines.items() if text is not None

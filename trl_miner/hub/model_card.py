@@ -123,7 +123,7 @@ def make_card(
         has_picture=(folder / PICTURE).is_file(),
         moments=[moment.capitalize() for moment in moments],
         scores=[
-            [metric, *(_share(scores.get(metric)) for scores in moments.values())]
+            [metric.capitalize(), *(_share(scores.get(metric)) for scores in moments.values())]
             for metric in metrics
         ],
         benchmarks=[_benchmark_row(result) for result in (benchmarks or {}).values()],
@@ -144,8 +144,8 @@ def _about_scores(
     low, high = bootstrap_interval(rates)
     of = f" of {source['name']}" if source else ""
     return (
-        f"Scored on {len(rates)} held-out problems{of}, with {scoring.num_samples} samples of each:"
-        f" pass@1 {fmean(rates):.3f}, 95 % interval {low:.3f} to {high:.3f} over problems."
+        f"Scored on {len(rates)} held-out problems{of}, with {scoring.num_samples} completions of each:"
+        f" Pass@1 {fmean(rates):.3f}, 95 % interval {low:.3f} to {high:.3f} over problems."
     )
 
 

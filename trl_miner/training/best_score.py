@@ -34,7 +34,7 @@ class BestScore(TrainerCallback):
         best = max(scores, key=lambda moment: scores[moment])  # the earliest of equal ones
         if best == newest and self._keeps:
             trainer.save_model(str(Path(args.output_dir) / BEST), _internal_call=True)
-            trainer.accelerator.print(f"best so far: pass@1 {scores[best]:.3f}, saved as {BEST}")
+            trainer.accelerator.print(f"best so far: Pass@1 {scores[best]:.3f}, saved as {BEST}")
         since = len(scores) - 1 - [*scores].index(best)
         if self._patience and since >= self._patience and step < state.max_steps:
             trainer.accelerator.print(

@@ -8,25 +8,26 @@ from ..common.progress import Progress, is_quiet
 from ..common.text import one_line
 from ..trainer.observers import ScoredBatch
 
-# What to show: metric, title, format. Shares are per cent of the generation batch.
-_SHOWN = (
-    ("reward", "reward", "{:.3f}"),
-    ("groups/ph", "all right", "{:.0%}"),
-    ("rollouts/grpo", "GRPO uses", "{:.0%}"),
-    ("rollouts/recovered", "recovered", "{:.0%}"),
-    ("entropy", "entropy", "{:.3f}"),
-    ("step_time", "s/step", "{:.2f}"),
-)
+# What to show of a log: a metric, and the words around it. Shares are per cent, of the prompts or of
+# the completions of the generation batch.
+_SHOWN = {
+    "reward": "reward {:.3f}",
+    "groups/ph": "prompts all right {:.0f} %",
+    "rollouts/used": "completions with a gradient {:.0f} %",
+    "rollouts/grpo": "(GRPO alone: {:.0f} %)",
+    "entropy": "entropy {:.3f}",
+    "step_time": "{:.2f} s/step",
+}
 
 
 def short_line(step: int, logs: dict[str, Any]) -> str:
     """Return one log as one line; metrics that it lacks are left out."""
     parts = [
-        f"{title} {form.format(logs[key])}"
-        for key, title, form in _SHOWN
+        text.format(logs[key] * (100 if "%" in text else 1))
+        for key, text in _SHOWN.items()
         if logs.get(key) is not None
     ]
-    return f"step {step}: " + ", ".join(parts)
+    return f"step {step}: " + " | ".join(parts).replace(" | (", " (")
 
 
 def why_unmoved(trainer: Any) -> str:
@@ -42,8 +43,9 @@ def why_unmoved(trainer: Any) -> str:
         why = "the model solves all of these problems: take harder ones"
     elif totals and totals[-1] == 0:
         why = (
-            "no answer had an advantage, as those to each prompt were all right or all wrong: take"
-            " problems of which the model solves some, and look at its answers in the report"
+            "no completion had an advantage, as those of each prompt were all right or all wrong:"
+            " take problems of which the model solves some, and look at its completions in the"
+            " report"
         )
     else:
         rate, steps = trainer.args.learning_rate, trainer.state.global_step
@@ -52,7 +54,7 @@ def why_unmoved(trainer: Any) -> str:
             f" --learning_rate {10 * rate:g} or more max_steps, and score more problems (held_out)"
         )
     return (
-        f"The scores are what they were before the training, pass@1 {score:.3f}. It may be that"
+        f"The scores are what they were before the training, Pass@1 {score:.3f}. It may be that"
         f" {why}."
     )
 
@@ -68,7 +70,8 @@ def show_training(trainer: Any) -> None:
     elif not trainer.args.disable_tqdm:
         trainer.remove_callback(ProgressCallback)
         shown = TrainingProgress(trainer)
-        trainer.add_callback(shown)
+        # first, so that the last scores, which another one prints, stand below the bar
+        trainer.callback_handler.callbacks.insert(0, shown)
         trainer.observers.append(shown)
 
 
