@@ -226,6 +226,7 @@ RESUMES = dict(
 # These change rewards, rollouts or the model, or speak to a recipe that has never begun.
 NEW_RUN = {
     "correct_reward_func",
+    "correct_threshold",
     "gate_on_correctness",
     "generation_kwargs",
     "held_out",
