@@ -267,7 +267,7 @@ def assert_moved(folder, model, expected):
 )
 def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, overrides):
     folder = build_policy(tmp_path)
-    samples = random_samples(folder, 1, 24)
+    samples = random_samples(folder, 7, 24)
     trainer, batches = trained(folder, samples, monkeypatch, **overrides)
     args = trainer.args
     batches = batches[: args.gradient_accumulation_steps]  # the loader is one ahead
@@ -278,6 +278,17 @@ def test_a_step_equals_the_same_loss_without_packing(tmp_path, monkeypatch, over
     # the cap binds in windows of 16
     assert overrides.get("token_budget") or 0 < log["miner/scale"] < 1
     assert 0 < log["groups/ph"] < 1 and log["sample/staleness_mean"] == 1.0
+
+
+def test_a_window_is_logged_with_the_step_that_trains_it(tmp_path, monkeypatch):
+    """Every third group is all right: groups 0 and 3 of the first window, 6 of the second, 9 of the
+    third. The loader reads one window ahead."""
+    folder = build_policy(tmp_path)
+    samples = random_samples(folder, 1, 24)
+    trainer, _ = trained(folder, samples, monkeypatch, max_steps=3, logging_steps=1)
+    logs = [log for log in trainer.state.log_history if "loss" in log]
+    assert [log["groups/ph"] for log in logs] == [0.5, 0.25, 0.25]
+    assert [log["rollouts/generated_total"] for log in logs] == [16, 32, 48]
 
 
 def synchronous_movement(folder, samples, advantages):

@@ -2,8 +2,8 @@
 # What can be measured on one bare GPU within eight minutes, in order of weight; what is missing is skipped, and said.
 #   tests/gpu/run.sh pack [MODEL]   on a machine with a network: wheels for Python 3.12 into .gpu/wheels, and the weights of
 #                                   a model's folder in 8 bits into .gpu/model, in parts of at most 55 MB
-#   tests/gpu/run.sh [OUT]          on the GPU: a table to OUT/table.md, numbers to OUT/results.json
-#   tests/gpu/run.sh --dry [OUT]    the same on a CPU, with tiny models: does it run?
+#   tests/gpu/run.sh [OUT [--only PART ...]]   on the GPU: a table to OUT/table.md, numbers to OUT/results.json
+#   tests/gpu/run.sh --dry [OUT ...]           the same on a CPU, with tiny models: does it run?
 # Of .gpu, carry at most 60 MB a call: the wheels, then a part of the model a call, then run. kit.py is what it runs, and
 # predictions.json says what was expected before.
 set -euo pipefail
@@ -36,4 +36,4 @@ if [ -d .gpu/wheels ] && [ ! -d .gpu/packages ]; then
 fi
 # Behind the machine's own packages, which may be built for its GPU.
 export PYTHONPATH=$PWD TRL_MINER_KIT_PACKAGES=$PWD/.gpu/packages HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-exec "$python" tests/gpu/kit.py "${dry[@]}" --out "$out"
+exec "$python" tests/gpu/kit.py "${dry[@]}" --out "$out" "${@:2}"

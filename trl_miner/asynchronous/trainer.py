@@ -85,6 +85,8 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
             self._describe(**given)
             self.has_stepped = False
             self._num_unscored = 0
+            # metrics of windows by the step that trains them
+            self._logged_later: dict[int, dict[str, list[float]]] = {}
             self._collator = None
             self._add_base()
 
@@ -219,6 +221,7 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
                 "The advantages of tokens must reach the loss: TRL or accelerate has not called"
                 " what puts them there. Use the versions that trl_miner's setup.cfg names."
             )
+        self._log_windows(self.state.global_step + 1)
         with self.phase("training step"):
             loss: Tensor = super().training_step(*args, **kwargs)
         if not self.has_stepped:
@@ -239,12 +242,30 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
 
     def estimate_window(self, rollouts: list[AsyncRollout], num_before: int) -> list[Tensor]:
         """Return the advantages of the trained tokens of each rollout of a window, and log what
-        they are.
+        they are, with the step that trains it: the loader is one ahead.
 
         Args:
             rollouts: Of the window, whole groups.
             num_before: Rollouts of this training's windows before.
         """
+        if num_before == 0:
+            self._first_step = self.state.global_step
+            self._logged_later.clear()
+        step = self._first_step + num_before // len(rollouts) + 1
+        with self.catching_metrics() as caught:
+            advantages = self._estimate_window(rollouts, step)
+        self._logged_later[step] = caught["train"]
+        return advantages
+
+    def _log_windows(self, step: int) -> None:
+        """Log what the windows are that are trained up to a step."""
+        for due in [due for due in self._logged_later if due <= step]:
+            for name, values in self._logged_later.pop(due).items():
+                # TRL logs the mean of what it finds, and a running total is the last
+                before = [] if name.endswith("_total") else self._metrics["train"][name]
+                self._metrics["train"][name] = [*before, *values]
+
+    def _estimate_window(self, rollouts: list[AsyncRollout], step: int) -> list[Tensor]:
         start, args, totals = time.perf_counter(), self.args, self.totals
         total_N = torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float32)
         rewards_NF = self._rewards(rollouts, total_N)
@@ -278,10 +299,6 @@ class MinerAsyncGRPOTrainer(TrainerBase, AsyncGRPOTrainer):
         advantages = [
             result.advantages_BT[i, : len(rollout.logps)] for i, rollout in enumerate(rollouts)
         ]
-        if num_before == 0:
-            self._first_step = self.state.global_step
-        # of the window: the loader is one ahead
-        step = self._first_step + num_before // len(rollouts) + 1
         self.tell(
             ScoredBatch(
                 step=step,
