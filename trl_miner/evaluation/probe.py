@@ -152,17 +152,9 @@ class Policy:
             for number, (name, values) in enumerate(parts.items(), start=1):
                 loss = (values.to(logps) * logps).sum()
                 gradient = torch.autograd.grad(
-                    loss, self.parameters, retain_graph=number < len(parts), allow_unused=True
+                    loss, self.parameters, retain_graph=number < len(parts), materialize_grads=True
                 )
-                yield (
-                    name,
-                    [
-                        torch.zeros_like(weight, dtype=torch.float32)
-                        if part is None
-                        else part.float()
-                        for part, weight in zip(gradient, self.parameters, strict=True)
-                    ],
-                )
+                yield name, [part.float() for part in gradient]
 
 
 @dataclass(frozen=True)
