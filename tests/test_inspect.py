@@ -239,7 +239,7 @@ def test_the_list_shows_the_users_turn_and_the_best_rollout_comes_first(tmp_path
     with page_of(tmp_path) as page:
         assert page.locator(".item .words").all_inner_texts() == ["The question?"] * 4
         assert page.locator(".card h3").all_inner_texts() == [
-            f"Rollout {at}" for at in (3, 2, 0, 1)
+            f"Completion {at}" for at in (3, 2, 0, 1)
         ]
 
 

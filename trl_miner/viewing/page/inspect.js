@@ -183,7 +183,7 @@ function card(rollout) {
     if (number(value) !== null) values.push([name, show(number(value))]); // rollouts of plain GRPO have the advantage alone
   }
   values.forEach(([name, value], i) => facts.append(i ? " \u00b7 " : "", `${name} `, make("b", "", value)));
-  return make("article", "card", make("h3", "", `Rollout ${rollout.rollout}`), facts, tokensOf(rollout));
+  return make("article", "card", make("h3", "", `Completion ${rollout.rollout}`), facts, tokensOf(rollout));
 }
 
 function tokensOf(rollout) {
