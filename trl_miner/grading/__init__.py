@@ -7,7 +7,8 @@ No answer can hang or crash the caller.
 only once.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
@@ -58,34 +59,23 @@ def grade(
         )
     texts = [after_thinking(text) for text in texts]
     if grader == "choice":
-        verdicts = [
+        chosen = [
             _choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)
         ]
-        advance(len(verdicts))
-        return verdicts
-    decided: dict[int, Verdict] = {}
+        advance(len(chosen))
+        return chosen
+    decide = _decide_math if grader == "math" else _decide_task
+    found = [decide(*row, votes, unboxed) for row in zip(texts, golds, strict=True)]
     # the rollouts of a prompt often box the same answer: grade it once
-    rows_of: dict[Job | TaskJob, list[int]] = {}
-    for row, (text, gold) in enumerate(zip(texts, golds, strict=True)):
-        found = (
-            _decide_math(text, gold, votes, unboxed)
-            if grader == "math"
-            else _decide_task(text, gold, votes)
-        )
-        if isinstance(found, Verdict):
-            decided[row] = found
-        else:
-            rows_of.setdefault(found, []).append(row)
-    advance(len(decided))
-    rows = list(rows_of.values())
-    found_by_workers = (
-        shared_pool().run([*rows_of], budget, lambda job: advance(len(rows[job]))) if rows else []
-    )
+    rows_of = Counter(each for each in found if not isinstance(each, Verdict))
     jobs = [*rows_of]
-    wrong = _that_only_cost_time(jobs, found_by_workers, budget)
-    for job, places, verdict in zip(jobs, rows, found_by_workers, strict=True):
-        decided |= dict.fromkeys(places, wrong.get(job, verdict))
-    return [decided[row] for row in range(len(texts))]
+    advance(len(found) - rows_of.total())
+    verdicts: dict[Job | TaskJob, Verdict] = {}
+    if jobs:
+        by_workers = shared_pool().run(jobs, budget, lambda index: advance(rows_of[jobs[index]]))
+        verdicts = dict(zip(jobs, by_workers, strict=True))
+        verdicts |= _that_only_cost_time(verdicts, budget)
+    return [each if isinstance(each, Verdict) else verdicts[each] for each in found]
 
 
 def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Sequence[str]]:
@@ -124,24 +114,25 @@ def _decide_math(text: str, gold: Any, votes: bool, unboxed: bool) -> Verdict | 
 
 
 def _that_only_cost_time(
-    jobs: Sequence[Job | TaskJob], verdicts: Sequence[Verdict], budget: float | None
+    verdicts: Mapping[Job | TaskJob, Verdict], budget: float | None
 ) -> dict[Job | TaskJob, Verdict]:
     """Return the verdict "wrong" for answers that were stopped, where the gold itself is graded in
     time: to hang the verifier must not be cheaper than to be wrong."""
-    stopped = [
-        job
-        for job, verdict in zip(jobs, verdicts, strict=True)
+    stopped = {
+        job: Verdict(False, reason=verdict.reason)
+        for job, verdict in verdicts.items()
         if isinstance(job, Job) and verdict.reason in ("limit", "died")
-    ]
-    golds = [*dict.fromkeys(Job((job.expected,), "", job.expected, False) for job in stopped)]
-    of_golds = dict(zip(golds, shared_pool().run(golds, budget), strict=True)) if golds else {}
-    quick = {gold.expected for gold, verdict in of_golds.items() if verdict.is_correct is not None}
-    reasons = dict(zip(jobs, verdicts, strict=True))
-    return {
-        job: Verdict(False, reason=reasons[job].reason) for job in stopped if job.expected in quick
     }
+    golds = [*{Job((job.expected,), "", job.expected, False): None for job in stopped}]
+    of_golds = shared_pool().run(golds, budget) if golds else []
+    quick = {
+        gold.expected
+        for gold, verdict in zip(golds, of_golds, strict=True)
+        if verdict.is_correct is not None
+    }
+    return {job: verdict for job, verdict in stopped.items() if job.expected in quick}
 
 
-def _decide_task(text: str, task: str, votes: bool) -> Verdict | TaskJob:
+def _decide_task(text: str, task: str, votes: bool, unboxed: bool) -> Verdict | TaskJob:
     answer, is_marked = tasks.find_answer(text)
     return Verdict(False) if answer is None else TaskJob(task, answer, is_marked, votes)

@@ -13,6 +13,7 @@ The last such place counts. A box that names no option is a number on the way, a
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from string import ascii_uppercase
 from typing import Any
 
@@ -28,7 +29,7 @@ ANSWER = re.compile(
 _DENIAL = re.compile(
     r"\b(?:not|never|cannot|wrong|incorrect|if|unless|or)\b|n['’]t\b", re.IGNORECASE
 )
-_STOP = re.compile(r"\s*[,;!?]*(?:$|\.(?=\s|$))")
+_STOP = r"\s*[,;!?]*(?:$|\.(?=\s|$))"
 _MARKUP = re.compile(
     r"\\(?:f?boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
 )
@@ -89,30 +90,25 @@ def is_option(gold: Any, option: str) -> bool:
 def _named_first(answer: str, options: Sequence[str]) -> tuple[int | None, int]:
     """Return the option whose full name begins the answer (the longest name counts), and where that
     name ends."""
-    ends: dict[int, int] = {}
-    for index, option in enumerate(options):
-        letter, text = ascii_uppercase[index].casefold(), _normalized(option)
-        names = [letter, f"({letter})", f"[{letter}]", f"{letter})", text, f"{text} ({letter})"]
-        names += [f"{mark} {text}" for mark in _marks(letter)]
-        names += [f"{mark} {left}{text}{right}" for mark in (letter, f"[{letter}]")
-                  for left, right in ("()", "[]")]  # fmt: skip
-        for name in names:
-            if name and answer.startswith(name) and _STOP.match(answer, len(name)):
-                ends[index] = max(ends.get(index, 0), len(name))
-    longest = max(ends.values(), default=0)
-    named = [index for index, end in ends.items() if end == longest]
-    return (named[0], longest) if len(named) == 1 else (None, 0)
-
-
-def _marks(letter: str) -> list[str]:
-    return [
-        letter,
-        *(letter + sign for sign in (".", ":", ",", " -")),
-        f"{letter})",
-        f"({letter})",
-        f"[{letter}]",
-        f"({letter}):",
+    ends = [
+        max((match.end() for form in _forms(*each) if (match := form.match(answer))), default=0)
+        for each in zip(ascii_uppercase, options, strict=False)
     ]
+    longest = max(ends, default=0)
+    return (ends.index(longest), longest) if longest and ends.count(longest) == 1 else (None, 0)
+
+
+@lru_cache(maxsize=256)
+def _forms(letter: str, option: str) -> list[re.Pattern[str]]:
+    """Return what names an option: its letter, its text, or both."""
+    a, text = letter.casefold(), re.escape(_normalized(option)) or "(?!)"
+    names = (
+        rf"{a}\)?|\({a}\)|\[{a}\]",
+        rf"(?:(?:{a}(?:[.:,)]| -)?|\({a}\):?|\[{a}\]) )?{text}",
+        rf"{text} \({a}\)",
+        rf"(?:{a}|\[{a}\]) (?:\({text}\)|\[{text}\])",
+    )
+    return [re.compile(f"(?:{name})(?={_STOP})") for name in names]
 
 
 def _normalized(text: str) -> str:

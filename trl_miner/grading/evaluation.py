@@ -185,26 +185,12 @@ class Evaluator:
             if (_bits(base) - 1) * abs(exponent) > _BITS and abs(base) != 1:
                 raise TooLarge
             return base ** int(exponent)
-        if isinstance(base, Fraction) and isinstance(exponent, Fraction) and base > 0:
-            root = self.exact_root(base, exponent.denominator)
-            if root is not None:
-                return self.power(root, Fraction(exponent.numerator))
         if self.is_real(base) and base < 0 and not is_whole:
             self.is_complex = True
         base, exponent = self.inexact(base), self.inexact(exponent)
         if self.context.mag(exponent) + self.context.mag(self.context.log(base) or 1) > 60:
             raise TooLarge
         return self.context.power(base, exponent)
-
-    def exact_root(self, value: Fraction, degree: int) -> Fraction | None:
-        """Return the root of a rational number if it is rational, and has few digits."""
-        if degree > 64 or _bits(value) > 3 * self.digits:
-            return None
-        parts = (value.numerator, value.denominator)
-        root = Fraction(
-            *(int(self.context.nint(self.context.root(part, degree))) for part in parts)
-        )
-        return root if root**degree == value else None
 
     def applied(self, name: str, argument: Node) -> Value:
         value = self(argument)
@@ -305,11 +291,7 @@ class Evaluator:
     def log(self, value: Value, base: Value | None = None) -> Value:
         if base is not None:
             below = self.inexact(self.not_zero(self.log(base)))
-            quotient = self.inexact(self.log(value)) / below
-            nearest = int(self.context.nint(quotient.real))
-            are_exact = isinstance(value, Fraction) and isinstance(base, Fraction) and base > 0
-            is_exact = are_exact and abs(nearest) * _bits(base) < _BITS and base**nearest == value
-            return Fraction(nearest) if is_exact else quotient
+            return self.inexact(self.log(value)) / below
         self.not_zero(value)
         if value == 1:
             return Fraction(0)

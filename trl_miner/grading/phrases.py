@@ -45,11 +45,6 @@ _VERB = re.compile(
     r"(?:^|.*?[\s,])(?:is|are|equals|get|gets|have|has|find|obtain|gives|yields|to be|that)[:\s]\s*(?P<value>[^:]+)$",
     re.DOTALL,
 )
-_LABELLED = re.compile(
-    r"(?:the )?(?:product|sum|total|difference|quotient|remainder|value|area|volume|perimeter"
-    r"|probability)\s*[:=]\s*(?P<value>.+)",
-    re.IGNORECASE,
-)
 _DOUBT = re.compile(
     r"\b(?:not|no|nor|never|neither|cannot|\w+n't|\w+n’t|maybe|perhaps|might|may|could|can|would|should|probably|possibly|"
     r"likely|seems?|appears?|guess\w*|think|thought|believe\w*|assum\w+|suppos\w+|suspect|doubt\w*|if|unless|whether|or|"
@@ -70,24 +65,21 @@ _CLAUSE = re.compile(r",\s+(?:which|as|since|because|where)\s.*$", re.DOTALL)
 
 def final_answer(text: str) -> str | None:
     """Return the final answer of a text without a box; None where it says none, or several."""
-    sentences = [
-        part.strip() for part in _SENTENCE.split(_MARKUP.sub(" ", text)) if part and part.strip()
-    ]
+    sentences = [*filter(None, map(str.strip, _SENTENCE.split(_MARKUP.sub(" ", text))))]
     said = [
         (place, value)
         for place, sentence in enumerate(sentences)
         if (value := _said(sentence)) is not None
     ]
-    if said:
-        place = said[-1][0]
-        values = [_after_colon(sentences, at, value) for at, value in said]
-        rest = sentences[place + 1 + (values[-1][1]) :]
-        answers = {_readable(value) for value, _ in values}
-        is_final = len(answers) == 1 and not any(
-            _TAKEN_BACK.search(each) or re.search(r"\d", each) or readings(each) for each in rest
-        )
-        return answers.pop() if is_final else None
-    return _conclusion(sentences) if sentences else None
+    if not said:
+        return _conclusion(sentences) if sentences else None
+    values = [_after_colon(sentences, *each) for each in said]
+    answers = {_readable(value) for value, _ in values}
+    rest = sentences[said[-1][0] + 1 + values[-1][1] :]
+    is_taken_back = any(
+        _TAKEN_BACK.search(each) or re.search(r"\d", each) or readings(each) for each in rest
+    )
+    return answers.pop() if len(answers) == 1 and not is_taken_back else None
 
 
 def _said(sentence: str) -> str | None:
@@ -122,13 +114,8 @@ def _readable(value: str) -> str | None:
 def _is_plain(value: str) -> bool:
     """Return whether words that could deny are part of the mathematics, as in "2 or 3", or all of
     the answer, as in "No"."""
-    return bool(readings(value)) or words.flat(value).casefold() in (
-        "no",
-        "not possible",
-        "neither",
-        "false",
-        "no solution",
-    )
+    no = {"no", "not possible", "neither", "false", "no solution"}
+    return bool(readings(value)) or words.flat(value).casefold() in no
 
 
 def _conclusion(sentences: Sequence[str]) -> str | None:
@@ -145,8 +132,6 @@ def _conclusion(sentences: Sequence[str]) -> str | None:
             if readings(value.strip().rstrip(". ")):
                 return _readable(value)
         return None
-    if (labelled := _LABELLED.fullmatch(last)) is not None:
-        return _readable(labelled["value"])
     before = sentences[-1][: -len(last)].strip() or (sentences[-2] if len(sentences) > 1 else "")
     if _DOUBT.search(words.flat(before)) or before.endswith("?"):
         return None

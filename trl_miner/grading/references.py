@@ -1,6 +1,6 @@
 """How a reference is read: what a preview of a data set shows, and what no answer could match."""
 
-import ast
+import re
 from dataclasses import dataclass
 
 from . import math_answers, values, words
@@ -8,6 +8,7 @@ from .agreement import Text, read
 from .showing import show
 
 _SHOWN_CHARACTERS = 60
+_DICTIONARY = re.compile(r"\s*\{\s*(?P<quote>['\"])[^\n]*?(?P=quote)\s*:")
 _NAME_WORDS = 4  # a text of more is a sentence
 _KINDS = {
     "relation": "equation", "or": "set", "and": "equations", "list": "list", "numbers": "set", "union": "set",
@@ -42,7 +43,7 @@ def describe_reference(text: str) -> ReferenceReading:
     >>> describe_reference("15,50 €")
     ReferenceReading(kind='list', value='{15, 50}', is_text=False)
     """
-    if _is_dictionary(text):
+    if _DICTIONARY.match(text):
         raise ValueError(
             f"A reference must be an answer: got a dictionary, {text[:_SHOWN_CHARACTERS]!r}. Name"
             " the key that holds the answer."
@@ -74,13 +75,3 @@ def _kind(read: Text) -> str:
     if node[0] in values.EXPRESSIONS:
         return "number" if values.is_number(node) else "expression"
     return _KINDS.get(node[0], str(node[0]))
-
-
-def _is_dictionary(text: str) -> bool:
-    text = text.strip()
-    if not (text.startswith("{") and text.endswith("}") and len(text) <= 10_000):
-        return False
-    try:
-        return isinstance(ast.literal_eval(text), dict)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text[1:].lstrip().startswith(('"', "'"))

@@ -58,4 +58,4 @@ def _form_of_expression(node: Node) -> str:
     if isinstance(value, Fraction):
         is_short = max(value.numerator.bit_length(), value.denominator.bit_length()) < _BITS
         return str(value) if is_short else show(node)
-    return str(mpmath.nstr(value, _DIGITS))
+    return str(mpmath.nstr(value, _DIGITS)).removesuffix(".0")
