@@ -142,7 +142,7 @@ def test_the_command_says_what_it_wrote_and_a_page_what_it_leaves_out(run, capsy
     )
     for words, error in (
         ([str(run), "--steps", "11"], "--steps must name recorded steps"),
-        ([str(run / "nowhere")], "trained with log_token_credit: 10"),
+        ([str(run / "nowhere")], "Run folder not found: "),
     ):
         assert cli.main(["inspect", *words]) == 2 and error in capsys.readouterr().err
 

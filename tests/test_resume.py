@@ -239,7 +239,7 @@ def test_latest_passes_over_a_damaged_checkpoint_with_its_reason(
 def test_a_damaged_checkpoint_that_is_named_is_an_error(policy, damaged):
     trainer = Recording(policy, mixed_reward, config(damaged), problems())
     (damaged / "checkpoint-6" / "rng_state.pth").unlink()
-    with pytest.raises(ValueError, match=r"of .*checkpoint-6, rng_state.pth is missing"):
+    with pytest.raises(ValueError, match=r"checkpoint-6 is not complete: rng_state.pth is missing"):
         trainer.train(resume_from_checkpoint=str(damaged / "checkpoint-6"))
     (damaged / "checkpoint-3" / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"needs a .*-3: model.safetensors is missing or cut off"):
@@ -433,7 +433,7 @@ def test_resuming_from_nothing(policy, tmp_path):
     with pytest.raises(ValueError, match="there is none"):
         trainer.train(resume_from_checkpoint=True)
     with pytest.raises(
-        ValueError, match="must be whole: of .*checkpoint-9, there is no such folder"
+        ValueError, match="No checkpoint at .*checkpoint-9: the folder does not exist"
     ):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     trainer.train(resume_from_checkpoint="latest")

@@ -61,7 +61,8 @@ def guess_columns(
         ValueError: No column looks like the question, or like the answer.
     """
     for column in (column for setting in given.items() for column in columns_in(*setting)):
-        c.check_column(name, rows, column)
+        if column:
+            c.check_column(name, rows, column)
     guesser = _Guesser(name, rows, dict(given), hint or "Name it with --{setting} COLUMN")
     guesser.find_options()
     guesser.find_question()
