@@ -1,6 +1,8 @@
 """A recipe made from a data set: `trl-miner train problems.csv --model MODEL`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from transformers import AutoConfig, AutoTokenizer
 from trl import DatasetMixtureConfig, ModelConfig
 
 from trl_miner import cli, train
-from trl_miner.data_recipe.making import is_data, make_recipe, with_made_recipe
+from trl_miner.data_recipe.first_word import is_data, with_made_recipe
+from trl_miner.data_recipe.making import make_recipe
 from trl_miner.data_recipe.model_knobs import choose_knobs, learning_rate
 from trl_miner.recipe.parsing import MinerScriptArguments, read_recipe
 from trl_miner.recipe.training_data import held_out_problems, load_data
@@ -123,6 +126,20 @@ def test_a_recipe_may_stand_first():
         "2",
     ]
     assert with_made_recipe(["--config", "a.yaml"]) == ["--config", "a.yaml"]
+
+
+def test_the_process_that_starts_a_recipe_loads_neither_pytorch_nor_trl():
+    """The one that trains loads them, which takes six seconds."""
+    code = """
+import sys
+from trl_miner.commands import train
+from trl_miner.launching import supervise
+supervise.run_training = lambda words: 0
+assert train.run(None, ["arithmetic/quick"]) == 0
+print(sorted({"torch", "transformers", "trl", "datasets", "peft", "pandas"} & {*sys.modules}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
 MODEL = ["--model", "trl_miner/arithmetic"]

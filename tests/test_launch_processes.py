@@ -21,7 +21,7 @@ from accelerate.commands.launch import launch_command_parser
 from harness import gone, wait_until, write_recipe
 
 from trl_miner.commands import launch
-from trl_miner.data_recipe.making import with_made_recipe
+from trl_miner.data_recipe.first_word import with_made_recipe
 from trl_miner.launching.local import launcher_arguments
 from trl_miner.launching.plan import make_plan
 from trl_miner.launching.server import free_port

@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
-    from ..data_recipe.making import with_made_recipe
+    from ..data_recipe.first_word import with_made_recipe
 
     _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     # takes seconds, because it imports TRL

@@ -67,7 +67,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    from ..data_recipe.making import with_made_recipe
+    from ..data_recipe.first_word import with_made_recipe
 
     if args.quiet:
         overrides = [*overrides, "--quiet"]

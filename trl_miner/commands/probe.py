@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Probe, print the table and what to do. `overrides` are settings of the recipe."""
     from ..common.importing import did_you_mean
     from ..data.benchmarks import BENCHMARKS, is_known, read_entry
-    from ..data_recipe.making import with_made_recipe
+    from ..data_recipe.first_word import with_made_recipe
 
     _, recipe, *overrides = with_made_recipe([args.recipe, *overrides])
     if args.samples < 2:

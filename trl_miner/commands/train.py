@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         _help(arguments)
         return 0
-    from ..data_recipe.making import with_made_recipe
+    from ..data_recipe.first_word import with_made_recipe
     from ..launching.supervise import run_training
     from ..recipe.files import with_recipe_file
 

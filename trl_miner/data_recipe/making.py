@@ -50,22 +50,14 @@ _RUN = {*QUICK, *SCORED, *ON_A_CPU, *ON_A_GPU}
 NOT_KEPT = {"quiet", "resume_from_checkpoint", "overwrite_output_dir", "hub_token", "config"}
 
 
-def with_made_recipe(words: Sequence[str]) -> list[str]:
-    """Return the words of a training whose first one may be a recipe or a data set, with `--config
-    RECIPE` instead.
-
-    For a data set a recipe is written, as `OUTPUT_DIR.yaml`, once model and data have been looked
-    at, and nothing speaks against them.
+def write_recipe(name: str, rest: Sequence[str]) -> list[str]:
+    """Write the recipe for a data set, as `OUTPUT_DIR.yaml`, once model and data have been looked at
+    and nothing speaks against them; return the words of its training.
 
     Raises:
         ValueError: The data set cannot be read, its columns cannot be guessed, its preview refuses
             it, or another recipe stands there.
     """
-    if not words or words[0].startswith("-"):
-        return list(words)
-    name, *rest = words
-    if not is_data(name):
-        return ["--config", name, *rest]
     with Progress(f"looking at {name}", unit="", leave=False):
         recipe, reasons, comments, left = plan_recipe(name, rest)
         path = Path(f"{recipe['output_dir'].rstrip('/')}.yaml")
@@ -192,19 +184,6 @@ def explained(recipe: Mapping[str, Any], reasons: Mapping[str, str]) -> str:
     return "\n".join(
         ["Guessed:", *(f"  {name}: {recipe[name]!r} ({why})" for name, why in reasons.items())]
     )
-
-
-def is_data(name: str) -> bool:
-    """Return whether a word names a data set rather than a recipe: a data file, a folder, a task,
-    or OWNER/NAME on the Hub."""
-    if Path(name).suffix.lower() in SUFFIXES or name in WORLDS or is_task(name):
-        return True
-    folders = {shipped_name.partition("/")[0] for shipped_name in shipped()}
-    is_recipe = Path(name).suffix in (".yaml", ".yml") or any(
-        Path(f"{name}{end}").is_file() for end in ("", ".yaml")
-    )
-    is_on_hub = name.count("/") == 1 and name.partition("/")[0] not in {*folders, "recipes"}
-    return not is_recipe and (is_on_hub or Path(name).is_dir())
 
 
 def make_recipe(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
