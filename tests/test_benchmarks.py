@@ -158,8 +158,18 @@ def changed(name, index, **values):
             {"final_answer": ["1", "2"]},
             r"row 0: final_answer must be a list of one",
         ),
-        ("medmcqa", 1, {"cop": -1}, r"row 1: the gold must be one of 4 options: got 'index -1'"),
-        ("medmcqa", 1, {"cop": 7}, r"row 1: the gold must be one of 4 options: got 'index 7'"),
+        (
+            "medmcqa",
+            1,
+            {"cop": -1},
+            r"row 1: the reference answer must be one of 4 options: got 'index -1'",
+        ),
+        (
+            "medmcqa",
+            1,
+            {"cop": 7},
+            r"row 1: the reference answer must be one of 4 options: got 'index 7'",
+        ),
         (
             "medxpertqa",
             0,

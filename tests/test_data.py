@@ -52,7 +52,7 @@ def test_deepscaler_is_cleaned_and_counted(tokenizer, tmp_path):
         "written": 3,  # 6 rows less 3
         "dropped: no question or no valid answer": 1,
         "dropped: repeated question": 1,
-        "dropped: gold not accepted by the grader": 0,
+        "dropped: reference answer not accepted by the grader": 0,
         "dropped: prompt over 1000 tokens": 1,
     }
     rows = read(tmp_path / "out").to_list()
@@ -110,7 +110,7 @@ def test_the_length_limit_is_inclusive(tokenizer, tmp_path):
         (
             "plain",
             {"problem": "Say it.", "answer": "\\frac{"},
-            "all were dropped .*'gold not accepted by the grader': 1",
+            "all were dropped .*'reference answer not accepted by the grader': 1",
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_medical_is_medqa_and_what_is_left_of_medmcqa(tokenizer, tmp_path):
         "dropped: no question or no valid answer": 1,
         "dropped: answered right by the filtering model": 1,
         "dropped: repeated question": 1,
-        "dropped: gold not accepted by the grader": 0,
+        "dropped: reference answer not accepted by the grader": 0,
         "dropped: prompt over 1000 tokens": 0,
     }
     rows = read(tmp_path / "out").to_list()  # 3 + 4 rows less 3

@@ -346,7 +346,7 @@ def test_no_text_breaks_a_grader(text, start):
     ("grader", "golds", "options", "message"),
     [
         ("maths", ["1"], None, "grader must be one of math, choice, task: got 'maths'"),
-        ("math", [], None, "one gold per answer: got 0 for 1 answers"),
+        ("math", [], None, "one reference answer per completion: got 0 for 1 answers"),
         ("choice", ["A"], None, "options must hold the options of every question: got none"),
         ("choice", ["A"], [], "got 0 for 1 answers"),
         (

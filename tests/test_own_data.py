@@ -233,7 +233,9 @@ def test_training_and_evaluation_read_a_gold_of_choice_alike(tmp_path, gold, let
     by_column = grade("choice", [f"The answer is {letter}."], [gold], options=[row["options"]])[0]
     if letter is None:
         assert trained.reason == by_column.reason == "gold"
-        with pytest.raises(ValueError, match="row 0: the gold must be one of 4 options"):
+        with pytest.raises(
+            ValueError, match="row 0: the reference answer must be one of 4 options"
+        ):
             read_problems(user_benchmark("mine", path, {"first_option": 0}), [row])
     else:
         assert trained.is_correct and by_column.is_correct

@@ -79,7 +79,7 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
     # of 4, one is not graded, one over its limit
     assert logged == {"math_reward/not_judged": 0.25, "math_reward/timed_out": 0.25}
     assert "1 of 4 answers were not graded" in caplog.text
-    assert "1 without a gold that can be parsed" in caplog.text
+    assert "1 whose reference answer cannot be parsed" in caplog.text
 
 
 def test_the_time_of_a_batch_is_limited(caplog):

@@ -34,7 +34,7 @@ def test_disagreements_come_first(csv):
         " math_accept_unboxed.",
     ]
     assert verdicts.notes == [
-        "Answers are in the column response, golds in answer, recorded rewards in score."
+        "Answers are in the column response, reference answers in answer, recorded rewards in score."
     ]
 
 
@@ -84,5 +84,5 @@ def test_a_run_of_trl_needs_golds_beside_the_completions(tmp_path):
 
     verdicts = verify_file(train(with_golds, "golds"))
     assert {*verdicts.table["gold"]} <= {*problems()["solution"]} and len(verdicts.table) == 24
-    with pytest.raises(ValueError, match="holds no golds. .*log_extra"):
+    with pytest.raises(ValueError, match="has no reference answers. .*log_extra"):
         verify_file(train(lambda completions, **_: [0.0] * len(completions), "none"))

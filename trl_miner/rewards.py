@@ -23,7 +23,7 @@ from .trainer.reward_functions import text_of
 BATCH_SECONDS = 300.0
 
 _REASONS = {
-    "gold": "without a gold that can be parsed",
+    "gold": "whose reference answer cannot be parsed",
     "task": "whose problem the installed reasoning-gym does not make",
     "limit": "over the time limit",
     "died": "whose process died",

@@ -124,7 +124,7 @@ def _add_completion(row: dict[str, Any], index: int) -> dict[str, Any]:
     gold = row.get("answer") if "task" in row else row.get("solution")
     if gold is None:
         raise ValueError(
-            f"Every row must have a gold in the column solution: row {index} has none. Set "
+            f"Every row must have a reference answer in the column solution: row {index} has none. Set "
             "dataset_solution_column, or drop the row."
         )
     answer = str(gold).strip()

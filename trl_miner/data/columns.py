@@ -211,12 +211,12 @@ def number_options(
     from_0, from_1 = any(n == 0 for n, _ in numbers), any(n == count for n, count in numbers)
     if from_0 and from_1:
         raise ValueError(
-            "The golds must number the options from 0 or from 1: got 0 and the number of all"
+            "The reference answers must number the options from 0 or from 1: got 0 and the number of all"
             " options. Write letters."
         )
     if not from_0 and not from_1 and first is None:
         raise ValueError(
-            "The golds number the options, and no row tells whether from 0 or from 1. Set"
+            "The reference answers number the options, and no row tells whether from 0 or from 1. Set"
             " first_option: 0 or first_option: 1."
         )
     return 0 if from_0 else 1 if from_1 else first

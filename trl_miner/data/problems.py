@@ -188,13 +188,13 @@ def _read_problem(benchmark: Benchmark, index: int, row: Row, first: int | None)
             raise ValueError(f"a {name} must not be empty. Drop the row, or complete it.")
     if benchmark.grader == "choice" and option_index(problem.solution, options) is None:
         raise ValueError(
-            f"the gold must be one of {len(options)} options: got {problem.solution!r}. Correct it."
+            f"the reference answer must be one of {len(options)} options: got {problem.solution!r}. Correct it."
         )
     return problem
 
 
 def accepts_gold(
-    grader: str, problems: Sequence[Problem], title: str = "checking golds"
+    grader: str, problems: Sequence[Problem], title: str = "checking reference answers"
 ) -> list[bool]:
     """Return for each problem whether the grader can accept an answer to it.
 
@@ -240,13 +240,13 @@ def own_answers(grader: str, problem: Problem) -> tuple[str, ...]:
 def check_golds(title: str, grader: str, problems: Sequence[Problem]) -> None:
     """Warn if the grader rejects golds, naming the first few; if it rejects more than half, raise
     ValueError."""
-    accepted = accepts_gold(grader, problems, f"checking golds of {title}")
+    accepted = accepts_gold(grader, problems, f"checking reference answers of {title}")
     rejected = [index for index, is_accepted in enumerate(accepted) if not is_accepted]
     shown = "; ".join(
         f"problem {i} (id {problems[i].id}): {problems[i].solution!r}" for i in rejected[:5]
     )
     message = (
-        f"The grader {grader!r} must be able to accept an answer to every gold of {title}: it"
+        f"The grader {grader!r} must be able to accept an answer to every reference answer of {title}: it"
         f" cannot for {len(rejected)} of {len(problems)}, {shown}."
     )
     if 2 * len(rejected) > len(problems):

@@ -171,7 +171,7 @@ def _write(
     is_good = accepts_gold(
         "choice" if is_choice else "math", [problem for _, problem in different.values()]
     )
-    dropped["gold not accepted by the grader"] += is_good.count(False)
+    dropped["reference answer not accepted by the grader"] += is_good.count(False)
     kept = [row for row, is_kept in zip(different.values(), is_good, strict=True) if is_kept]
     rows = [_row(source, problem, options.style, is_choice) for source, problem in kept]
     limit = options.max_prompt_tokens

@@ -127,7 +127,7 @@ def check_server_memory(context: Context) -> Iterator[Finding]:
     )
     if sequences < 1:
         yield failed(
-            f"at least one rollout must fit: got {text}. {advice}, or lower max_completion_length."
+            f"at least one completion must fit: got {text}. {advice}, or lower max_completion_length."
         )
     elif (heads := context.shape.config.num_attention_heads) % parallel:
         yield failed(

@@ -54,7 +54,7 @@ def grade(
         raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
     if len(texts) != len(golds):
         raise ValueError(
-            f"There must be one gold per answer: got {len(golds)} for {len(texts)} answers. Repeat"
+            f"There must be one reference answer per completion: got {len(golds)} for {len(texts)} answers. Repeat"
             " them."
         )
     texts = [after_thinking(text) for text in texts]

@@ -114,11 +114,11 @@ def find_verifier(
     is_guess = not deciding
     deciding = deciding or weighted
     reason = f"{' and '.join(deciding)} decide{'s' * (len(deciding) == 1)} what is correct ({why})."
-    reason += " Of several, those that score a rollout must agree." if len(deciding) > 1 else ""
+    reason += " Of several, those that score a completion must agree." if len(deciding) > 1 else ""
     if is_guess:
         reason = (
             f"None of the reward functions {listed} is a known verifier"
-            f" ({', '.join(KNOWN_VERIFIERS)}), so a rollout counts as correct only if each that has"
+            f" ({', '.join(KNOWN_VERIFIERS)}), so a completion counts as correct only if each that has"
             " a weight scores it at or above correct_threshold. Set correct_reward_func to the one"
             " that verifies, or to several joined by '+'."
         )

@@ -154,12 +154,12 @@ def adaptive_sampling_fits(args: Any) -> None:
     # which see half of a group right, whatever the prompt's share is
     if mixed.from_total_rewards or mixed.needs_whole_groups:
         got = (
-            f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen rollouts"
+            f"advantage_estimator={mixed.name!r}, which goes by the rewards of the chosen completions"
             " alone"
         )
     if got:
         raise ValueError(
-            "adaptive_sampling_rounds fills the batch itself, and judges a rollout by the summed"
+            "adaptive_sampling_rounds fills the batch itself, and judges a completion by the summed"
             f" rewards of all of its prompt: got {got}. Leave one of them out."
         )
 
@@ -194,7 +194,7 @@ def token_advantages_reach_tokens(args: Any) -> None:
     if any(method.scores or method is MINER for method in args.estimators):
         logger.warning(
             f"importance_sampling_level='sequence' with loss_type='{args.loss_type}' averages the"
-            f" advantage over each rollout, so that of {describe_estimators(args)} does not reach"
+            f" advantage over each completion, so that of {describe_estimators(args)} does not reach"
             " single tokens. Use importance_sampling_level='token' for it."
         )
 
@@ -267,7 +267,7 @@ def policy_loss_has_rollouts_to_compare(args: Any) -> None:
         and args.per_device_train_batch_size * args.num_processes < 2
     ):
         raise ValueError(
-            f"policy_loss={args.policy_loss} compares the rollouts of a micro-batch: got one alone,"
+            f"policy_loss={args.policy_loss} compares the completions of a micro-batch: got one alone,"
             " in which all covariances are 0. Raise per_device_train_batch_size, or take several"
             " processes."
         )

@@ -100,7 +100,7 @@ def verify_file(
         samples: At most so many answers, by chance.
 
     Raises:
-        ValueError: The file cannot be read, or holds no golds.
+        ValueError: The file cannot be read, or has no reference answers.
     """
     path, notes = Path(path), []
     if any((columns or {}).values()) or not (path.is_dir() or is_rollout_file(path)):
@@ -133,8 +133,8 @@ def _of_rollouts(path: Path, threshold: float) -> "DataFrame":
     table["recorded"] = collector.outcomes().rollouts["correct"]
     if table["gold"].isna().all():
         raise ValueError(
-            f"{path} holds no golds. In a reward function of TRL, log_extra('solution', solution)"
-            " writes them beside the completions; or give a file with a column of golds."
+            f"{path} has no reference answers. In a reward function of TRL, log_extra('solution', solution)"
+            " writes them beside the completions; or give a file with a column of them."
         )
     return table[table["gold"].notna()]
 
@@ -167,7 +167,7 @@ def _of_columns(
         }
     )
     named = f"recorded rewards in {reward}" if reward else "no recorded rewards"
-    return table, [f"Answers are in the column {answer}, golds in {gold}, {named}."]
+    return table, [f"Answers are in the column {answer}, reference answers in {gold}, {named}."]
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:
