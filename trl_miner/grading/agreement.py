@@ -5,16 +5,15 @@ could not be read as mathematics is compared as text.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from . import units, values, words
 from .notation import NotRead
 from .parsing import Node, parse, readings
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A reference or an answer: its words, and the trees that it may be read as."""
 
     text: str
@@ -61,7 +60,7 @@ def agrees(reference: str, answer: str) -> bool:
         values.agrees(node, other) for node in gold.nodes for other in given.nodes
     ):
         return True
-    if gold.nodes and _agree_in_plain_units(gold, given):
+    if _agree_in_plain_units(gold, given):
         return True
     if gold.nodes and given.nodes:
         return False
@@ -91,18 +90,22 @@ def _is_time(time: words.Clock, gold: Text, given: Text) -> bool:
 
 def _agree_in_plain_units(gold: Text, given: Text) -> bool:
     """Compare `7m`, where one side marks m as a unit: then it is one on the other side too."""
-    unit = [_unit(node) for node in (*gold.nodes[:1], *given.nodes[:1])]
-    if len(unit) < 2 or (unit[0] is None) == (unit[1] is None):
+    if not (gold.nodes and given.nodes):
         return False
-    marked, plain = (gold, given) if unit[0] is not None else (given, gold)
-    try:
-        node = parse(plain.text, plain_units=True)
-    except NotRead:
-        return False
-    found, wanted = _unit(node), unit[0] or unit[1]
-    if found is None or wanted is None or found.exponents is None or not wanted.may_equal(found):
-        return False
-    return any(values.agrees(node, other) for other in marked.nodes)
+    for marked, plain in ((gold, given), (given, gold)):
+        unit = _unit(marked.nodes[0])
+        if unit is not None and _unit(plain.nodes[0]) is None:
+            try:
+                node = parse(plain.text, plain_units=True)
+            except NotRead:
+                return False
+            same = _unit(node)
+            return (
+                same is not None
+                and unit.may_equal(same)
+                and any(values.agrees(node, other) for other in marked.nodes)
+            )
+    return False
 
 
 def _unit(node: Node) -> units.Unit | None:

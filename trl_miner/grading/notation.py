@@ -64,6 +64,16 @@ def _repeated(match: re.Match[str]) -> str:
     return rf"{{\frac{{{value.numerator}}}{{{value.denominator}}}}}"
 
 
+def _counted(match: re.Match[str]) -> str:
+    r"""C_5^2 -> \binom{5}{2}, and A_5^2 as arrangements; C_1^2 is the square of a symbol."""
+    name, above, below = match.groups()
+    if int(below) > int(above):
+        return match[0]
+    if name == "C":
+        return rf"\binom{{{above}}}{{{below}}}"
+    return rf"\frac{{{above}!}}{{({above} - {below})!}}"
+
+
 _REPEATING = r"(?P<whole>\d*)\.(?P<fixed>\d*)"
 _DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
 # In this order.
@@ -97,10 +107,10 @@ _REWRITTEN = [
         # \frac12: a digit each
         (r"(\\(?:[dtc]?frac|[dt]?binom))\s*(\d)(\d)", r"\1{\2}{\3}"),
         # one form each of digits with a base, combinations, moduli, conditions and differences of sets
-        (r"(?:\\text\s*\{\s*(\d*[A-F\d]+)\s*\}|\((\d+)\))\s*(?=_)", r"\1\2"), (r"(\d)\\text\{([A-F])\}(?=_)", r"\1\2"),
+        (r"(?:\\text\s*\{\s*(\d*[A-F\d]+)\s*\}|(?<![A-Za-z])\((\d+)\))\s*(?=_)", r"\1\2"),
+        (r"(\d)\\text\{([A-F])\}(?=_)", r"\1\2"),
         (r"\\(?:mathrm|text|rm)\s*\{\s*([AC])\s*\}(?=\s*_)", r"\1"),
-        (r"(?<![A-Za-z])C\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?", r"\\binom{\1}{\2}"),
-        (r"(?<![A-Za-z])A\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?", r"\\frac{\1!}{(\1-\2)!}"),
+        (r"(?<![A-Za-z])([AC])\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?", _counted),
         (r"\(\s*\\?[bp]?mod(?![A-Za-z])([^()]*)\)", r"\\pmod{\1}"),
         (r"(?<![A-Z])\(([^()=]*(?:[<>≠≤≥∈]|\\(?:in|[gln]eq?|[gl]t)(?![A-Za-z]))[^()=]*)\)[\s.]*$", r", \1"),
         (r"\^\s*\{?\s*\\prime\s*\}?", "'"), (r"(?<=_)\{?\((\d+)\)\}?", r"{\1}"),

@@ -112,7 +112,9 @@ def normal(node: Node) -> Node | Several:
             ),
             ("=",),
         ) | ("relation", (("symbol", _), ("set", *_) as value), ("in",)):
-            return normal(value)
+            inner = normal(value)
+            is_value = isinstance(inner, Several) or value[0] != "matrix"  # A = M is not B = M
+            return inner if is_value else node
         case ("set" | "list" | "or" | "and", *_):
             return _of_items(node)
         case (kind, *_) if kind != "congruence" and _count_signs(node):
