@@ -82,4 +82,4 @@ def test_a_trained_model_is_asked_in_the_form_of_its_training(run, capsys, monke
     assert len(answers) == 4 and all("cut off at 3 tokens" in answer for answer in answers)
     assert cli.main(["try", str(run[0]), "Compute 3 + 4."]) == 0
     assert cli.main(["try", "./nowhere", "?"]) == 2
-    assert "--model must be a Hub id or a folder" in capsys.readouterr().err
+    assert "Folder not found: ./nowhere" in capsys.readouterr().err

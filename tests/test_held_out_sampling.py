@@ -184,7 +184,7 @@ def test_answers_without_a_verdict_are_left_out_of_the_scores(policy, tmp_path, 
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": SUMS}), num_samples=2)
     callback.record("after")
     assert trainer.evaluation["after"] == pytest.approx({"pass@1": 0.75, "pass@2": 1})
-    assert "10 of 16 answers unscored" in capsys.readouterr().out
+    assert "10 of 16 completions unscored" in capsys.readouterr().out
     assert read_held_out(tmp_path).after.num_scored == (0, 1, 2, 0, 0, 1, 2, 0)
 
 
@@ -198,7 +198,7 @@ def test_a_run_whose_answers_have_no_verdict_has_no_scores(policy, tmp_path, cap
     trainer.train()
     trainer.create_model_card()
     assert trainer.evaluation == {"before": {}, "after": {}} == read_held_out(tmp_path).scores
-    assert "n/a (16 of 16 answers unscored" in capsys.readouterr().out
+    assert "n/a (16 of 16 completions unscored" in capsys.readouterr().out
     assert not any("eval_pass@1" in log for log in trainer.state.log_history)
     assert "pass@1" not in (tmp_path / "README.md").read_text()
     assert callback.restore(None) is False

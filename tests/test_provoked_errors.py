@@ -73,7 +73,7 @@ COMMANDS = {
     "train sums.csv": "No model to train on sums.csv. Add --model: a Hub id such as Qwen/Qwen3-0.6B,",
     "train empty.csv --model trl_miner/arithmetic": "empty.csv has no rows.",
     "train folder --model trl_miner/arithmetic": "The data set in folder could not be loaded: ",
-    "train nofolder/ --model trl_miner/arithmetic": "Folder not found: nofolder (the current folder",
+    "train nofolder/ --model trl_miner/arithmetic": "Folder not found: nofolder/ (the current folde",
     "train owner/name --model trl_miner/arithmetic": "No data set named 'owner/name' here: there is "
     "no such folder, and the cache of the Hub does not have it. The Hub itself is not asked",
     "train sums.csv --model trl_miner/arithmetic --dataset_prompt_column qestion": "sums.csv has no "
@@ -82,8 +82,8 @@ COMMANDS = {
     "doctor nofile.csv": "File not found: nofile.csv",
     # models
     "train sums.csv --model nothere": "No model named 'nothere' here: there is no such folder, and ",
-    "train arithmetic/quick --model ./nothere": "Folder not found: nothere (the current folder is ",
-    "eval --model ./nothere --benchmarks arithmetic": "Folder not found: nothere",
+    "train arithmetic/quick --model ./nothere": "Folder not found: ./nothere (the current folder is",
+    "eval --model ./nothere --benchmarks arithmetic": "Folder not found: ./nothere",
     "eval --model nothere --benchmarks arithmetic": "No model named 'nothere' here: there is no such",
     "try nothere hello": "No model named 'nothere' here: there is no such folder",
     "data deepscaler --tokenizer nothere": "No tokenizer named 'nothere' here: there is no such",

@@ -164,7 +164,7 @@ class Trained:
     [
         (Trained(0.5, 0.75, 9), "^$"),
         (Trained(0.569, 0.569, 9), "100 steps at learning_rate 1e-06 .*--learning_rate 1e-05"),
-        (Trained(0.0, 0.0, 0), "no answer had an advantage"),
+        (Trained(0.0, 0.0, 0), "no completion had an advantage"),
         (Trained(1.0, 1.0, 3), "take harder ones"),
     ],
 )

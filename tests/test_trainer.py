@@ -287,7 +287,7 @@ def judged(completions, answer_key, **kwargs):
         (
             mixed_reward,
             dict(correct_reward_func="accuracy"),
-            "got 'accuracy', there are mixed_reward",
+            "No reward function named 'accuracy' for correct_reward_func. There are mixed_reward",
         ),
     ],
 )

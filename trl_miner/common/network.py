@@ -59,10 +59,10 @@ def is_path(name: str) -> bool:
 
 def not_found(what: str, path: str | Path) -> str:
     """Return a sentence on a file or folder that is not there, with a similar name beside it."""
-    path = Path(path)
+    shown, path = str(path), Path(path)
     beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     where = "" if path.is_absolute() else f" (the current folder is {Path.cwd()})"
-    return f"{what} not found: {path}{where}.{did_you_mean(path.name, beside)}"
+    return f"{what} not found: {shown}{where}.{did_you_mean(path.name, beside)}"
 
 
 def not_loaded(what: str, name: str, error: BaseException, revision: str | None = None) -> str:
