@@ -25,8 +25,8 @@ class ScoredBatch:
     rollouts: Rollouts  # with the rewards and GRPO's advantages before `gate_on_correctness`
     verifier_rewards_N: Tensor
     estimate: Estimate  # the advantages that are trained
-    # Returns of chosen rollouts, (N,) bool, their tokens with log-probs and advantages, from all
-    # processes, each of which must call it.
+    # Returns of chosen rollouts of all processes, (N,) bool, their tokens with log-probs and
+    # advantages, on the main process; on others nothing. Every process must call it.
     token_rows: Callable[[Tensor], list[dict[str, Any]]]
 
 
