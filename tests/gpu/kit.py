@@ -63,7 +63,7 @@ def recipe(
             given |= {"output_dir": folder, "overwrite_output_dir": True, "report_to": "none"}
         pairs = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         code = "import sys; from trl_miner.cli import main; sys.exit(main())"
-        few = ["--prompts", 8, "--problems", 8, "--samples", 8] if command == "probe" else []
+        few = ["--prompts", 24, "--problems", 8, "--samples", 8] if command == "probe" else []
         return python("-c", code, command, ROOT / "recipes" / path, *pairs, *few)
 
     return words
