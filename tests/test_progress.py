@@ -169,7 +169,8 @@ def recipe(policy, tmp_path):
 
 @pytest.mark.slow
 def test_train_on_a_terminal(recipe, tmp_path):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    # transformers has bars of its own on a terminal
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     command = [sys.executable, "-m", "trl_miner.cli", "train", "--config", recipe]
     rows = on_a_terminal(command, cwd=Path(__file__).parent, env=environment)
     bars = [row.partition("%")[0] for row in rows if "%|" in row]
