@@ -69,7 +69,8 @@ def first_line(error: BaseException) -> str:
     """Return the first line of another library's error, which may go on for a page, to be quoted
     within brackets."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".:")
+    # "... from one of:" announces a list that is not quoted
+    return lines[0].strip().rstrip(".:").removesuffix(" from one of")
 
 
 def cause(error: BaseException) -> str:
