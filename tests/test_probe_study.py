@@ -1,5 +1,6 @@
 """The study of `recipes/probe`: its tables from the raw results of this and the other studies."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -33,3 +34,11 @@ def test_an_arm_at_another_dose_has_the_direction_of_its_method(tables):
     ]  # fmt: skip
     assert tables["plain_name"]("trl_miner.data.forks.oracle (the recipe's)") == "oracle"
     assert tables["plain_name"]("GRPO itself, of mixed prompts") == "grpo"
+
+
+def test_the_pages_tell_what_the_tables_count():
+    row = re.search(r"\| all arms +\|(.*)\|", (FOLDER / "tables.md").read_text())[1]
+    _, decided, called, same = (int(cell) for cell in row.split("|"))
+    assert called == same and f"{called} of {decided}" in (FOLDER / "README.md").read_text()
+    for page in ("recipes/RESULTS.md", "docs/source/howto/probe.md"):
+        assert f"all {called} effects" in (FOLDER.parent.parent / page).read_text()
