@@ -45,6 +45,12 @@ _VERB = re.compile(
     r"(?:^|.*?[\s,])(?:is|are|equals|get|gets|have|has|find|obtain|gives|yields|to be|that)[:\s]\s*(?P<value>[^:]+)$",
     re.DOTALL,
 )
+# A last line that names what was asked for: "Product: 92."
+_LABELLED = re.compile(
+    r"(?:the )?(?:product|sum|total|difference|quotient|remainder|value|area|volume|perimeter"
+    r"|probability)\s*[:=]\s*(?P<value>.+)",
+    re.IGNORECASE,
+)
 _DOUBT = re.compile(
     r"\b(?:not|no|nor|never|neither|cannot|\w+n't|\w+n’t|maybe|perhaps|might|may|could|can|would|should|probably|possibly|"
     r"likely|seems?|appears?|guess\w*|think|thought|believe\w*|assum\w+|suppos\w+|suspect|doubt\w*|if|unless|whether|or|"
@@ -132,6 +138,8 @@ def _conclusion(sentences: Sequence[str]) -> str | None:
             if readings(value.strip().rstrip(". ")):
                 return _readable(value)
         return None
+    if (labelled := _LABELLED.fullmatch(last)) is not None:
+        return _readable(labelled["value"])
     before = sentences[-1][: -len(last)].strip() or (sentences[-2] if len(sentences) > 1 else "")
     if _DOUBT.search(words.flat(before)) or before.endswith("?"):
         return None
