@@ -46,13 +46,13 @@ def prompts_seen(monkeypatch):
     from transformers import Qwen3ForCausalLM
 
     seen, generate = [], Qwen3ForCausalLM.generate
-    share = seeded_sampling._sample_shared
+    share = seeded_sampling.sample_shared
 
     def spy_on_shared(model, prompts, *args):
         seen.extend(tuple(ids) for ids in prompts)
         return share(model, prompts, *args)
 
-    monkeypatch.setattr(seeded_sampling, "_sample_shared", spy_on_shared)
+    monkeypatch.setattr(seeded_sampling, "sample_shared", spy_on_shared)
 
     def spy(self, *args, **kwargs):
         seen.extend(

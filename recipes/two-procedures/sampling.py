@@ -1,29 +1,23 @@
 """Sample several answers to each prompt on a CPU, and train on them: what is equal is computed
 once.
 
-Short answers to short problems are often the same. transformers' `generate` reads a prompt once for
-each of its answers, and computes all answers until the longest has ended. Here answers that agree
-so far share a forward, and an answer that has ended is left out. Otherwise the samples are those of
-`trl_miner.evaluation.seeded_sampling`: each depends on its seed alone, so arms with the same seed
-have the same rollouts as long as their models agree. A training step computes equal rollouts once,
-too, and of the vocabulary's scores those of completions alone.
+Short answers to short problems are often the same. So the rollouts of a training, too, come from
+`sample_shared`: answers that agree so far share a forward, and each depends on its seed alone, so
+that arms with the same seed have the same rollouts as long as their models agree. A training step
+computes equal rollouts once, and of the vocabulary's scores those of completions alone.
 
-# P prompts, N samples of them, K distinct beginnings of these, R distinct rows of B, T tokens so
-far, V tokens of the
-# vocabulary
+# R distinct rows of B, T tokens
 """
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
-from transformers import DynamicCache
+from transformers import GenerationConfig
 
-from trl_miner.evaluation.seeded_sampling import race
+from trl_miner.evaluation.seeded_sampling import sample_shared
 
 
 @torch.no_grad()
@@ -39,50 +33,8 @@ def sample(
 ) -> list[list[int]]:
     """Return a completion of each prompt, in tokens. Equal prompts are neighbors; the token `end`
     ends it."""
-    groups = [(list(prompt), len([*same])) for prompt, same in groupby(prompts)]
-    width = max(len(prompt) for prompt, _ in groups)
-    tokens_PT = torch.tensor([[end] * (width - len(prompt)) + prompt for prompt, _ in groups])
-    mask_KT = torch.tensor(
-        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in groups]
-    )
-    cache = DynamicCache(config=model.config)
-
-    def forward(tokens_KT: Tensor, mask_KT: Tensor) -> Tensor:
-        """Return the logits (K, V) behind tokens that follow those of the cache."""
-        places_KT = (mask_KT.cumsum(1) - 1).clamp(min=0)[:, -tokens_KT.shape[1] :]
-        found = model(tokens_KT, mask_KT, places_KT, cache, use_cache=True, logits_to_keep=1)
-        return found.logits[:, -1]
-
-    logits_KV = forward(tokens_PT, mask_KT)
-    places_N = torch.tensor(
-        [place for place, (_, count) in enumerate(groups) for _ in range(count)]
-    )
-    rows_N, seeds_N = torch.arange(len(prompts)), torch.tensor(seeds)
-    completions: list[list[int]] = [[] for _ in prompts]
-    for position in range(max_new_tokens):
-        scores_NV = race(
-            logits_KV,
-            seeds_N[rows_N],
-            position,
-            temperature=temperature,
-            top_p=top_p,
-            places_B=places_N,
-        )
-        tokens_N = scores_NV.argmax(dim=1)
-        for row, token in zip(rows_N.tolist(), tokens_N.tolist(), strict=True):
-            completions[row].append(token)
-        goes_on_N = tokens_N != end
-        if not goes_on_N.any() or position + 1 == max_new_tokens:
-            break
-        rows_N, num_tokens = rows_N[goes_on_N], logits_KV.shape[1]
-        # What a sample has so far, as a number: its beginning so far, and its next token.
-        begun_N = places_N[goes_on_N] * num_tokens + tokens_N[goes_on_N]
-        begun_K, places_N = begun_N.unique(return_inverse=True)
-        before_K = begun_K // num_tokens
-        cache.batch_select_indices(before_K)
-        mask_KT = torch.nn.functional.pad(mask_KT[before_K], (0, 1), value=1)
-        logits_KV = forward((begun_K % num_tokens).unsqueeze(1), mask_KT)
-    return completions
+    config = GenerationConfig(eos_token_id=end, pad_token_id=end, max_new_tokens=max_new_tokens)
+    return sample_shared(model, prompts, seeds, config, temperature, top_p)
 
 
 def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:

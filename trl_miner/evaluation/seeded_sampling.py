@@ -138,7 +138,7 @@ def sample_tokens(
                 rows = alike[start : start + batch_size]
                 batch = [prompts[i] for i in rows], [seeds[i] for i in rows]
                 with neutral_settings(model):
-                    sample = _sample_shared if can_share(model) else _sample_batch
+                    sample = sample_shared if can_share(model) else _sample_batch
                     sampled = sample(model, *batch, config, temperature, top_p)
                 for i, row in zip(rows, sampled, strict=True):
                     end = next(
@@ -157,15 +157,9 @@ def _sample_batch(
     temperature: float,
     top_p: float,
 ) -> list[list[int]]:
-    width = max(map(len, prompts))
-    device = model.device
-    ids = torch.tensor(
-        [[config.pad_token_id] * (width - len(p)) + list(p) for p in prompts], device=device
-    )
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    drawing = [
-        _Race(torch.tensor(seeds, device=device), width, temperature=temperature, top_p=top_p)
-    ]
+    ids, mask = (part.to(model.device) for part in _padded(prompts, config.pad_token_id))
+    width, seeds_N = ids.shape[1], torch.tensor(seeds, device=model.device)
+    drawing = [_Race(seeds_N, width, temperature=temperature, top_p=top_p)]
     tokens = model.generate(
         input_ids=ids,
         attention_mask=mask,
@@ -180,6 +174,14 @@ def _sample_batch(
     return tokens[:, width:].tolist()
 
 
+def _padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens of prompts that end together, and their mask."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    return ids, mask
+
+
 def can_share(model: Any) -> bool:
     """Return whether samples that agree so far may share a forward: on a CPU, where each row costs
     time of its own, of a model whose rows do not see each other, with whole weights."""
@@ -190,10 +192,10 @@ def can_share(model: Any) -> bool:
     )
 
 
-def _sample_shared(
+def sample_shared(
     model: Any,
-    prompts: list[Sequence[int]],
-    seeds: list[int],
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
     config: GenerationConfig,
     temperature: float,
     top_p: float,
@@ -205,16 +207,8 @@ def _sample_shared(
     # N samples, K distinct beginnings of them, T tokens so far
     """
     ends = torch.tensor(config.eos_token_id or [], dtype=torch.long)
-    groups = [(list(prompt), len([*same])) for prompt, same in groupby(prompts)]
-    width = max(len(prompt) for prompt, _ in groups)
-    padding = [width - len(prompt) for prompt, _ in groups]
-    tokens_KT = torch.tensor(
-        [
-            [config.pad_token_id] * few + prompt
-            for few, (prompt, _) in zip(padding, groups, strict=True)
-        ]
-    )
-    mask_KT = torch.tensor([[0] * few + [1] * (width - few) for few in padding])
+    groups = [(prompt, len([*same])) for prompt, same in groupby(prompts)]
+    tokens_KT, mask_KT = _padded([prompt for prompt, _ in groups], config.pad_token_id)
     # the place of each sample's beginning
     places_N = torch.arange(len(groups)).repeat_interleave(torch.tensor([n for _, n in groups]))
     cache = DynamicCache(config=model.config.get_text_config())
