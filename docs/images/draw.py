@@ -82,7 +82,7 @@ def draw_method() -> None:
     page = Drawing(490, "What GRPO and MINER learn from four prompts")
     answers, columns, cell = 150, (372, 566), 22
     page.text(16, 38, "Prompt", bold=True)
-    page.text(answers, 38, "Eight answers", bold=True)
+    page.text(answers, 38, "Eight completions", bold=True)
     for x, name in zip(columns, ("GRPO", "MINER"), strict=True):
         page.text(x, 38, name, bold=True)
     kinds = ("all wrong", "mixed", "mixed", "all right")
@@ -112,7 +112,7 @@ def draw_method() -> None:
     page.text(36, y, "more likely", size=18)
     page.box(142, y - 13, 14, 14, ORANGE, ORANGE)
     page.text(162, y, "less likely", size=18)
-    page.text(262, y, "All right: MINER pays the answers that the model was", size=18)
+    page.text(262, y, "All right: MINER pays the completions that the model was", size=18)
     page.text(262, y + 24, "least sure of. Drawn larger: about 1 % of the gradient.", size=18)
     page.write("method.svg")
 
@@ -133,19 +133,19 @@ def draw_processes() -> None:
     block(210, 12, 340, 78, "trl-miner launch", ["starts both, and watches both"])
     page.line([(290, 90), (180, 138)], color=INK, arrow=True)
     page.line([(470, 90), (580, 138)], color=INK, arrow=True)
-    server = ["samples the answers", "on GPUs of its own"]
+    server = ["samples completions", "on GPUs of its own"]
     block(12, 142, 260, 120, "vLLM server", server, "#FDF3DF", ORANGE)
     trainer = ["advantages, loss,", "optimizer steps", "on the other GPUs"]
     block(488, 142, 260, 140, "training", trainer, "#E8F2F9", BLUE)
     for y, label, ends in (
         (168, "prompts", (484, 276)),
-        (212, "answers, log-probs", (276, 484)),
+        (212, "completions, log-probs", (276, 484)),
         (256, "new weights", (484, 276)),
     ):
         page.text(380, y - 8, label, size=18, anchor="middle")
         page.line([(ends[0], y), (ends[1], y)], color=INK, arrow=True)
     page.line([(560, 282), (472, 340)], color=INK, arrow=True)
-    page.text(500, 306, "answers", size=18, anchor="end")
+    page.text(500, 306, "completions", size=18, anchor="end")
     page.line([(516, 344), (600, 286)], color=INK, arrow=True)
     page.text(590, 330, "rewards", size=18)
     rewards = ["verifiers on CPUs,", "killed if they hang"]
