@@ -8,8 +8,8 @@ In the root of a clone. What the trainings write is in runs/probe/rule.
 import gzip
 import json
 import random
-import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from run import FORKS, LARGE, MIRROR, RESULTS, ROOT, RUNS, command, keep, probe
 
 from trl_miner.data.worlds import WORLDS
 from trl_miner.runs.files import write_whole
-from trl_miner.runs.runs_file import collect_runs, read_runs, write_runs
+from trl_miner.runs.history import read_run
+from trl_miner.runs.runs_file import read_runs, write_runs
 
 WORLD_NAMES = {"forks": FORKS, "mirror": MIRROR}
 TARGET_LEVELS, TRAINED_LEVELS = (2, 3, 4), (0, 1)
@@ -101,49 +102,45 @@ def pilot(world: str, seed: int) -> None:
     keep_runs(f"rule_pilots_{world}", output)
 
 
-def finished(world: str, seed: int, arm: str) -> Path:
-    """Train an arm, unless it has been trained, and return its folder."""
-    output = RUNS / "rule" / f"{world}-{seed}" / "arms" / arm / f"seed{seed}"
+def trained(world: str, seed: int, arm: str, *, start: str | Path = "", step: int = 0) -> Path:
+    """Train an arm, unless it has been trained, and return its folder; of a steered training, the
+    steps from `step` on, from the weights of the checkpoint there."""
+    name = f"steered-from-{step}" if step else arm
+    output = RUNS / "rule" / f"{world}-{seed}" / "arms" / name / f"seed{seed}"
     if not (output / "trainer_state.json").is_file():
-        train(world, seed, arm, output, *["--resume_from_checkpoint", "latest"] * output.is_dir())
+        data = str(data_of(world, seed) / "rival") if arm == "rival" else WORLD_NAMES[world]
+        words = ["trl_miner.cli", "train", "--config", recipe_of(arm, output.parents[2])]
+        words += ["--output_dir", output, "--dataset_name", data, "--score_steps", "0"]
+        words += ["--model_name_or_path", start or WORLD_NAMES[world]]
+        words += ["--seed", str(seed + 1000 * step), "--max_steps", str(STEPS - step)]
+        words += ["--save_strategy", "steps", "--save_steps", str(SEGMENT)]
+        command(*words, "--overwrite_output_dir", "true")
     return output
-
-
-def train(world: str, seed: int, arm: str, output: Path, *more: str | Path) -> None:
-    """Train an arm; `more` overrides its settings."""
-    data = str(data_of(world, seed) / "rival") if arm == "rival" else WORLD_NAMES[world]
-    words = ["trl_miner.cli", "train", "--config", recipe_of(arm, output.parents[2])]
-    words += ["--output_dir", output, "--seed", str(seed), "--dataset_name", data]
-    words += ["--model_name_or_path", WORLD_NAMES[world], "--score_steps", "0"]
-    command(*words, "--save_strategy", "steps", "--save_steps", str(SEGMENT), *more)
 
 
 def steered(world: str, seed: int) -> None:
     """Follow the probe from checkpoint to checkpoint."""
     arms = {"up": "miner_5", "down": "certainty_5", "cannot tell": "grpo"}
-    arm = arms[ask(world, seed, WORLD_NAMES[world], "target", "start")]
-    source, taken = finished(world, seed, arm), [arm]
+    taken = [arms[ask(world, seed, WORLD_NAMES[world], "target", "start")]]
+    run, began = trained(world, seed, taken[0]), 0
     for step in range(SEGMENT, STEPS, SEGMENT):
-        here = source / f"checkpoint-{step}"
+        here = run / f"checkpoint-{step - began}"
         taken.append(arms[ask(world, seed, str(here), "target", f"steered, step {step}")])
-        if len({*taken}) > 1:  # from here on it is no other arm's training
-            output = RUNS / "rule" / f"{world}-{seed}" / "arms" / "steered" / f"seed{seed}"
-            if source != output:
-                shutil.copytree(here, output / here.name, dirs_exist_ok=True)
-            if not (output / f"checkpoint-{step + SEGMENT}").is_dir():
-                more = ["--resume_from_checkpoint", output / here.name]
-                train(world, seed, taken[-1], output, *more, "--max_steps", str(step + SEGMENT))
-            source = output
-    keep(RESULTS / "steered.jsonl", [{"name": world, "seed": seed, "arms": taken}])
+        if taken[-1] != taken[-2]:
+            run, began = trained(world, seed, taken[-1], start=here, step=step), step
+    line = {"name": world, "seed": seed, "arms": taken, "run": run.parent.name}
+    keep(RESULTS / "steered.jsonl", [line])
 
 
 def keep_runs(name: str, folder: Path) -> None:
-    """Put a folder's runs into a file of results, in the place of those with the same name."""
-    collect_runs(folder)
+    """Put a folder's runs, ARM/seedN, into a file of results, in the place of those with the same
+    name."""
     path = RESULTS / f"{name}.jsonl.gz"
-    runs = [*read_runs(path)] if path.is_file() else []
-    by_name = {run.name: run for run in [*runs, *read_runs(folder / "runs.jsonl")]}
-    lines = folder / "all.jsonl"
+    by_name = {run.name: run for run in (read_runs(path) if path.is_file() else [])}
+    for state in folder.glob("*/seed*/trainer_state.json"):
+        run = replace(read_run(state.parent), name="/".join(state.parent.parts[-2:]))
+        by_name[run.name] = run
+    lines = folder / "runs.jsonl"
     write_runs([by_name[key] for key in sorted(by_name)], lines)
     path.write_bytes(gzip.compress(lines.read_bytes(), mtime=0))
 
@@ -161,7 +158,7 @@ def main() -> None:
                 )
             pilot(world, seed)
             for arm in ("grpo", "miner_5", "rival", *["certainty_5"] * (world == "mirror")):
-                finished(world, seed, arm)
+                trained(world, seed, arm)
             steered(world, seed)
             keep_runs(f"rule_{world}", RUNS / "rule" / f"{world}-{seed}" / "arms")
 

@@ -4,7 +4,7 @@
     python recipes/probe/run.py control         # the same against a target like the training set
     python recipes/probe/run.py more            # two more arms; strategies, whose start is made first
     python recipes/probe/run.py real MODEL      # of SmolLM2-135M-Instruct in the folder MODEL
-    python recipes/probe/run.py way             # on the way of GRPO; results/way.jsonl
+    python recipes/probe/run.py way             # on the way of GRPO, after rule.py; results/way.jsonl
 
 In the root of a clone. What the runs write is in runs/probe.
 """
@@ -17,8 +17,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from trl_miner.data.base_model import settings_of, train
 from trl_miner.data.worlds import WORLDS
@@ -34,7 +32,6 @@ OWN = [
 ]
 METHODS = ["miner", "entropy", "certainty", "rl_zvp", *OWN]
 LARGE = ["--prompts", "48", "--problems", "48", "--samples", "16"]
-SMALL = ["--prompts", "20", "--problems", "24", "--samples", "8"]
 SEEDS = range(1, 6)
 
 
@@ -114,27 +111,13 @@ def more() -> None:
 
 
 def real(model: str) -> None:
-    """Probe starts of the real model, which are made first."""
-    source = Path(model).resolve()
-    here = ROOT / "recipes" / "two-procedures"
-    for title, seed, share in (
-        ("two procedures", 1, "0.2"),
-        ("two procedures, mirror", 21, "0.8"),
-    ):
-        place = RUNS / "real" / title.replace(", ", "-").replace(" ", "-")
-        data, start, recipe = place / "data", place / "start", place / "miner.yaml"
-        if not data.is_dir():
-            command("procedures", "--worked", share, "--folder", data, folder=here)
-        settings = yaml.safe_load((here / "miner.yaml").read_text())
-        settings.pop("rollout_func")  # makes the sampling faster and no other
-        recipe.write_text(yaml.safe_dump(settings))
-        taught = ["--dataset_name", data / "start.jsonl", "--steps", "40", "--lr", "1e-4"]
-        teach(recipe, source, start, *taught, "--seed", str(seed), folder=here)
-        own = ["--model_name_or_path", start, "--dataset_name", data / "problems"]
-        probe_real(title, recipe, seed, *own, folder=here)
+    """Probe a start of the real model on arithmetic, which is made first."""
     recipe, start = ROOT / "recipes/SmolLM2-135M-Instruct/miner.yaml", RUNS / "real" / "arithmetic"
-    teach(recipe, source, start, "--steps", "20")
-    probe_real("SmolLM2-135M, arithmetic", recipe, 1, "--model_name_or_path", start)
+    teach(recipe, Path(model).resolve(), start, "--steps", "20")
+    name, sizes = "SmolLM2-135M, arithmetic", ["--prompts", "32", "--problems", "40"]
+    words = ["--methods", "entropy", "certainty", "--seed", "1", *sizes, "--samples", "8"]
+    found = probe(f"real/{name}", recipe, *words, "--model_name_or_path", start)
+    keep(RESULTS / "probes.jsonl", [{"name": name, "seed": 1, **found}])
 
 
 def teach(
@@ -146,26 +129,12 @@ def teach(
         command("trl_miner.cli", "sft", *words, *options, folder=folder)
 
 
-def probe_real(
-    name: str, recipe: Path, seed: int, *options: str | Path, folder: Path = ROOT
-) -> None:
-    """Probe a start of the real model once."""
-    words = ["--methods", "entropy", "--seed", str(seed), *SMALL, *options]
-    found = probe(f"real/{name}", recipe, *words, folder=folder)
-    keep(RESULTS / "probes.jsonl", [{"name": name, "seed": seed, **found}])
-
-
 def way() -> None:
-    """Train GRPO in both worlds, and probe on the way."""
-    for seed in (1, 2, 3):
+    """Probe on the way of the GRPO trainings of rule.py."""
+    for seed in (41, 42, 43):
         for title, name in (("forks", FORKS), ("mirror", MIRROR)):
-            run = RUNS / "way" / f"{title}-{seed}"
-            if not (run / "checkpoint-150").is_dir():
-                words = ["train", "--config", "recipes/forks/grpo_2e-4.yaml", *world(name)]
-                words += ["--output_dir", str(run), "--seed", str(seed), "--max_steps", "150"]
-                words += ["--save_strategy", "steps", "--save_steps", "50", "--held_out", "0"]
-                command("trl_miner.cli", *words)
-            for step in (50, 100, 150):
+            run = RUNS / "rule" / f"{title}-{seed}" / "arms" / "grpo" / f"seed{seed}"
+            for step in (50, 100, 200):
                 own = world(name, str(run / f"checkpoint-{step}"))
                 found = probe(
                     f"way/probe-{title}-{seed}-{step}",

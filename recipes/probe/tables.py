@@ -6,7 +6,6 @@ Forecasts are those of results/probes.jsonl; measured effects are computed from 
 raw results, as protocol.md says.
 """
 
-import json
 import math
 import sys
 from collections import Counter
@@ -27,8 +26,10 @@ from trl_miner.runs.runs_file import read_runs
 
 FOLDER = Path(__file__).resolve().parent
 RECIPES = FOLDER.parent
-sys.path.insert(0, str(RECIPES / "forks"))
+sys.path[:0] = [str(FOLDER), str(RECIPES / "forks")]
+import rule_tables  # noqa: E402
 from analysis import Effect, baseline_of, effect, gradient_share, interval, paired  # noqa: E402
+from rule_tables import read_lines  # noqa: E402
 
 FORKS, MIRROR = "trl_miner/forks", "trl_miner/forks_mirror"
 DOSES = ("_1", "_5", "_20", "_2e-4")  # end the name of an arm with another arm's direction
@@ -111,11 +112,6 @@ class Arm:
         return self.forecast.size * self.share / (1 - self.share)
 
 
-def read_lines(name: str) -> list[dict[str, Any]]:
-    path = FOLDER / "results" / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-
-
 def plain_name(label: str) -> str:
     """Return a method's own name: "oracle" of "procedures.oracle (the recipe's)"."""
     return label.partition(" (")[0].rpartition(".")[2] if "GRPO" not in label else "grpo"
@@ -145,6 +141,14 @@ def forecasts(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Forecas
         }
         for start, by_name in found.items()
     }
+
+
+def real_probes() -> list[dict[str, Any]]:
+    """Return the probes of the real model's fresh starts, by the name of their world."""
+    ending = ", target, start"
+    lines = [line for line in read_lines("rule_probes") if line["name"].endswith(ending)]
+    named = [line | {"name": line["name"].removesuffix(ending)} for line in lines]
+    return [line for line in named if line["name"] not in rule_tables.SMALL_WORLDS]
 
 
 @cache
@@ -196,7 +200,7 @@ def direction_of(arm: str) -> str:
 
 def arms() -> list[Arm]:
     """Return all arms that have both."""
-    known = forecasts(read_lines("probes"))
+    known = forecasts([*read_lines("probes"), *real_probes()])
     found = []
     for world in WORLDS:
         methods = runs_of(world)
@@ -392,6 +396,7 @@ def text() -> str:
         control_table(),
         pilot_table(),
         way_table(),
+        *rule_tables.tables(),
     ]
     return "".join(
         f"## {table.title}\n\n{table.markdown().rstrip()}\n\n" for table in tables if table.rows
