@@ -2,6 +2,7 @@
 with it."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,15 +32,13 @@ def quick(monkeypatch):
     monkeypatch.setattr(locks, "LEASE_SECONDS", 1.0)
 
 
-def hold_elsewhere(folder):
-    """Hold a folder as if from another machine, whose processes are not seen here; return the lock
+def hold_elsewhere(folder, place="node7"):
+    """Hold a folder as if from another place, whose processes are not seen here; return the lock
     and its file."""
     lock = FolderLock(folder, TRAINING_LOCK)
     lock.acquire()
-    name = socket.gethostname()
-    lock.path.write_text(
-        lock.path.read_text().replace(f"host={name}", "host=node7").replace("pid=", "pid=9")
-    )
+    text = re.sub("host=.*", lambda _: f"host={place}", lock.path.read_text())
+    lock.path.write_text(text.replace("pid=", "pid=9"))
     return lock
 
 
@@ -60,17 +59,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
             pass
 
 
+@pytest.mark.parametrize("machine, container", [("node7", ""), (socket.gethostname(), "?pidns-1")])
 @pytest.mark.parametrize("is_alive", [True, False])
-def test_a_holder_on_another_machine_counts_while_it_lives(tmp_path, is_alive, caplog):
-    elsewhere = hold_elsewhere(tmp_path)
+def test_a_holder_on_another_machine_or_in_another_container_counts_while_it_lives(
+    tmp_path, is_alive, machine, container, caplog
+):
+    elsewhere = hold_elsewhere(tmp_path, machine + container)
     if is_alive:
-        with pytest.raises(ValueError, match=r"process 9\d+ on node7"):
+        with pytest.raises(ValueError, match=rf"process 9\d+ on {machine}"):
             FolderLock(tmp_path, TRAINING_LOCK).acquire()
         return
     elsewhere._lease._stop_heartbeat()
     lock = FolderLock(tmp_path, TRAINING_LOCK)
     lock.acquire()
-    assert "on node7, which has ended. It is taken over" in caplog.text
+    assert f"on {machine}, which has ended. It is taken over" in caplog.text
     with pytest.raises(RuntimeError, match=f"was taken over by {ME}"):
         elsewhere.check()
     lock.release()

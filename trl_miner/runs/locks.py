@@ -43,7 +43,7 @@ class FolderLock:
             ValueError: Another process is alive, or the folder cannot be written.
         """
         left_by, patience = self.holder(), 0.0
-        if left_by and not left_by.endswith(f" on {socket.gethostname()}"):
+        if left_by and not self._is_seen_here():
             patience = LEASE_SECONDS + 2 * BEAT_SECONDS
             logger.warning(
                 f"{self.folder} was last used by {left_by}. Waiting {patience:.0f} s for it to end."
@@ -77,6 +77,15 @@ class FolderLock:
     def release(self) -> None:
         """Give the lock back."""
         self._lease.release(force=True)
+
+    def _is_seen_here(self) -> bool:
+        """Return whether the lock's holder was started on this machine, and in this container: only
+        then is its end seen. A container that starts anew counts its processes from 1 again."""
+        if (owner := self._lease.owner) is None:
+            return False
+        machine, _, container = owner.hostname.partition("?")
+        is_same = not container or container.endswith(f"-{os.stat('/proc/self/ns/pid').st_ino:x}")
+        return machine == socket.gethostname() and is_same
 
     def holder(self) -> str:
         """Return whom the lock names; empty: it is free."""
