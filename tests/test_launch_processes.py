@@ -347,7 +347,7 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(
     monkeypatch.chdir(tmp_path)
     assert args.server_args == "--seed 1 --enforce-eager"
     server = make_plan(args.recipe, overrides, num_gpus=8, only=args.only, server_host=args.host)
-    assert server.train == [] and server.server_listens == ("n3", 8000)
+    assert server.train == [] and server.server_listens == ("n3", 10007)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     for rank, node in enumerate(("n1", "n2")):
         command, *words = tasks[node]["arguments"]
@@ -356,4 +356,5 @@ def test_the_slurm_script_starts_each_side_on_its_nodes_and_ends_when_one_does(
         assert (found.num_machines, found.machine_rank) == (2, rank)
         assert (found.main_process_ip, found.main_process_port) == ("n1", 20007)
         settings = " ".join(found.training_script_args)
-        assert "--vllm_server_host n3" in settings and "--learning_rate 1e-6" in settings
+        assert "--vllm_server_host n3" in settings and "--vllm_server_port 10007" in settings
+        assert "--learning_rate 1e-6" in settings
