@@ -24,7 +24,6 @@ def write_recipe(folder, rows=32, **changes):
         "dataset_name": folder / "sums.csv",
         "dataset_prompt_column": "question",
         "dataset_solution_column": "result",
-        "prompt_style": "plain",
         "use_cpu": "true",
         "bf16": "false",
         "gradient_checkpointing": "false",
@@ -74,7 +73,7 @@ def test_a_completion_of_the_data_set_is_taught_as_it_stands():
 
 
 def test_what_compare_holds_out_of_the_same_recipe_is_not_taught(policy, tmp_path, monkeypatch):
-    recipe, taught = write_recipe(tmp_path, rows=250), []
+    recipe, taught = write_recipe(tmp_path, rows=250, prompt_style="plain"), []
     monkeypatch.setattr(
         "trl_miner.commands.sft._train",
         lambda model, rows, folder, *_: taught.extend(rows["prompt"]),

@@ -13,6 +13,7 @@ import random
 import tempfile
 import warnings
 from collections.abc import Sized
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def run(args: argparse.Namespace, rest: list[str]) -> int:
             f"{folder} is there already, and this command would write a model there: it is the"
             " recipe's model_name_or_path. Set that to another folder, or delete this one."
         )
-    data = load_data(script, mixture, model_args)
+    # the folder of the start is not there yet, and the model decides on the style of prompts
+    data = load_data(script, mixture, replace(model_args, model_name_or_path=args.model))
     rows = rows_of(data, script)
     if not script.held_out and isinstance(rows, Sized) and len(rows) > HELD_OUT:
         script.held_out = HELD_OUT  # what trl-miner compare scores must not be taught
