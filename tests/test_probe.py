@@ -3,27 +3,32 @@
 import json
 import random
 import re
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from harness import call_on_ranks
 
+from trl_miner import MinerGRPOConfig
 from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation import probe as probes
 from trl_miner.evaluation.generate import sample_seed
-from trl_miner.evaluation.probe import GRPO_ALONE, Policy, Samples, Way, probe
+from trl_miner.evaluation.probe import GRPO_ALONE, Policy, Push, Samples, Way, probe
 from trl_miner.evaluation.seeded_sampling import sample_all
 from trl_miner.methods import MINER, UCAS, Estimate
 from trl_miner.methods.compose import Composition, find_composition
 from trl_miner.methods.grpo import GRPO
 from trl_miner.methods.method import AdvantageEstimator
-from trl_miner.probe import _targets
+from trl_miner.probe import Result, _targets, ways
 from trl_miner.rewards import math_reward
 
 G = 8
+CPU = {"output_dir": "out", "use_cpu": True, "bf16": False}
 
 
 def load(world):
@@ -72,7 +77,7 @@ def test_the_sign_is_that_of_the_trainings_of_both_worlds(world, verdict, opposi
     target = sampled(world, "test", (2, 3, 4), 24, 2, loaded)
     ways = [way("miner", lambda_max=1.5e-3), way("entropy"), way("miner", intrinsic="certainty")]
     ways[2] = Way("certainty", ways[2].composition, ways[2].knobs)
-    pushes = probe(Policy(loaded[0], 0), trained, {"target": target}, ways, quiet=True)
+    pushes = probe(Policy(loaded[0], 0), trained, {"target": target}, ways)
     verdicts = {label: by_target["target"].verdict for label, by_target in pushes.items()}
     assert verdicts == {
         "miner": verdict,
@@ -91,7 +96,7 @@ def test_an_adapter_gives_the_same_sign_from_a_tenth_of_the_numbers():
     whole = sum(weight.numel() for weight in model.parameters())
     policy = Policy(get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")), 0)
     assert sum(weight.numel() for weight in policy.parameters) < whole / 10
-    pushes = probe(policy, trained, {"t": target}, [way("miner", lambda_max=None)], quiet=True)
+    pushes = probe(policy, trained, {"t": target}, [way("miner", lambda_max=None)])
     assert pushes["miner"]["t"].verdict == "up"
 
 
@@ -106,7 +111,6 @@ def test_the_effect_is_the_inner_product_of_the_two_gradients():
         trained,
         {"target": target},
         [way("miner", lambda_max=None)],
-        quiet=True,
     )
     policy = Policy(loaded[0], 0)
 
@@ -120,7 +124,7 @@ def test_the_effect_is_the_inner_product_of_the_two_gradients():
         ]
         return torch.cat([sum(own).flatten() for own in zip(*parts, strict=True)])
 
-    scores = probes._Scores(policy, trained, True)
+    scores = probes._Scores(policy, trained)
     added_NT = probes._added(trained, way("miner", lambda_max=None), scores, 0)
     is_ph_N1 = trained.is_right_PG.all(dim=1).repeat_interleave(G).unsqueeze(1)
     assert added_NT.any() and not (added_NT * ~is_ph_N1).any()
@@ -164,7 +168,7 @@ def test_credit_dealt_at_random_cannot_tell():
     target = sampled(world, "test", (2, 3), 16, 2, loaded)
     trained = sampled(world, "train", (0, 1), 32, 3, loaded)
     verdicts = [
-        probe(Policy(loaded[0], 0), trained, {"t": target}, [dealt], seed=seed, quiet=True)
+        probe(Policy(loaded[0], 0), trained, {"t": target}, [dealt], seed=seed)
         for seed in range(12)
     ]
     assert sum(found["dealt"]["t"].verdict != "cannot tell" for found in verdicts) <= 3
@@ -188,6 +192,43 @@ def test_gradients_that_do_not_fit_are_refused_before_anything_is_sampled(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_recipes_own_miner_does_not_pass_for_the_papers():
+    config = MinerGRPOConfig(miner_intrinsic="constant", miner_lambda_max=None, **CPU)
+    asked = ways(config, ["miner", "constant", "certainty"])
+    knobs = {each.label: each.knobs(MINER)["intrinsic"] for each in asked}
+    assert knobs == {
+        "constant (the recipe's)": "constant",
+        "miner": "nll",
+        "certainty": "certainty",
+    }
+
+
+def advice(**pushes):
+    """What a probe says of these effects, with intervals of half a point around them."""
+    samples = Samples([[1]] * 8, [[1]] * 16, [""] * 16, torch.ones(16), torch.ones(16))
+    by_label = {
+        name.replace("own", "miner (the recipe's)"): {
+            "target": Push(effect, effect - 0.5, effect + 0.5, 0.1, 8, prompts, (0.5 / effect) ** 2)
+        }
+        for name, (effect, prompts) in pushes.items()
+    }
+    return Result(by_label, samples, samples).advice()
+
+
+def test_the_advice_is_a_setting_or_a_number():
+    assert advice(own=(0.8, 8)).startswith("leave miner on, as the recipe has it.")
+    assert advice(certainty=(0.8, 8)).startswith(
+        "set advantage_estimator: miner, miner_intrinsic: certainty. It pushes"
+    )
+    down = advice(own=(-0.8, 8), entropy=(0.8, 8))
+    assert down.startswith("leave miner off: advantage_estimator: grpo")
+    assert down.endswith("entropy pushes it up: advantage_estimator: entropy.")
+    # (0.5 / 0.25)^2 = 4 times 8 prompts; (0.5 / 0.05)^2 = 100
+    assert "with 4 times as many: --prompts 32 --problems 32" in advice(own=(0.25, 8))
+    assert "nothing speaks for it or against it" in advice(own=(0.05, 8))
+    assert "Only 3 training prompts have a part in miner" in advice(own=(0.25, 3))
+
+
 # --- The command
 
 
@@ -204,25 +245,32 @@ def test_the_command_says_what_to_do_and_goes_on_where_it_was_stopped(tmp_path, 
     output = tmp_path / "out"
     assert run("--output", str(output)) == 0
     shown = capfd.readouterr().out
-    assert "To do: leave miner (the recipe's) on. It pushes success on the target up." in shown
+    assert (
+        "To do: leave miner on, as the recipe has it. It pushes success on the target up." in shown
+    )
     record = json.loads((output / "probe.json").read_text())
     assert record["methods"]["miner (the recipe's)"]["target"]["verdict"] == "up"
-    # A kill leaves whole lines, and perhaps a part of one.
+    # A kill leaves whole lines, and perhaps a part of one: 8 of 24 problems are known.
     samples = output / "target.jsonl"
-    whole = samples.read_text()
-    lines = whole.splitlines(keepends=True)
-    samples.write_text("".join(lines[:9]) + lines[9][:40])
+    lines = samples.read_text().split("\n")
+    samples.write_text("\n".join(lines[:9]) + "\n" + lines[9][:40])
     assert run("--output", str(output), "--quiet") == 0
-    assert samples.read_text() == whole
+    again = samples.read_text().split("\n")
+    assert {*lines} < {*again} and len(again) == len(lines) + 1
     assert json.loads((output / "probe.json").read_text()) == record
 
 
-def test_samples_of_another_seed_are_not_taken_over(tmp_path):
-    output = tmp_path / "out"
-    for seed in ("1", "2"):
-        assert run("--output", str(output), "--seed", seed, "--quiet") == 0
-        first = (output / "training.jsonl").read_text().splitlines()[0]
-        assert json.loads(first)[0][1] == int(seed)
+def test_samples_of_another_seed_or_of_other_weights_are_not_taken_over(tmp_path):
+    """Of one token each, which is soon drawn and refused."""
+    model, counts = tmp_path / "model", []
+    words = ["--output", str(tmp_path / "out"), "--max_completion_length", "1", "--quiet"]
+    words += ["--model_name_or_path", str(model), "--dataset_name", "trl_miner/forks"]
+    # The third time a training has gone on in the same folder.
+    for weights, seed in (("forks", "1"), ("forks", "2"), ("forks_mirror", "2")):
+        shutil.copytree(find_model(f"trl_miner/{weights}"), model, dirs_exist_ok=True)
+        assert run(*words, "--seed", seed) == 2
+        counts.append((tmp_path / "out" / "training.jsonl").read_text().count("\n"))
+    assert counts == [24, 48, 72]
 
 
 @pytest.mark.parametrize(
@@ -231,12 +279,22 @@ def test_samples_of_another_seed_are_not_taken_over(tmp_path):
         (["--methods", "minor"], "No method named .minor. .*Did you mean .miner"),
         (["--methods", "ucas"], "which a probe does not compute"),
         (["--samples", "1"], "--samples must be at least 2, to compare"),
-        (["--max_completion_length", "1"], "must hold some that are all right: 0 of 24 are"),
+        (["--max_completion_length", "1"], "at least 5 that are all right: 0 of 24 are"),
         (["--held_out", "0"], "A probe needs problems that matter"),
         (["--dataset_name", "nowhere.jsonl"], "nowhere.jsonl"),
+        (
+            ["--reward_funcs", "own_rewards.never_1", "--reward_weights", "1"],
+            "largest reward is 0.9",
+        ),
     ],
 )
-def test_mistakes_end_in_one_line(options, message, tmp_path, capfd):
+def test_mistakes_end_in_one_line(options, message, tmp_path, monkeypatch, capfd):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_rewards.py").write_text(
+        "from trl_miner.rewards import math_reward\n"
+        "async def never_1(completions, solution, **kwargs):\n"
+        "    return [0.9 * reward for reward in math_reward(completions, solution)]\n"
+    )
     assert run("--output", str(tmp_path / "out"), *options) == 2
     error = capfd.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
@@ -249,6 +307,23 @@ def test_a_target_of_the_trained_levels_alone_is_warned_of():
     easy = [row for row in rows if row["level"] == 1]
     with pytest.warns(UserWarning, match="no problems beyond the trained levels"):
         assert len(_targets(easy, trained, 20, 0)) == 10
+
+
+def test_trained_problems_are_left_out_of_a_target():
+    trained = Dataset.from_list([{"prompt": f"{n} plus 1"} for n in range(30)])
+    rows = [{"prompt": f"{n} plus 1"} for n in range(20, 40)]
+    with pytest.warns(UserWarning, match="10 of 20 are trained, and left out"):
+        left = _targets(rows, trained, 20, 0)
+    assert {row["prompt"] for row in left} == {f"{n} plus 1" for n in range(30, 40)}
+
+
+def _on_a_rank(folder):
+    assert run("--output", folder) == 2 and not Path(folder).exists()
+
+
+def test_several_processes_are_refused(tmp_path, capfd):
+    call_on_ranks(2, _on_a_rank, str(tmp_path / "out"))
+    assert "A probe runs in one process: got 2. Start it without" in capfd.readouterr().err
 
 
 def test_a_target_on_which_nothing_is_right_is_refused(tmp_path, capfd):

@@ -320,11 +320,11 @@ def test_a_benchmark_can_be_what_is_scored(policy, tmp_path):
     assert callback.problems["prompt"][0].strip() == "Compute 0 + 1."
     trained.args.correct_threshold = 2.0
     columns = {"prompts": [""] * 2, "solution": ["1", "2"]}
-    assert callback._grade(columns, ["The answer is 1.", r"\boxed{1}"], [[1]] * 2).tolist() == [
+    assert callback.grade(columns, ["The answer is 1.", r"\boxed{1}"], [[1]] * 2).tolist() == [
         1.0,
         0.0,
     ]
-    assert EvaluationCallback(trained, None, reward_func=rewards.math_reward)._threshold == 1.0
+    assert EvaluationCallback(trained, None, reward_func=rewards.math_reward).threshold == 1.0
 
 
 @pytest.fixture
@@ -364,7 +364,7 @@ def graded(trainer, rewards, *, prompts=("1 + 1",) * 2, texts=("a", "b")):
     trainer.verifier, trainer.reward_funcs = find_verifier([*rewards]), [*rewards.values()]
     try:
         callback = EvaluationCallback(trainer, None)
-        return callback._grade({"prompts": [*prompts]}, [*texts], [[1], [2]]).tolist()
+        return callback.grade({"prompts": [*prompts]}, [*texts], [[1], [2]]).tolist()
     finally:
         trainer.verifier, trainer.reward_funcs = known
 

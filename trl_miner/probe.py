@@ -4,12 +4,16 @@
 would, and says what to do.
 """
 
+import hashlib
 import json
 import math
 import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +22,12 @@ from typing import Any
 import psutil
 import torch
 from accelerate import PartialState
-from torch import Tensor
 
 from . import grading
 from .common.progress import is_quiet, track
 from .common.tables import Table
-from .data.prompts import token_ids
+from .data.base_model import find_model
+from .evaluation.evaluate import identity
 from .evaluation.generate import sample_seed
 from .evaluation.probe import (
     FEWEST_PROMPTS,
@@ -35,24 +39,32 @@ from .evaluation.probe import (
     Way,
     probe,
 )
-from .evaluation.seeded_sampling import sample_all
-from .methods.compose import find_composition
+from .methods.compose import ALL_WRONG, find_composition
 from .methods.grpo import GRPO
-from .methods.method import AdvantageEstimator
+from .methods.miner import REWARDS
 from .recipe.files import with_recipe_file
 from .recipe.parsing import load_reward_funcs, make_parser
 from .recipe.preview import preview_recipe
 from .recipe.training_data import check_rows, load_data
-from .runs.files import write_json, write_whole
+from .runs.files import write_json
 from .train import build
+from .trainer.generation_batch import total_rewards
 from .trainer.prompt_keys import prompt_key
-from .trainer.reward_functions import reward_list
 
-OWN = "(the recipe's)"
-MIXED = "the mixed training prompts"
-CERTAINTY = "certainty"  # MINER with the opposite sign: no estimator of its own
-USUAL = ("miner", "entropy", CERTAINTY)
+OWN = " (the recipe's)"
+TRAINING, TARGET, MIXED = "training", "target", "the mixed training prompts"
+USUAL = ("miner", "entropy", "certainty")
 AT_ONCE = 8  # prompts that are sampled together, and kept together if the probe is interrupted
+MOST_TIMES = 25  # as many samples again as anybody would take
+VLLM_MEMORY = 0.3  # vLLM's share of a GPU that the model is on, too
+NOTES = (
+    "up: at first, training with the method makes correct answers to the target problems more likely"
+    " than GRPO alone does. down: less likely. cannot tell: this sample does not show which.",
+    "Effect: what a step of length 1 along the method's gradient adds to Pass@1 on the target. Its"
+    " sign is a forecast. Its size is none, because a training takes many steps.",
+    f"certainty is MINER with the opposite sign. {GRPO_ALONE}, is what all others are added to.",
+    f"The last column asks about {MIXED}. It does not say what happens on the target.",
+)
 
 
 def probe_recipe(
@@ -79,7 +91,7 @@ def probe_recipe(
         ValueError: A method needs what a probe has not, or the samples cannot say anything.
     """
     with TemporaryDirectory() as folder:
-        trainer, scores = _build(arguments, folder)
+        trainer, scores, model = _build(arguments, folder)
     config = trainer.args
     if trainer.generates_in_turns:
         raise ValueError(
@@ -90,27 +102,23 @@ def probe_recipe(
         raise ValueError(
             "A probe needs problems that matter: set held_out, or name some with --target."
         )
-    sampler = _Sampler(trainer, samples, output, scores.batch_size)
     policy = Policy(
-        sampler.model, sampler.pad, temperature=trainer.temperature, max_tokens=sampler.max_tokens
+        trainer.model.eval(),
+        trainer.processing_class.pad_token_id or 0,
+        temperature=trainer.temperature,
+        max_tokens=config.max_tokens_per_micro_batch or MAX_TOKENS,
     )
     asked = ways(config, methods or USUAL)
     _check_memory(policy, len(asked))
     rows = _targets(scores.problems, trainer.train_dataset, problems, config.seed)
-    trained = sampler.draw("training", _some(trainer.train_dataset, prompts, config.seed), None)
-    _check_trained(trained)
-    target = sampler.draw("target", rows, scores.reward_func)
+    sampler = _Sampler(trainer, scores, samples, output, model)
+    trained = sampler.draw(TRAINING, _some(trainer.train_dataset, prompts, config.seed))
+    _check_trained(trained, asked)
+    target = sampler.draw(TARGET, rows)
     _check_target(target)
-    mixed = _mixed_of(trained)
-    targets = {"target": target} | ({MIXED: mixed} if mixed else {})
-    pushes = probe(
-        policy,
-        trained,
-        targets,
-        asked,
-        per_row=config.loss_type == "grpo",
-        seed=config.seed,
-    )
+    targets = {TARGET: target, MIXED: trained}  # of which only the mixed ones have a slope
+    is_per_row = config.loss_type == "grpo"
+    pushes = probe(policy, trained, targets, asked, per_row=is_per_row, seed=config.seed)
     result = Result(pushes, trained, target)
     if output is not None:
         write_json(output / "probe.json", result.record())
@@ -118,52 +126,42 @@ def probe_recipe(
 
 
 def ways(config: Any, names: Sequence[str]) -> list[Way]:
-    """Return the recipe's own method, unless it is GRPO, and those that are named."""
-    listed = []
-    own = "" if config.estimators == (GRPO,) else " + ".join(_name_of(config))
-    if own:
-        listed.append(Way(f"{own} {OWN}", config.composition, config.knobs))
+    """Return the recipe's own method, unless it is GRPO, and those that are named.
+
+    A value of `miner_intrinsic` names MINER with it, and "miner" the paper's, whatever the recipe
+    has.
+    """
+    own = "" if config.estimators == (GRPO,) else _name_of(config)
+    listed = [Way(f"{own}{OWN}", config.composition, config.knobs)] if own else []
     for name in names:
-        composition = find_composition("miner" if name == CERTAINTY else name)
-
-        def knobs(method: AdvantageEstimator, name: str = name) -> dict[str, Any]:
-            given = config.knobs(method)
-            if "intrinsic" in given:  # MINER's, whatever the recipe has made of it
-                given["intrinsic"] = CERTAINTY if name == CERTAINTY else "nll"
-            return given
-
+        as_named = copy(config)
+        as_named.miner_intrinsic = name if name in REWARDS else REWARDS[0]
+        composition = find_composition("miner" if name in REWARDS else name)
         if name != own:
-            listed.append(Way(name, composition, knobs))
+            listed.append(Way(name, composition, as_named.knobs))
     return listed
 
 
-def _name_of(config: Any) -> list[str]:
-    names = [method.name for method in config.estimators]
-    is_certain = config.miner_intrinsic == CERTAINTY
-    return [CERTAINTY if name == "miner" and is_certain else name for name in names]
+def _name_of(config: Any) -> str:
+    intrinsic = config.miner_intrinsic
+    miner = "miner" if intrinsic == REWARDS[0] else intrinsic
+    return " + ".join(miner if m.name == "miner" else m.name for m in config.estimators)
 
 
+@dataclass(frozen=True)
 class Result:
-    """What a probe has measured.
+    """What a probe has measured."""
 
-    Attributes:
-        pushes: By method and target.
-        trained: The rollouts of training prompts.
-        target: Those of the target problems.
-    """
-
-    def __init__(
-        self, pushes: Mapping[str, Mapping[str, Push]], trained: Samples, target: Samples
-    ) -> None:
-        self.pushes, self.trained, self.target = pushes, trained, target
+    pushes: Mapping[str, Mapping[str, Push]]  # by method and target
+    trained: Samples
+    target: Samples
 
     def record(self) -> dict[str, Any]:
         """Return the numbers for a file; infinite ones are None."""
 
         def numbers(push: Push) -> dict[str, Any]:
             values = {
-                key: value if not isinstance(value, float) or math.isfinite(value) else None
-                for key, value in asdict(push).items()
+                key: value if math.isfinite(value) else None for key, value in asdict(push).items()
             }
             return values | {"verdict": push.verdict}
 
@@ -171,7 +169,7 @@ class Result:
             "kinds": dict(
                 zip(("all right", "mixed", "all wrong"), kinds_of(self.trained), strict=True)
             ),
-            "pass@1": {"training": self.trained.pass_at_1, "target": self.target.pass_at_1},
+            "pass@1": {TRAINING: self.trained.pass_at_1, TARGET: self.target.pass_at_1},
             "methods": {
                 label: {name: numbers(push) for name, push in by_target.items()}
                 for label, by_target in self.pushes.items()
@@ -180,59 +178,59 @@ class Result:
 
     def text(self) -> str:
         """Return the table and what to do, for a terminal."""
-        return "\n".join(
-            [_about(self.trained, self.target), "", self.table().markdown(), self.advice()]
-        )
+        about = [_about("training prompts", self.trained), _about("target problems", self.target)]
+        return "\n".join([*about, "", self.table().markdown(), f"To do: {self.advice()}"])
 
     def table(self) -> Table:
         """Return a row for each method."""
         rows = []
         for label, by_target in self.pushes.items():
-            target, mixed = by_target["target"], by_target.get(MIXED)
-            effect = f"{target.effect:+.3g} ({target.low:+.3g} to {target.high:+.3g})"
-            cosine = "n/a" if math.isnan(target.cosine) else f"{target.cosine:+.2f}"
-            rows.append([label, cosine, effect, target.verdict, mixed.verdict if mixed else "n/a"])
-        notes = [
-            "up: to train with the method makes right answers to the target problems more likely,"
-            " at first; down: less likely; cannot tell: this sample does not show which (95 %).",
-            "Effect: what a step of length 1 along the method's gradient adds to the share of right"
-            " answers. Its sign is a forecast, its size is not: a training takes many steps.",
-            f"{GRPO_ALONE}: what the methods add to. The last column asks about {MIXED} in place"
-            " of the target.",
-        ]
-        header = ("Method", "Cosine", "Effect (95 %)", "On the target", f"On {MIXED}")
-        return Table("Probe", header, rows, notes)
+            push, mixed = by_target[TARGET], by_target[MIXED]
+            interval = f"{push.low:+.3g} to {push.high:+.3g}" if math.isfinite(push.low) else "n/a"
+            effect = f"{push.effect:+.3g} ({interval})"
+            cosine = "n/a" if math.isnan(push.cosine) else f"{push.cosine:+.2f}"
+            rows.append([label, push.verdict, effect, cosine, mixed.verdict])
+        header = ("Method", "On the target", "Effect (95 %)", "Cosine", f"On {MIXED}")
+        return Table("Probe", header, rows, NOTES)
 
     def advice(self) -> str:
         """Return one line: what to do with the recipe."""
         label = next(iter(self.pushes))  # the recipe's, if it has one besides GRPO
-        push = self.pushes[label]["target"]
+        push, name = self.pushes[label][TARGET], label.removesuffix(OWN)
         if label == GRPO_ALONE:
-            return "To do: nothing. No method added anything to GRPO in this sample."
-        better = [
-            name
-            for name, by_target in self.pushes.items()
-            if by_target["target"].verdict == "up" and name != GRPO_ALONE
-        ]
+            return "nothing. No method added anything to GRPO in this sample."
         if push.verdict == "up":
-            return f"To do: leave {label} on. It pushes success on the target up."
-        if push.verdict == "down":
-            other = f" {better[0]} pushes it up." if better else ""
-            return (
-                f"To do: leave {label} off (advantage_estimator: grpo). It pushes success on the"
-                f" target down.{other}"
+            how = (
+                f"set {_setting(name)}"
+                if name == label
+                else f"leave {name} on, as the recipe has it"
             )
-        if push.needed > 25:
+            return f"{how}. It pushes success on the target up."
+        if push.verdict == "down":
+            better = [
+                f" {other} pushes it up: {_setting(other)}."
+                for other, by_target in self.pushes.items()
+                if by_target[TARGET].verdict == "up" and other != GRPO_ALONE
+            ]
             return (
-                f"To do: nothing speaks for {label} or against it. A sample this size would have"
-                " shown an effect that matters, so leave it off for simplicity, or run a pilot:"
-                " trl-miner compare RECIPE --pilot 0.2."
+                f"leave {name} off: advantage_estimator: grpo, and neither all_right nor all_wrong."
+                f" It pushes success on the target down.{''.join(better[:1])}"
+            )
+        if push.prompts < FEWEST_PROMPTS:
+            return (
+                f"raise --prompts or --samples. Only {push.prompts} training prompts have a part in"
+                f" {name}, too few to tell which way it pushes."
+            )
+        if push.needed > MOST_TIMES:
+            return (
+                f"leave {name} off, for simplicity: nothing speaks for it or against it here. Or run a"
+                " pilot: trl-miner compare RECIPE --pilot 0.2."
             )
         times = math.ceil(push.needed)
         return (
-            f"To do: probe again with {times} times as many: --prompts"
-            f" {times * len(self.trained.prompts)} --problems {times * len(self.target.prompts)}."
-            f" This sample cannot tell which way {label} pushes."
+            f"probe again with {times} times as many: --prompts {times * len(self.trained.prompts)}"
+            f" --problems {times * len(self.target.prompts)}, or raise --samples if there are no more."
+            f" This sample cannot tell which way {name} pushes."
         )
 
 
@@ -246,15 +244,19 @@ def kinds_of(samples: Samples) -> tuple[float, float, float]:
     )
 
 
-def _about(trained: Samples, target: Samples) -> str:
-    parts = []
-    for name, samples in (("training prompts", trained), ("target problems", target)):
-        right, mixed, wrong = (f"{share:.0%}" for share in kinds_of(samples))
-        parts.append(
-            f"{len(samples.prompts)} {name} x {samples.num_generations}: {right} all right,"
-            f" {mixed} mixed, {wrong} all wrong; Pass@1 {samples.pass_at_1:.3f}"
-        )
-    return "\n".join(parts)
+def _about(name: str, samples: Samples) -> str:
+    right, mixed, wrong = (f"{share:.0%}" for share in kinds_of(samples))
+    return (
+        f"{len(samples.prompts)} {name}, {samples.num_generations} completions each: {right} all"
+        f" right, {mixed} mixed, {wrong} all wrong; Pass@1 {samples.pass_at_1:.3f}"
+    )
+
+
+def _setting(name: str) -> str:
+    """Return what a recipe says to train with a method."""
+    if name in REWARDS:
+        return f"advantage_estimator: miner, miner_intrinsic: {name}"
+    return f"advantage_estimator: {name}"
 
 
 def _check_memory(policy: Policy, methods: int) -> None:
@@ -272,48 +274,50 @@ def _check_memory(policy: Policy, methods: int) -> None:
             " recipe that trains an adapter (use_peft: true)."
         )
     if not is_quiet():
-        print(f"Beside the model this takes {kept} gradients of {size / 1e9:.2g} GB.")
+        print(f"Beside the model this takes {kept * size / 1e9:.2g} GB, for {kept} gradients.")
 
 
 def _check_target(target: Samples) -> None:
     """Raise ValueError where no direction can be seen on the target problems."""
     right, mixed, wrong = kinds_of(target)
-    if mixed * len(target.prompts) < FEWEST_PROMPTS:
-        kind = "right" if right > wrong else "wrong"
-        other = "harder" if right > wrong else "easier"
-        raise ValueError(
-            f"The target must hold problems that the model solves sometimes: of"
-            f" {len(target.prompts)}, {round(mixed * len(target.prompts))} came out mixed, most all"
-            f" {kind}. Name {other} ones with --target, or raise --samples."
-        )
+    count = len(target.prompts)
+    if mixed * count >= FEWEST_PROMPTS:
+        return
+    most, advice = "", "Name more"
+    if mixed < 0.5:
+        most, advice = ", most all wrong", "Name easier ones"
+        if right > wrong:
+            most, advice = ", most all right", "Name harder ones"
+    raise ValueError(
+        f"The target must hold at least {FEWEST_PROMPTS} problems that the model solves sometimes:"
+        f" of {count}, {round(mixed * count)} came out mixed{most}. {advice} with --target, or raise"
+        " --samples."
+    )
 
 
-def _check_trained(trained: Samples) -> None:
-    """Raise ValueError where a method for all-right prompts has nothing to act on."""
+def _acts_elsewhere(way: Way) -> bool:
+    """Whether a method changes more of GRPO than all-right prompts."""
+    composition = way.composition
+    return composition.mixed is not GRPO or ALL_WRONG in composition.dosed
+
+
+def _check_trained(trained: Samples, asked: Sequence[Way]) -> None:
+    """Raise ValueError where methods for all-right prompts have nothing to act on."""
     solved = round(kinds_of(trained)[0] * len(trained.prompts))
-    if solved < FEWEST_PROMPTS:
+    if solved >= FEWEST_PROMPTS or any(map(_acts_elsewhere, asked)):
+        return
+    rewards_N = trained.verifier_rewards_N[~trained.verifier_rewards_N.isnan()]
+    largest = rewards_N.max() if len(rewards_N) else math.nan
+    if rewards_N.min() < largest < trained.correct_threshold:
         raise ValueError(
-            f"The training prompts must hold some that are all right: {solved} of"
-            f" {len(trained.prompts)} are. Raise --prompts; if they stay so few, a method for"
-            " all-right prompts has almost nothing to act on: leave it off."
+            f"No completion of the training prompts counts as correct: the largest reward is"
+            f" {largest:g}, and correct_threshold is {trained.correct_threshold:g}. Lower"
+            " correct_threshold, or name another verifier with correct_reward_func."
         )
-
-
-def _mixed_of(samples: Samples) -> Samples | None:
-    """Return the rollouts of mixed prompts as a target of their own; None: too few."""
-    is_mixed_P = samples.is_right_PG.any(dim=1) & ~samples.is_right_PG.all(dim=1)
-    places = is_mixed_P.nonzero().flatten().tolist()
-    if len(places) < FEWEST_PROMPTS:
-        return None
-    size = samples.num_generations
-    rows = [row for place in places for row in range(place * size, (place + 1) * size)]
-    return Samples(
-        [samples.prompts[place] for place in places],
-        [samples.completions[row] for row in rows],
-        [samples.texts[row] for row in rows],
-        samples.rewards_N[rows],
-        samples.verifier_rewards_N[rows],
-        samples.correct_threshold,
+    raise ValueError(
+        f"The training prompts must hold at least {FEWEST_PROMPTS} that are all right: {solved} of"
+        f" {len(trained.prompts)} are. Raise --prompts; if they stay so few, a method for all-right"
+        " prompts has almost nothing to act on: leave it off."
     )
 
 
@@ -332,11 +336,14 @@ def _targets(problems: Any, trained: Any, count: int, seed: int) -> list[dict[st
     if hasattr(trained, "__len__"):
         keys = {prompt_key({"prompt": prompt}) for prompt in trained["prompt"]}
         fresh = [row for row in rows if prompt_key({"prompt": row["prompt"]}) not in keys]
+        shared = f"{len(rows) - len(fresh)} of {len(rows)} are"
         if len(fresh) < min(len(rows), 2 * FEWEST_PROMPTS):
             raise ValueError(
-                f"The target must hold problems that are not trained: {len(rows) - len(fresh)} of"
-                f" {len(rows)} are. Name others with --target."
+                f"The target must hold problems that are not trained: {shared}. Name others with"
+                " --target."
             )
+        if len(fresh) < len(rows):
+            warnings.warn(f"Of the target problems {shared} trained, and left out.", stacklevel=2)
         if "level" in trained.column_names and all("level" in row for row in fresh):
             levels = {str(level) for level in trained["level"]}
             beyond = [row for row in fresh if str(row["level"]) not in levels]
@@ -351,135 +358,125 @@ def _targets(problems: Any, trained: Any, count: int, seed: int) -> list[dict[st
     return random.Random(f"target {seed}").sample(rows, min(count, len(rows)))
 
 
-def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any]:
-    """Return the recipe's trainer and what scores its held-out problems, without servers, trackers
-    or pushes."""
+def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the recipe's trainer, what scores its held-out problems, and what says which model it
+    is; without a server, trackers or pushes."""
     words = with_recipe_file(arguments)
     args, config, model_args, mixture = make_parser(words).parse_args_and_config(words)
     if args.asynchronous:
         raise ValueError("A probe takes the recipe of a synchronous training: got asynchronous.")
-    config.output_dir, config.report_to = folder, []
-    config.use_vllm = config.push_to_hub = False
-    PartialState()
+    if (processes := PartialState().num_processes) > 1:
+        raise ValueError(
+            f"A probe runs in one process: got {processes}. Start it without accelerate launch."
+        )
+    config.output_dir, config.report_to, config.push_to_hub = folder, [], False
+    _choose_sampler(config)
     grading.configure(args.judge_workers, args.judge_seconds)
     reward_funcs = load_reward_funcs(args, config)
     data = load_data(args, mixture, model_args, trusts=bool(config.trust_remote_code))
     check_rows(args, data)
     preview_recipe(args, config, model_args, reward_funcs, data).check()
-    return build(args, config, model_args, reward_funcs, data)
+    model = asdict(model_args)
+    with warnings.catch_warnings():  # `_targets` leaves them out
+        warnings.filterwarnings("ignore", message=".* held-out problems are in the training data")
+        trainer, scores = build(args, config, model_args, reward_funcs, data)
+    name = find_model(model_args.model_name_or_path)
+    return trainer, scores, model | {"weights": identity(name, model_args.model_revision)}
+
+
+def _choose_sampler(config: Any) -> None:
+    """Have vLLM sample where the recipe does, in this process; transformers where it is not
+    installed."""
+    if not config.use_vllm:
+        return
+    config.use_vllm = find_spec("vllm") is not None
+    if not config.use_vllm:
+        warnings.warn(
+            "vLLM is not installed, so transformers samples, which takes much longer.", stacklevel=2
+        )
+    elif config.vllm_mode != "colocate":  # its share of the memory is that of a GPU of its own
+        config.vllm_mode, config.vllm_tensor_parallel_size = "colocate", 1
+        config.vllm_gpu_memory_utilization = VLLM_MEMORY
 
 
 class _Sampler:
-    """Samples prompts with a trainer's model, and grades them with its reward functions."""
+    """Samples as the scoring of held-out problems does, grades, and keeps the samples in a folder,
+    by a digest of all that they depend on."""
 
     def __init__(
-        self, trainer: Any, num_samples: int, folder: Path | None, batch_size: int
+        self, trainer: Any, scores: Any, num_samples: int, folder: Path | None, model: Any
     ) -> None:
-        self._trainer, self._num_samples, self._folder = trainer, num_samples, folder
-        self._batch_size = batch_size
-        models = [f for f in trainer.reward_funcs if isinstance(f, torch.nn.Module)]
-        if models:
-            raise ValueError(
-                "A probe grades with reward functions: got a reward model. Leave it out of"
-                " reward_funcs."
-            )
-        self.model = trainer.model.eval()
-        self._tokenizer = trainer.processing_class
-        self.pad = self._tokenizer.pad_token_id or 0
-        self.max_tokens = trainer.args.max_tokens_per_micro_batch or MAX_TOKENS
+        self._trainer, self._scores, self._num_samples = trainer, scores, num_samples
+        self._folder = folder
+        self._about = [model, trainer.args.seed, num_samples, trainer.max_completion_length]
+        self._about += [trainer.temperature, trainer.use_vllm]
 
-    def draw(
-        self, name: str, rows: Sequence[Mapping[str, Any]], verifier: Callable[..., Any] | None
-    ) -> Samples:
-        """Return graded samples of rows; `verifier` grades in place of the training's functions."""
-        trainer, size = self._trainer, self._num_samples
-        kwargs = trainer.args.chat_template_kwargs
-        prompts = [token_ids(row["prompt"], self._tokenizer, kwargs) for row in rows]
-        completions = self._sample(name, prompts)
-        texts = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
-        repeated = [row for row in rows for _ in range(size)]
-        answers = [
-            text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
-            for row, text in zip(repeated, texts, strict=True)
-        ]
-        columns = {key: [row.get(key) for row in repeated] for key in rows[0]}
-        columns["prompts"] = columns.pop("prompt")
-        graded = {"completions": answers, "completion_ids": completions, **columns}
-        if verifier is not None:
-            rewards_N = torch.tensor(reward_list("verifier", verifier(**graded), len(texts)))
-            return Samples(prompts, completions, texts, rewards_N, rewards_N)
-        rewards_NF = self._rewards(graded, len(texts))
-        total_N = (rewards_NF * trainer.reward_weights.cpu()).nansum(dim=1)
-        total_N = total_N.masked_fill(rewards_NF.isnan().all(dim=1), math.nan)
-        verifier_N = trainer.verifier.rewards(rewards_NF)
-        threshold = trainer.args.correct_threshold
-        return Samples(prompts, completions, texts, total_N, verifier_N, threshold)
+    def draw(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Samples:
+        """Return samples of rows, graded as in training; the target's as held-out problems are."""
+        trainer, prompts = self._trainer, list[Sequence[int]]()
 
-    def _rewards(self, graded: Mapping[str, Any], count: int) -> Tensor:
-        columns = []
-        more = {"trainer_state": self._trainer.state}
-        more |= {"log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        names = self._trainer.reward_func_names
-        for name, function in zip(names, self._trainer.reward_funcs, strict=True):
-            columns.append(torch.tensor(reward_list(name, function(**graded, **more), count)))
-        return torch.stack(columns, dim=1)
+        def sample(repeated: Sequence[Sequence[int]]) -> list[list[int]]:
+            prompts.extend(repeated[:: self._num_samples])
+            return self._sample(name, prompts)
+
+        repeated = [dict(row) for row in rows for _ in range(self._num_samples)]
+        answers, completions, _ = trainer.sample_held_out(
+            repeated, self._num_samples, trainer.args.seed, sample
+        )
+        texts = trainer.processing_class.batch_decode(completions, skip_special_tokens=True)
+        if name == TARGET:
+            columns = {key: [row[key] for row in repeated] for key in rows[0]}
+            columns["prompts"] = columns.pop("prompt")
+            rewards_N = self._scores.grade(columns, answers, completions)
+            threshold = self._scores.threshold
+            return Samples(prompts, completions, texts, rewards_N, rewards_N, threshold)
+        rewards_NF = trainer.rewards_of(repeated, answers, completions).cpu()
+        return Samples(
+            prompts,
+            completions,
+            texts,
+            total_rewards(rewards_NF, trainer.reward_weights),
+            trainer.verifier.rewards(rewards_NF),
+            trainer.args.correct_threshold,
+        )
 
     def _sample(self, name: str, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return samples of prompts; those of an interrupted probe are read, not drawn again."""
-        trainer, size = self._trainer, self._num_samples
-        seed, limit = trainer.args.seed, trainer.max_completion_length
-        key = [str(trainer.model.config.name_or_path), seed, size, limit, trainer.temperature]
-        kept = _Kept(self._folder and self._folder / f"{name}.jsonl", key, prompts)
-        starts = range(len(kept.rows), len(prompts), AT_ONCE)
+        """Return the samples of prompts; those that a file has are not drawn again."""
+        size, seed = self._num_samples, self._trainer.args.seed
+        path = self._folder and self._folder / f"{name}.jsonl"
+        keys = [_digest([*self._about, place, [*prompt]]) for place, prompt in enumerate(prompts)]
+        known = _read(path)
+        missing = [place for place, key in enumerate(keys) if key not in known]
+        starts = range(0, len(missing), AT_ONCE)
         for start in track(starts, f"sampling {name}", unit=f"x {AT_ONCE} prompts"):
-            batch = range(start, min(start + AT_ONCE, len(prompts)))
-            drawn = sample_all(
-                self.model,
-                self._tokenizer,
-                [prompts[place] for place in batch for _ in range(size)],
-                [
-                    sample_seed(seed, f"{name} {place}", number)
-                    for place in batch
-                    for number in range(size)
-                ],
-                max_new_tokens=limit,
-                temperature=trainer.temperature,
-                batch_size=self._batch_size,
+            places = missing[start : start + AT_ONCE]
+            cases = [(place, number) for place in places for number in range(size)]
+            drawn = self._scores.sample(
+                [sample_seed(seed, f"{name} {place}", number) for place, number in cases],
+                [prompts[place] for place, _ in cases],
             )
-            for number, place in enumerate(batch):
-                kept.add(prompts[place], drawn[number * size : (number + 1) * size])
-        return [tokens for rows in kept.rows for tokens in rows]
+            new = {keys[place]: drawn[n * size : (n + 1) * size] for n, place in enumerate(places)}
+            _append(path, new)
+            known |= new
+        return [tokens for key in keys for tokens in known[key]]
 
 
-class _Kept:
-    """The samples of each prompt, in a file with a line for each, so that a probe can go on.
+def _digest(values: Any) -> str:
+    return hashlib.blake2b(json.dumps(values, default=str).encode(), digest_size=16).hexdigest()
 
-    The file is of one model, seed and length, the `key`, in its first line; of another it is begun
-    anew. So it is from the first line on that a kill has cut, or that is of another prompt.
-    """
 
-    def __init__(self, path: Path | None, key: list[Any], prompts: Sequence[Sequence[int]]) -> None:
-        self._path, self.rows = path, []
-        if path is None:
-            return
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        expected = [key, *([*prompt] for prompt in prompts)]
-        for place, (line, wanted) in enumerate(zip(lines, expected, strict=False)):
-            try:
-                written, rows = json.loads(line)
-            except ValueError:
-                break
-            if written != wanted:
-                break
-            if place:
-                self.rows.append(rows)
+def _read(path: Path | None) -> dict[str, list[list[int]]]:
+    """Return the samples of a file by their key; a line that a kill has cut has none."""
+    known = {}
+    for line in path.read_text("utf-8").splitlines() if path and path.is_file() else ():
+        with suppress(ValueError, TypeError):
+            key, rows = json.loads(line)
+            known[key] = rows
+    return known
+
+
+def _append(path: Path | None, samples: Mapping[str, list[list[int]]]) -> None:
+    if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole = [[key, None], *zip(expected[1:], self.rows, strict=False)]
-        write_whole(path, "".join(json.dumps(line) + "\n" for line in whole))
-
-    def add(self, prompt: Sequence[int], rows: list[list[int]]) -> None:
-        """Keep the samples of the next prompt."""
-        self.rows.append(rows)
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([[*prompt], rows]) + "\n")
+        with path.open("a", encoding="utf-8") as file:  # the last line may have been cut
+            file.writelines(f"\n{json.dumps(case)}" for case in samples.items())

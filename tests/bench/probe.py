@@ -14,6 +14,7 @@ import torch
 from common import machine, report, table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from trl_miner.common.progress import quietly
 from trl_miner.data.base_model import find_model
 from trl_miner.data.worlds import WORLDS
 from trl_miner.evaluation.generate import sample_seed
@@ -73,7 +74,8 @@ def verdicts(name, draws):
         trained = sample(model, tokenizer, train, seed)
         target = sample(model, tokenizer, hard, seed + 1000)
         policy = Policy(model, tokenizer.pad_token_id)
-        pushes = probe(policy, trained, {"target": target}, [WAY], seed=seed, quiet=True)
+        with quietly():
+            pushes = probe(policy, trained, {"target": target}, [WAY], seed=seed)
         counts[pushes["dealt"]["target"].verdict] += 1
     return counts
 

@@ -85,3 +85,32 @@ def test_a_lora_adapter_works_alike(evaluate, base_model_folder, tmp_path):
 def test_vllm_draws_each_sample_from_its_own_seed(evaluate):
     first, more = (evaluate(*VLLM, "--samples", n)[0] for n in ("2", "8"))
     assert all(more[key] == text for key, text in first.items()) and len(set(first.values())) > 60
+
+
+WITHOUT_TRANSFORMERS = """
+import sys
+from trl_miner.cli import main
+from trl_miner.evaluation import in_training
+in_training.sample_all = None
+sys.exit(main())
+"""
+
+
+def test_a_probe_samples_with_vllm_in_its_process_each_by_its_own_seed(
+    base_model_folder, vllm_environment, tmp_path
+):
+    """The recipe has a server, which no probe needs."""
+    words = ["probe", "arithmetic/quick", "--model_name_or_path", base_model_folder]
+    words += ["--use_vllm", "true", "--vllm_mode", "server", "--vllm_max_model_length", "128"]
+    words += ["--prompts", "24", "--problems", "24", "--samples", "8", "--output", tmp_path]
+    words += ["--methods", "rl_zvp"]  # which acts on all-wrong prompts, too
+    command = [sys.executable, "-c", WITHOUT_TRANSFORMERS, *map(str, words)]
+    drawn = []
+    for _ in range(2):
+        done = subprocess.run(command, env=vllm_environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "To do: " in done.stdout
+        lines = (tmp_path / "target.jsonl").read_text().split("\n")
+        drawn.append({*lines})
+        (tmp_path / "target.jsonl").write_text("\n".join(lines[:9]))  # the first batch
+    assert drawn[0] == drawn[1] and len(drawn[0]) == 1 + 24

@@ -92,7 +92,7 @@ def held_out(trainer):
     generate, trainer.model.generate = trainer.model.generate, None  # transformers' is not called
     for first in (0, 0, 100):
         seeds = [*range(first, first + len(rows))]
-        _, ids, _ = trainer.sample_held_out(rows[mine], 4, 0, partial(scoring._sample, seeds[mine]))
+        _, ids, _ = trainer.sample_held_out(rows[mine], 4, 0, partial(scoring.sample, seeds[mine]))
         found.append(gather_object(ids))
     trainer.model.generate = generate
     return found

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
                 f"No benchmark named {args.target!r} for --target.{hint} Known:"
                 f" {', '.join(BENCHMARKS)}. For a file of your own, write NAME=PATH."
             )
-        overrides += ["--held_out", f"{args.target}:{args.problems}"]
+        overrides += ["--held_out", args.target]
     with Progress("starting", unit="", leave=False):  # importing TRL takes seconds
         from ..probe import probe_recipe
 
@@ -80,5 +80,5 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         output=output,
     )
     print(result.text())
-    finish([output / "probe.json"], f"trl-miner train {args.recipe}")
+    finish([output / "probe.json"])
     return 0

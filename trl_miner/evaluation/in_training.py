@@ -78,7 +78,7 @@ class EvaluationCallback(TrainerCallback):
         # The run's threshold is in units of its own rewards, and a benchmark's verifier may be
         # another.
         is_known = getattr(reward_func, "__name__", None) in KNOWN_VERIFIERS
-        self._threshold = 1.0 if is_known else trainer.args.correct_threshold
+        self.threshold = 1.0 if is_known else trainer.args.correct_threshold
         if problems is not None and any(
             isinstance(function, torch.nn.Module) for function in self._reward_funcs
         ):
@@ -193,7 +193,7 @@ class EvaluationCallback(TrainerCallback):
         # the last once more.
         with accelerator.split_between_processes([*range(size)], apply_padding=True) as indices:
             rewards_N = self._score(indices, num_samples)
-        is_right_N = rewards_N >= self._threshold  # NaN is not right
+        is_right_N = rewards_N >= self.threshold  # NaN is not right
         judged_N2 = torch.stack([is_right_N, ~rewards_N.isnan()], dim=1)
         counts = judged_N2.view(len(indices), num_samples, 2).sum(dim=1).tolist()
         by_index = dict(gather_object([*zip(indices, counts, strict=True)]))
@@ -220,7 +220,7 @@ class EvaluationCallback(TrainerCallback):
             ]
             with trainer.phase("scoring"):
                 completions, ids, found = trainer.sample_held_out(
-                    rows, num_samples, seeds[0], partial(self._sample, seeds)
+                    rows, num_samples, seeds[0], partial(self.sample, seeds)
                 )
             columns = {name: [row[name] for row in rows] for name in self.problems.column_names}
             columns["prompts"] = columns.pop("prompt")
@@ -228,10 +228,10 @@ class EvaluationCallback(TrainerCallback):
                 columns[name] = values if isinstance(values, list) else [values] * len(rows)
             if first == 0:
                 self._answers = [text_of(completion) for completion in completions[:1]]
-            rewards.append(self._grade(columns, completions, ids))
+            rewards.append(self.grade(columns, completions, ids))
         return torch.cat(rewards)
 
-    def _grade(
+    def grade(
         self, columns: dict[str, list[Any]], completions: Sequence[Any], ids: Sequence[list[int]]
     ) -> torch.Tensor:
         """Return (N,) the rewards that decide what is correct, of texts or messages; NaN:
@@ -255,7 +255,7 @@ class EvaluationCallback(TrainerCallback):
         check_rewards(self._names, rewards_ND)
         return trainer.verifier.smallest(rewards_ND)
 
-    def _sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    def sample(self, seeds: Sequence[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return a completion of each prompt, in tokens: by the vLLM of the training where it has
         one, which takes a twentieth of the time."""
         trainer = self.trainer

@@ -174,12 +174,12 @@ class Way:
             if lacking := sorted(method.scores - {"old_logps", "entropies"}):
                 raise ValueError(
                     f"{method.label} needs {' and '.join(lacking)} of every token, which a probe"
-                    " does not compute. Leave it out, or run a pilot: trl-miner compare --pilot 0.2."
+                    " does not compute. Leave it out, or run a pilot: trl-miner compare RECIPE --pilot 0.2."
                 )
             if method.reads_past:
                 raise ValueError(
                     f"{method.label} asks how prompts came out earlier in the training, and a probe"
-                    " comes before it. Leave it out, or run a pilot: trl-miner compare --pilot 0.2."
+                    " comes before it. Leave it out, or run a pilot: trl-miner compare RECIPE --pilot 0.2."
                 )
 
 
@@ -220,7 +220,6 @@ def probe(
     *,
     per_row: bool = False,
     seed: int = 0,
-    quiet: bool = False,
 ) -> dict[str, dict[str, Push]]:
     """Return the push of each method on each target, by label and target.
 
@@ -237,22 +236,19 @@ def probe(
         ways: The methods.
         per_row: Whether the loss is a mean over each rollout first (`loss_type: grpo`).
         seed: For a method that draws lots.
-        quiet: Show no progress.
     """
-    scores = _Scores(policy, trained, quiet)
+    scores = _Scores(policy, trained)
     added = {way.label: _added(trained, way, scores, seed) for way in ways}
     added[GRPO_ALONE] = _of_grpo(trained)
     if per_row:
         lengths_N1 = trained.mask_NT.sum(dim=1, keepdim=True).clamp(min=1)
         added = {label: values_NT / lengths_N1 for label, values_NT in added.items()}
     added = {label: values_NT for label, values_NT in added.items() if values_NT.any()}
-    success = {
-        name: _success_gradient(policy, samples, name, quiet) for name, samples in targets.items()
-    }
-    directions, by_prompt = _directions(policy, trained, added, success, quiet)
+    success = {name: _success_gradient(policy, samples, name) for name, samples in targets.items()}
+    directions, by_prompt = _directions(policy, trained, added, success)
     pushes: dict[str, dict[str, Push]] = {label: {} for label in added}
     for name, samples in targets.items():
-        by_problem = _along(policy, samples, directions, name, quiet)
+        by_problem = _along(policy, samples, directions, name)
         for label in added:
             pushes[label][name] = _push(
                 by_problem[label],
@@ -317,8 +313,8 @@ def _of_grpo(samples: Samples) -> Tensor:
 class _Scores:
     """`Rollouts.score`: log-probs and entropies of the rows asked for, each computed once."""
 
-    def __init__(self, policy: Policy, samples: Samples, quiet: bool) -> None:
-        self._policy, self._samples, self._quiet = policy, samples, quiet
+    def __init__(self, policy: Policy, samples: Samples) -> None:
+        self._policy, self._samples = policy, samples
         shape = samples.mask_NT.shape
         self._known = {"old_logps": torch.zeros(shape), "entropies": torch.zeros(shape)}
         self._is_known_N = torch.zeros(shape[0], dtype=torch.bool)
@@ -328,7 +324,7 @@ class _Scores:
         samples, size = self._samples, self._samples.num_generations
         missing_N = is_row_N & ~self._is_known_N
         prompts = missing_N.view(-1, size).any(dim=1).nonzero().flatten().tolist()
-        for prompt in track(prompts, "scoring", unit="prompts", quiet=self._quiet or not prompts):
+        for prompt in track(prompts, "scoring", unit="prompts", quiet=not prompts):
             rows = [row for row in range(prompt * size, (prompt + 1) * size) if missing_N[row]]
             for chunk in self._policy.chunks(samples, prompt, rows):
                 logps, entropies = self._policy.score(samples, prompt, chunk, entropies=True)
@@ -339,31 +335,29 @@ class _Scores:
         return {"mask": samples.mask_NT, **{name: self._known[name] for name in names}}
 
 
-def _success_gradient(policy: Policy, samples: Samples, name: str, quiet: bool) -> Gradient:
+def _success_gradient(policy: Policy, samples: Samples, name: str) -> Gradient:
     """Return the gradient of the mean success on a target's problems."""
     total = policy.zeros()
-    for _, gradient in _success_parts(policy, samples, f"gradient of {name}", quiet):
+    for _, gradient in _success_parts(policy, samples, f"gradient of {name}"):
         _add(total, gradient, 1 / len(samples.prompts))
     return total
 
 
 def _along(
-    policy: Policy, samples: Samples, directions: Mapping[str, Gradient], name: str, quiet: bool
+    policy: Policy, samples: Samples, directions: Mapping[str, Gradient], name: str
 ) -> dict[str, np.ndarray]:
     """Return (Q,) the slope of each problem's success along each direction."""
     slopes = {label: np.zeros(len(samples.prompts)) for label in directions}
-    for prompt, gradient in _success_parts(policy, samples, f"slopes of {name}", quiet):
+    for prompt, gradient in _success_parts(policy, samples, f"slopes of {name}"):
         for label, direction in directions.items():
             slopes[label][prompt] += _dot(gradient, direction)
     return slopes
 
 
-def _success_parts(
-    policy: Policy, samples: Samples, title: str, quiet: bool
-) -> Iterator[tuple[int, Gradient]]:
+def _success_parts(policy: Policy, samples: Samples, title: str) -> Iterator[tuple[int, Gradient]]:
     """Yield parts of the gradient of each problem's success, with its place."""
     weights_NT = success_advantages(samples.is_right_PG).flatten().unsqueeze(1) * samples.mask_NT
-    for prompt in track(range(len(samples.prompts)), title, unit="problems", quiet=quiet):
+    for prompt in track(range(len(samples.prompts)), title, unit="problems"):
         own = {"success": _rows_of(samples, weights_NT, prompt)}
         for _, gradient in policy.gradients(samples, prompt, own):
             yield prompt, gradient
@@ -374,7 +368,6 @@ def _directions(
     trained: Samples,
     added: Mapping[str, Tensor],
     success: Mapping[str, Gradient],
-    quiet: bool,
 ) -> tuple[dict[str, Gradient], dict[str, dict[str, np.ndarray]]]:
     """Return the direction of each method, and (P,) each training prompt's part of its product with
     the gradient of each target; NaN where a prompt has no part in the direction."""
@@ -383,7 +376,7 @@ def _directions(
         label: {name: np.full(len(trained.prompts), math.nan) for name in success}
         for label in added
     }
-    for prompt in track(range(len(trained.prompts)), "directions", unit="prompts", quiet=quiet):
+    for prompt in track(range(len(trained.prompts)), "directions", unit="prompts"):
         own = {label: _rows_of(trained, values_NT, prompt) for label, values_NT in added.items()}
         for label, gradient in policy.gradients(trained, prompt, own):
             _add(totals[label], gradient, 1.0)

@@ -530,6 +530,14 @@ class MinerGRPOTrainer(TrainerBase, GRPOTrainer):
             self.num_generations_eval, self._is_sampling_alone, self._sampler = kept, False, None
         raise RuntimeError("TRL must generate its rollouts by _generate: it has not.")
 
+    def rewards_of(
+        self, rows: list[dict[str, Any]], completions: Any, completion_ids: Any
+    ) -> Tensor:
+        """Return (N, F) the rewards of what `sample_held_out` has returned, from all reward
+        functions, as in training. Every process must call it."""
+        prompts = [row["prompt"] for row in rows]
+        return self._calculate_rewards(rows, prompts, completions, completion_ids)
+
     @property
     def draws_held_out_with_vllm(self) -> bool:
         """Whether held-out samples come from the vLLM of the training. Before a training FSDP has not
