@@ -1,6 +1,7 @@
 """Rows that several processes deal among them: the same rows in the same loss, in less time."""
 
 import itertools
+import logging
 
 import numpy as np
 import pytest
@@ -202,3 +203,37 @@ def test_processes_have_all_rows_once_bit_for_bit_and_the_same_loss(
         tokens = [one["tokens"] for one in found]
         assert count == 2 or max(tokens) < 1.3 * min(tokens)
         assert any(one["rows"].keys() - one["own"].keys() for one in found)
+
+
+def plan_with(column, folder):
+    """Make the plan of two steps; the last process has one more column than the others."""
+    dist.init_process_group("gloo")
+    world, said = current_world(), []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("trl_miner.trainer.dealing").addHandler(handler)
+    batch = batch_of([(2, 5), (4, 7)])
+    if world.rank == world.size - 1:
+        batch |= column
+    for _ in range(2):
+        plan = plan_micro_batches(
+            [batch], has_kl=False, max_tokens=None, loss_type="dapo", least=1, world=world
+        )
+    assert plan.rows["completion_ids"] is plan.batch["completion_ids"]  # its own
+    (folder / str(world.rank)).write_text("\n".join(said))
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("column", "teller", "names"),
+    [
+        ({"num_images": [1, 2]}, 1, "num_images"),
+        ({"boxes": torch.zeros(2, 3, 4)}, 1, "boxes"),
+        ({"of_one": torch.zeros(2)}, 0, ", ".join(batch_of([(2, 5)]))),  # the first has all others
+    ],
+)
+def test_one_process_says_once_why_rows_stay(tmp_path, column, teller, names):
+    call_on_ranks(2, plan_with, column, tmp_path)
+    said = [(tmp_path / str(rank)).read_text().splitlines() for rank in range(2)]
+    assert [len(lines) for lines in said] == [int(rank == teller) for rank in range(2)]
+    assert f"Rows are not dealt over the processes because of {names}: a column" in said[teller][0]

@@ -8,6 +8,8 @@ each with a weight that all processes share.
 # N rows of all processes, n of each, K that a process sends or gets; W processes
 """
 
+import functools
+import logging
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from ..methods.distributed import World
 
+logger = logging.getLogger(__name__)
 Parts = list[list[int]]  # the rows of each micro-batch
 
 
@@ -140,7 +143,21 @@ def gather_rows(
     all_W = world.gather(torch.tensor([own], device=device)).cpu().numpy()
     rows_N3, (signatures_W, longest_W, _) = all_W[:, :-1].reshape(-1, 3), all_W[:, -1].T
     are_alike = bool(signature) and bool((signatures_W == signature).all())
+    # said by the first that has such a column, or else by the first of all
+    if world.size > 1 and not are_alike and world.rank == int((signatures_W == 0).argmax()):
+        ids = {"completion_ids": batch["completion_ids"]}
+        odd = [name for name in batch if kinds_of_columns({**ids, name: batch[name]}) is None]
+        _warn_that_rows_stay(", ".join(odd or batch))
     return AllRows(rows_N3[:, :2], rows_N3[:, 2].astype(bool), int(longest_W.max()), are_alike)
+
+
+@functools.cache  # once
+def _warn_that_rows_stay(columns: str) -> None:
+    logger.warning(
+        f"Rows are not dealt over the processes because of {columns}: a column must have a number"
+        " for each row or each token, and every process the same columns. Each process trains on"
+        " its own rows, and a step lasts as long as the slowest."
+    )
 
 
 def token_sizes(batch: dict[str, Any]) -> dict[str, int]:
