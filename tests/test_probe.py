@@ -330,7 +330,7 @@ def test_a_target_on_which_nothing_is_right_is_refused(tmp_path, capfd):
     rows = [{"question": f"Apply abc to {n}.", "answer": "12345"} for n in range(1000, 1024)]
     path = tmp_path / "wrong.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert run("--output", str(tmp_path / "out"), "--target", f"wrong={path}") == 2
+    assert run("--output", str(tmp_path / "out"), "--target", str(path)) == 2
     error = capfd.readouterr().err
     assert "of 24, 0 came out mixed, most all wrong. Name easier ones with --target" in error
 

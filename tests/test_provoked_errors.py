@@ -117,7 +117,7 @@ COMMANDS = {
     "sums.csv has no column 'qestion'. Did you mean 'question'?",
     "eval --model trl_miner/arithmetic --benchmarks reasoning_gym/chain_sums": "reasoning-gym has no"
     " family 'chain_sums'. Did you mean 'chain_sum'?",
-    "probe arithmetic/quick --target aime25s": "No benchmark named 'aime25s' for --target. Did you m"
+    "probe arithmetic/quick --target aime25s": "No benchmark named 'aime25s' for held_out. Did you m"
     "ean 'aime25'?",
     "eval --model trl_miner/arithmetic --benchmarks arithmetic:4 --base-url http://localhost:9": "No"
     " server answers at http://localhost:9/v1. Start it, or check --base-url.",

@@ -22,8 +22,8 @@ def add(commands: argparse._SubParsersAction) -> None:
     option(
         "--target",
         metavar="NAME",
-        help="Target problems: a benchmark such as aime24, or NAME=PATH such as mine=hard.jsonl (default:"
-        " the problems that the recipe holds out, beyond the trained levels).",
+        help="Target problems: a benchmark such as aime24, or a file such as hard.jsonl (default: the"
+        " problems that the recipe holds out, beyond the trained levels).",
     )
     option(
         "--methods",
@@ -49,8 +49,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """Probe, print the table and what to do. `overrides` are settings of the recipe."""
-    from ..common.importing import did_you_mean
-    from ..data.benchmarks import BENCHMARKS, is_known, read_entry
+    from ..data.reading import SUFFIXES
     from ..data_recipe.first_word import with_made_recipe
 
     _, recipe, *overrides = with_made_recipe([args.recipe, *overrides])
@@ -59,14 +58,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             "--samples must be at least 2, to compare the rollouts of a prompt: got 1."
         )
     if args.target:
-        entry = read_entry(args.target)
-        if not is_known(entry):
-            hint = did_you_mean(entry.name, BENCHMARKS)
-            raise ValueError(
-                f"No benchmark named {args.target!r} for --target.{hint} Known:"
-                f" {', '.join(BENCHMARKS)}. For a file of your own, write NAME=PATH."
-            )
-        overrides += ["--held_out", args.target]
+        is_path = Path(args.target).suffix.lower() in SUFFIXES and "=" not in args.target
+        overrides += ["--held_out", "target=" * is_path + args.target]
     with Progress("starting", unit="", leave=False):  # importing TRL takes seconds
         from ..probe import probe_recipe
 
