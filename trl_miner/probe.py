@@ -394,9 +394,10 @@ def _choose_sampler(config: Any) -> None:
         warnings.warn(
             "vLLM is not installed, so transformers samples, which takes much longer.", stacklevel=2
         )
-    elif config.vllm_mode != "colocate":  # its share of the memory is that of a GPU of its own
+    elif config.vllm_mode != "colocate":  # the recipe's vLLM has a GPU of its own
         config.vllm_mode, config.vllm_tensor_parallel_size = "colocate", 1
         config.vllm_gpu_memory_utilization = VLLM_MEMORY
+        config.vllm_enable_sleep_mode = torch.cuda.is_available()  # its memory is for the gradients
 
 
 class _Sampler:
