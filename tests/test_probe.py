@@ -124,7 +124,7 @@ def test_the_effect_is_the_inner_product_of_the_two_gradients():
         ]
         return torch.cat([sum(own).flatten() for own in zip(*parts, strict=True)])
 
-    scores = probes._Scores(policy, trained)
+    scores = probes._score(policy, trained)
     added_NT = probes._added(trained, way("miner", lambda_max=None), scores, 0)
     is_ph_N1 = trained.is_right_PG.all(dim=1).repeat_interleave(G).unsqueeze(1)
     assert added_NT.any() and not (added_NT * ~is_ph_N1).any()

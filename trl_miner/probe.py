@@ -331,31 +331,35 @@ def _some(rows: Any, count: int, seed: int) -> list[dict[str, Any]]:
 
 def _targets(problems: Any, trained: Any, count: int, seed: int) -> list[dict[str, Any]]:
     """Return the target problems: beyond the training's levels, where levels are known, and none
-    whose prompt is trained."""
+    whose prompt is trained, where these are known."""
     rows = [dict(row) for row in problems]
     if hasattr(trained, "__len__"):
-        keys = {prompt_key({"prompt": prompt}) for prompt in trained["prompt"]}
-        fresh = [row for row in rows if prompt_key({"prompt": row["prompt"]}) not in keys]
-        shared = f"{len(rows) - len(fresh)} of {len(rows)} are"
-        if len(fresh) < min(len(rows), 2 * FEWEST_PROMPTS):
-            raise ValueError(
-                f"The target must hold problems that are not trained: {shared}. Name others with"
-                " --target."
-            )
-        if len(fresh) < len(rows):
-            warnings.warn(f"Of the target problems {shared} trained, and left out.", stacklevel=2)
-        if "level" in trained.column_names and all("level" in row for row in fresh):
-            levels = {str(level) for level in trained["level"]}
-            beyond = [row for row in fresh if str(row["level"]) not in levels]
-            if not beyond:
-                warnings.warn(
-                    "The target has no problems beyond the trained levels. On such problems credit"
-                    " for all-right prompts hardly shows: name harder ones with --target.",
-                    stacklevel=2,
-                )
-            fresh = beyond or fresh
-        rows = fresh
+        rows = _beyond(rows, trained)
     return random.Random(f"target {seed}").sample(rows, min(count, len(rows)))
+
+
+def _beyond(rows: list[dict[str, Any]], trained: Any) -> list[dict[str, Any]]:
+    keys = {prompt_key({"prompt": prompt}) for prompt in trained["prompt"]}
+    fresh = [row for row in rows if prompt_key({"prompt": row["prompt"]}) not in keys]
+    shared = f"{len(rows) - len(fresh)} of {len(rows)} are"
+    if len(fresh) < min(len(rows), 2 * FEWEST_PROMPTS):
+        raise ValueError(
+            f"The target must hold problems that are not trained: {shared}. Name others with"
+            " --target."
+        )
+    if len(fresh) < len(rows):
+        warnings.warn(f"Of the target problems {shared} trained, and left out.", stacklevel=2)
+    if "level" not in trained.column_names or any("level" not in row for row in fresh):
+        return fresh
+    levels = {str(level) for level in trained["level"]}
+    beyond = [row for row in fresh if str(row["level"]) not in levels]
+    if not beyond:
+        warnings.warn(
+            "The target has no problems beyond the trained levels. On such problems credit for"
+            " all-right prompts hardly shows: name harder ones with --target.",
+            stacklevel=2,
+        )
+    return beyond or fresh
 
 
 def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any, dict[str, Any]]:

@@ -226,8 +226,8 @@ def probe(
     What a method adds to GRPO's advantages is its direction; that of the label `GRPO_ALONE` is
     GRPO's own. A method that adds nothing is left out.
 
-    Each target goes through the model twice, the training prompts once, with a backward for each
-    method. Kept are a gradient for each method and one for each target.
+    Each target goes through the model twice, and so do the training prompts, once with a backward
+    for each method. Kept are a gradient for each method and one for each target.
 
     Args:
         policy: The model that has sampled everything.
@@ -237,7 +237,7 @@ def probe(
         per_row: Whether the loss is a mean over each rollout first (`loss_type: grpo`).
         seed: For a method that draws lots.
     """
-    scores = _Scores(policy, trained)
+    scores = _score(policy, trained)
     added = {way.label: _added(trained, way, scores, seed) for way in ways}
     added[GRPO_ALONE] = _of_grpo(trained)
     if per_row:
@@ -272,7 +272,7 @@ def success_advantages(is_right_PG: Tensor) -> Tensor:
     return centred_PG / (num_generations - 1)  # G/(G-1) for the others' mean, and 1/G
 
 
-def _added(samples: Samples, way: Way, scores: "_Scores", seed: int) -> Tensor:
+def _added(samples: Samples, way: Way, scores: Mapping[str, Tensor], seed: int) -> Tensor:
     """Return (N, T) what a method adds to GRPO's advantages."""
     rewards_N, size = samples.rewards_N, samples.num_generations
     advantages_N = group_relative_advantages(rewards_N, size)
@@ -288,7 +288,7 @@ def _added(samples: Samples, way: Way, scores: "_Scores", seed: int) -> Tensor:
             advantages_N=advantages_N,
         ),
         num_generations=size,
-        score=scores,
+        score=lambda *_: scores,
         world=World(),
         prompt_keys=lambda: torch.arange(len(samples.prompts)).repeat_interleave(size),
         correct=lambda: samples.is_right_PG.flatten().float(),
@@ -310,29 +310,17 @@ def _of_grpo(samples: Samples) -> Tensor:
     return advantages_N.unsqueeze(1) * samples.mask_NT
 
 
-class _Scores:
-    """`Rollouts.score`: log-probs and entropies of the rows asked for, each computed once."""
-
-    def __init__(self, policy: Policy, samples: Samples) -> None:
-        self._policy, self._samples = policy, samples
-        shape = samples.mask_NT.shape
-        self._known = {"old_logps": torch.zeros(shape), "entropies": torch.zeros(shape)}
-        self._is_known_N = torch.zeros(shape[0], dtype=torch.bool)
-
-    @torch.no_grad()
-    def __call__(self, names: Collection[str], is_row_N: Tensor) -> dict[str, Tensor]:
-        samples, size = self._samples, self._samples.num_generations
-        missing_N = is_row_N & ~self._is_known_N
-        prompts = missing_N.view(-1, size).any(dim=1).nonzero().flatten().tolist()
-        for prompt in track(prompts, "scoring", unit="prompts", quiet=not prompts):
-            rows = [row for row in range(prompt * size, (prompt + 1) * size) if missing_N[row]]
-            for chunk in self._policy.chunks(samples, prompt, rows):
-                logps, entropies = self._policy.score(samples, prompt, chunk, entropies=True)
-                assert entropies is not None
-                self._known["old_logps"][chunk] = logps.cpu()
-                self._known["entropies"][chunk] = entropies.cpu()
-        self._is_known_N |= missing_N
-        return {"mask": samples.mask_NT, **{name: self._known[name] for name in names}}
+@torch.no_grad()
+def _score(policy: Policy, samples: Samples) -> dict[str, Tensor]:
+    """Return what `Rollouts.score` does, of all rows: (N, T) each, on the CPU."""
+    logps_NT, entropies_NT = (torch.zeros(samples.mask_NT.shape) for _ in range(2))
+    size = samples.num_generations
+    for prompt in track(range(len(samples.prompts)), "scoring", unit="prompts"):
+        for rows in policy.chunks(samples, prompt, range(prompt * size, (prompt + 1) * size)):
+            logps, entropies = policy.score(samples, prompt, rows, entropies=True)
+            assert entropies is not None
+            logps_NT[rows], entropies_NT[rows] = logps.cpu(), entropies.cpu()
+    return {"mask": samples.mask_NT, "old_logps": logps_NT, "entropies": entropies_NT}
 
 
 def _success_gradient(policy: Policy, samples: Samples, name: str) -> Gradient:
