@@ -300,6 +300,13 @@ def test_mistakes_end_in_one_line(options, message, tmp_path, monkeypatch, capfd
     assert re.search(message, error), error
 
 
+def test_transformers_samples_where_vllm_is_not_installed(tmp_path, capfd):
+    words = ["--output", str(tmp_path / "out"), "--max_completion_length", "1"]
+    with pytest.warns(UserWarning, match="vLLM is not installed, so transformers samples"):
+        assert run(*words, "--use_vllm", "true", "--vllm_mode", "server") == 2
+    assert "sampling training: 100%" in capfd.readouterr().err
+
+
 def test_a_target_of_the_trained_levels_alone_is_warned_of():
     trained = Dataset.from_list([{"prompt": "1 plus 1", "level": 1}])
     rows = [{"prompt": f"{n} plus 1", "level": n % 2 + 1} for n in range(20, 40)]
