@@ -259,10 +259,8 @@ def _build_trainer(
             rows_of(data, args, "dataset_test_split") if config.eval_strategy != "no" else None
         ),
         quantization_config=quantization if isinstance(model, str) else None,
-        **(
-            {"rollout_func": import_object("rollout_func", args.rollout_func)}
-            if args.rollout_func
-            else {}
+        rollout_func=(
+            import_object("rollout_func", args.rollout_func) if args.rollout_func else None
         ),
         **given,
     )

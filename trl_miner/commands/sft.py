@@ -25,24 +25,25 @@ from . import add_command, positive
 # Both task_reward and math_reward find the answer in the box. With one wording, all right answers
 # to a prompt would be one text, and MINER would have nothing to tell apart.
 WORDINGS = (
-    *("\\boxed{%s}", "The answer is \\boxed{%s}.", "It is \\boxed{%s}.", "I get \\boxed{%s}."),
-    *("That makes \\boxed{%s}.", "So the result is \\boxed{%s}.", "\\boxed{%s} is the answer."),
+    "\\boxed{%s}",
+    "The answer is \\boxed{%s}.",
+    "It is \\boxed{%s}.",
+    "I get \\boxed{%s}.",
+    "That makes \\boxed{%s}.",
+    "So the result is \\boxed{%s}.",
+    "\\boxed{%s} is the answer.",
     "The solution: \\boxed{%s}",
 )
 # What choice_reward reads.
 CHOICES = (
-    *(
-        "The answer is %s.",
-        "So the answer is %s.",
-        "I think that the answer is %s.",
-        "The answer is: %s",
-    ),
-    *(
-        "The answer is option %s.",
-        "Therefore, the answer is %s.",
-        "The answer is \\boxed{%s}.",
-        "**The answer is %s.**",
-    ),
+    "The answer is %s.",
+    "So the answer is %s.",
+    "I think that the answer is %s.",
+    "The answer is: %s",
+    "The answer is option %s.",
+    "Therefore, the answer is %s.",
+    "The answer is \\boxed{%s}.",
+    "**The answer is %s.**",
 )
 
 

@@ -74,10 +74,10 @@ _TABLE = (
 BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
 # of a file of the user's, beside its questions and answers
-MORE_SETTINGS = (
-    *("dataset_options_column", "options_columns", "context_columns"),
-    *("answer_pattern", "answer_after", "decimal_comma"),
-)
+MORE_SETTINGS = """
+    dataset_options_column options_columns context_columns answer_pattern answer_after
+    decimal_comma
+    """.split()
 KNOWN = (*BENCHMARKS, "reasoning_gym/FAMILY")  # as users write them
 
 

@@ -14,26 +14,22 @@ from .settings import DATA_SETTINGS
 
 # What columns are usually called, the surest name first, in English, German, French, Spanish and
 # Chinese; compared in lower case, without accents, blanks and underscores.
-QUESTIONS = (
-    *"question problem prompt query stem instruction input task text q messages conversations".split(),
-    *"frage aufgabe fragestellung probleme enonce pregunta problema enunciado".split(),
-    *"statement exercise exercice ejercicio ubung".split(),
-    *("问题", "題目", "题目", "问", "problemstatement", "questiontext"),
-)
-ANSWERS = (
-    *"answer solution gold finalanswer expectedanswer correctanswer expected groundtruth".split(),
-    *"answerkey key correct target label result output response a reference".split(),
-    *"antwort losung loesung ergebnis reponse resultat respuesta solucion resultado".split(),
-    *("答案", "解答", "回答", "标准答案", "answers"),
-)
-OPTIONS = (
-    *"options choices optionen antworten auswahl choix opciones alternatives endings".split(),
-    *("选项", "選項"),
-)
-CONTEXTS = (
-    *"context passage input article document background kontext contexte contexto".split(),
-    *("上下文", "材料", "背景", "文章"),
-)
+QUESTIONS = """
+    question problem prompt query stem instruction input task text q messages conversations
+    frage aufgabe fragestellung probleme enonce pregunta problema enunciado statement
+    exercise exercice ejercicio ubung 问题 題目 题目 问 problemstatement questiontext
+    """.split()
+ANSWERS = """
+    answer solution gold finalanswer expectedanswer correctanswer expected groundtruth
+    answerkey key correct target label result output response a reference antwort losung
+    loesung ergebnis reponse resultat respuesta solucion resultado 答案 解答 回答 标准答案 answers
+    """.split()
+OPTIONS = """
+    options choices optionen antworten auswahl choix opciones alternatives endings 选项 選項
+    """.split()
+CONTEXTS = """
+    context passage input article document background kontext contexte contexto 上下文 材料 背景 文章
+    """.split()
 _OPTION = re.compile(r"(?:option|op|opt|choice|ending|auswahl|antwort|opcion|choix|选项)?([a-j])")
 _NUMBERED = re.compile(r"(?:option|op|opt|choice|ending|auswahl|antwort|opcion|choix|选项)([0-9])")
 FIRST_ROWS = 1000  # of a data set, from which its settings are guessed

@@ -24,7 +24,7 @@ TEXT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, *SHEETS, ".parquet")
 _WESTERN_SIGNS = {*"€£¥§°²³µ«»“”„‚‘’–—…¿¡½¼¾×÷±·©®™†\xa0"}
 # Of what spreadsheets and editors write; of all that there are, a short text fits too many.
-ENCODINGS = ["cp1252", "gb18030", "big5", "shift_jis", "euc_kr", "cp1251"]
+ENCODINGS = "cp1252 gb18030 big5 shift_jis euc_kr cp1251".split()
 
 
 def load_data_set(

@@ -41,10 +41,13 @@ SCORED = {"held_out": 100, "score_samples": 4}
 ON_A_CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 # at the default, 256, the cache alone may take 56 GB with Qwen3-0.6B
 ON_A_GPU = {"score_batch_size": 32}
-GUESSED_WITH = (  # settings that are given, and go into the recipe
-    *("output_dir", "dataset_config", "dataset_revision", "dataset_train_split"),
-    *("dataset_test_split", "reward_funcs", "prompt_template", "system_prompt", *DATA_SETTINGS),
-)
+GUESSED_WITH = [
+    *"""
+    output_dir dataset_config dataset_revision dataset_train_split dataset_test_split
+    reward_funcs prompt_template system_prompt
+    """.split(),
+    *DATA_SETTINGS,
+]
 _RUN = {*QUICK, *SCORED, *ON_A_CPU, *ON_A_GPU}
 # Options of one start, or secrets: they stay on the line.
 NOT_KEPT = {"quiet", "resume_from_checkpoint", "overwrite_output_dir", "hub_token", "config"}

@@ -22,6 +22,7 @@ from ..runs.checkpoints import last_step
 from ..runs.held_out import HeldOut, Moment, read_held_out, write_held_out
 from ..runs.prompt_ledger import digest_of
 from ..trainer.reward_functions import KNOWN_VERIFIERS, check_rewards, reward_list
+from ..trainer.trl_names import disable_gradient_checkpointing
 from .generate import sample_seed
 from .seeded_sampling import DEFAULT_BATCH_SIZE, sample_all
 
@@ -262,19 +263,12 @@ class EvaluationCallback(TrainerCallback):
         if getattr(trainer, "draws_held_out_with_vllm", False):
             completion_ids: list[list[int]] = trainer.sample_with_vllm(prompts, seeds)
             return completion_ids
-        # It turns gradient checkpointing off and on again: with the same settings, where TRL takes
-        # them (1.14 does not, nor in its own generation, so there too scoring changes nothing).
-        kwargs = {"gradient_checkpointing_kwargs": trainer.args.gradient_checkpointing_kwargs}
-        kwargs = (
-            kwargs
-            if kwargs.keys() <= inspect.signature(unwrap_model_for_generation).parameters.keys()
-            else {}
-        )
+        # The unwrapping would turn gradient checkpointing on again with other settings.
+        checkpointing = trainer.args.gradient_checkpointing_kwargs
         with (
             trainer.casting_once(),
-            unwrap_model_for_generation(
-                trainer.model_wrapped, trainer.accelerator, **kwargs
-            ) as model,
+            disable_gradient_checkpointing(trainer.model, checkpointing),
+            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
         ):
             return sample_all(
                 model,

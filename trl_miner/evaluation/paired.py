@@ -11,16 +11,7 @@ from .graded import Graded, read_graded
 from .metrics import effect_text, paired_difference
 
 # Settings of a result folder in which two models may differ and still be sampled alike.
-_NOT_SAMPLING = {
-    "model",
-    "revision",
-    "adapter",
-    "fingerprint",
-    "dtype",
-    "seed",
-    "backend",
-    "versions",
-}
+_NOT_SAMPLING = "model revision adapter fingerprint dtype seed backend versions".split()
 
 
 def compare_folders(
@@ -88,7 +79,7 @@ def _difference(first: Graded, second: Graded, k: int) -> str:
 def sampling_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Name the settings in which two results differ, such as "temperature 0.7 and 1.0"; empty:
     alike."""
-    names = sorted({*first, *second} - _NOT_SAMPLING)
+    names = sorted({*first, *second}.difference(_NOT_SAMPLING))
     pairs = [(name, first.get(name), second.get(name)) for name in names]
     return [
         f"{name} {_short(one)} and {_short(other)}" for name, one, other in pairs if one != other

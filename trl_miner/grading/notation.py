@@ -158,13 +158,13 @@ def _by_name(table: str) -> dict[str, str]:
     return {name: meaning for meaning, *names in entries for name in names}
 
 
-_DROPPED = {
-    *"left right displaystyle textstyle limits nolimits quad qquad bf it rm sf tt hfill".split(),
-    *"big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle".split(),
-    *"boxed fbox underline mathstrut framebox".split(),  # their braces are a group
-    *", ; : ! > ( ) [ ]".split(),
-    *("", " "),
-}
+# The braces of those in the third line are a group.
+_DROPPED = {"", " "}.union("""
+    left right displaystyle textstyle limits nolimits quad qquad bf it rm sf tt hfill
+    big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle
+    boxed fbox underline mathstrut framebox
+    , ; : ! > ( ) [ ]
+""".split())  # fmt: skip
 # What the group behind a command holds.
 _GROUPS = _by_name("""
     text text textnormal textbf textit textrm textsf texttt mbox hbox emph textup; roman mathrm operatorname;
@@ -180,15 +180,15 @@ _COMMANDS = _by_name(r"""
     $ dollar textdollar; euro texteuro EUR EURO; pounds textsterling; langle lang; rangle rang;
     ldots dots cdots dotsc; iff Leftrightarrow; infty infin
 """)  # fmt: skip
-FUNCTIONS = {
-    *"sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth ln log lg exp".split(),
-    *"gcd lcm max min det Re Im arg deg".split(),
-}  # fmt: skip
+FUNCTIONS = set("""
+    sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth ln log lg exp
+    gcd lcm max min det Re Im arg deg
+""".split())  # fmt: skip
 # Words of plain text that are commands: by another name, or by their own.
 _WORDS = {name: name for name in (
     *FUNCTIONS,
-    *"abs floor ceil mod sqrt pi infty alpha beta gamma delta theta lambda sigma omega phi".split(),
-    *"pm times cdot cup cap le ge".split(),
+    *"""abs floor ceil mod sqrt pi infty alpha beta gamma delta theta lambda sigma omega phi
+    pm times cdot cup cap le ge""".split(),
 )} | _by_name("infty infinity inf oo; arcsin asin; arccos acos; arctan atan; binom binomial")  # fmt: skip
 # Words, in `\text{}` or not, that are signs.
 _SIGNS = _by_name("lor or 或 或者 或者是; land and 和 与 及 以及; to to; % percent")

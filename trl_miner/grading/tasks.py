@@ -31,13 +31,9 @@ from . import math_answers
 SIZE = 500  # problems that a family makes for one seed
 OPEN, CLOSE = "<answer>", "</answer>"
 # Their scorers evaluate a formula with sympy, which knows every function of Python by its name.
-_FORMULAS = (
-    "countdown",
-    "puzzle24",
-    "simple_integration",
-    "intermediate_integration",
-    "polynomial_multiplication",
-)
+_FORMULAS = """
+    countdown puzzle24 simple_integration intermediate_integration polynomial_multiplication
+    """.split()
 _FUNCTIONS = {
     *"sin cos tan sec csc cot sinh cosh tanh asin acos atan exp ln log sqrt pi abs Abs".split()
 }
@@ -45,7 +41,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _ATTRIBUTE = re.compile(r"\.\s*[^\W\d]")
 _FORMULA = re.compile(r"(?:[^\W_]|[\s()+*/^,.=-])*")
 # Their scorers evaluate a list.
-_LISTS = ("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion")
+_LISTS = "binary_matrix n_queens number_sorting spiral_matrix string_insertion".split()
 # A text in a family's settings: a word or an operator. Families make formulas of them, which they
 # evaluate, and read the file of that name.
 _SETTING = re.compile(r"\w{1,64}|[^\w()\[\]{}'\"]{1,2}")

@@ -19,34 +19,20 @@ from ..runs.training_record import RECORD, read_run_record
 from .model_card import PICTURE, make_card
 
 # Everything that a model needs to run besides its weights, and no pickles.
-_FILES = (
-    *(
-        "config.json",
-        "generation_config.json",
-        "adapter_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ),
-    *(
-        "*.model",
-        "*.tiktoken",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "vocab.txt",
-    ),
-    *("merges.txt", "*.jinja", "additional_chat_templates/*.jinja", "chat_template.json"),
-    *(
-        "preprocessor_config.json",
-        "processor_config.json",
-        "video_preprocessor_config.json",
-        PROMPT_FORM,
-    ),
+_FILES = [
+    *"""
+    config.json generation_config.json adapter_config.json tokenizer.json
+    tokenizer_config.json *.model *.tiktoken special_tokens_map.json added_tokens.json
+    vocab.json vocab.txt merges.txt *.jinja additional_chat_templates/*.jinja
+    chat_template.json preprocessor_config.json processor_config.json
+    video_preprocessor_config.json
+    """.split(),
+    PROMPT_FORM,
     PICTURE,
-)
+]
 _READ = (RECORD, HELD_OUT, STATE, INDEX)  # to make the card, and to find the weights
 # A vocabulary may hold what has the name or the shape of a secret.
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json")
+_VOCABULARIES = "tokenizer.json vocab.json vocab.txt merges.txt added_tokens.json".split()
 # Benchmarks that are whole data sets with a leaderboard, and their tasks there
 LEADERBOARDS = {"gsm8k": "gsm8k"}
 _BINARY = (".safetensors", ".png", ".model", ".tiktoken", ".pt", ".pth", ".bin")

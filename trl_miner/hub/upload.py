@@ -23,13 +23,12 @@ _OFFLINE = "OfflineModeIsEnabled"
 # Of an earlier push: weights under other names would be loaded instead of the new ones, the rest
 # taken for theirs.
 _REPLACED = (
-    *(
-        "model*.safetensors",
-        "model.safetensors.index.json",
-        "adapter_model.safetensors",
-        "adapter_config.json",
-    ),
-    *(PROMPT_FORM, HELD_OUT, PICTURE, *(result_path(name) for name in LEADERBOARDS)),
+    *"model*.safetensors model.safetensors.index.json adapter_model.safetensors".split(),
+    "adapter_config.json",
+    PROMPT_FORM,
+    HELD_OUT,
+    PICTURE,
+    *map(result_path, LEADERBOARDS),
 )
 
 

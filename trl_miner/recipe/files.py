@@ -12,10 +12,10 @@ from ..common.shipped import HOME, shipped_folder
 from ..runs.files import read_yaml
 
 NO_RECIPES = ("accelerate", "slurm", "sweeps")
-STARTERS = (  # what `trl-miner recipes` shows first
-    *("arithmetic/quick", "forks/miner", "SmolLM2-135M-Instruct/miner", "calculator/grpo"),
-    *("one-gpu/gsm8k", "Qwen3-4B-Base/miner"),
-)
+STARTERS = """
+    arithmetic/quick forks/miner SmolLM2-135M-Instruct/miner calculator/grpo one-gpu/gsm8k
+    Qwen3-4B-Base/miner
+    """.split()
 FOLDERS = {  # what is in each, from what runs anywhere to what needs a cluster
     "arithmetic": "All methods, on a tiny embedded model that adds in words. A CPU, minutes.",
     "calculator": "A small model learns to call a tool. A CPU, a minute.",

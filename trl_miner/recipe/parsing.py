@@ -515,10 +515,8 @@ def named_code(settings: Any) -> list[str]:
     """Return what of a recipe's settings names code by import path or on the Hub, which is run when
     the recipe is checked or trained: "reward_funcs my_lib.f"."""
     named = []
-    for kind in (
-        *("reward_funcs", "tools", "environment_factory", "rollout_func"),
-        *("advantage_estimator", "all_right", "all_wrong"),
-    ):
+    methods = "advantage_estimator all_right all_wrong"
+    for kind in f"reward_funcs tools environment_factory rollout_func {methods}".split():
         value = getattr(settings, kind)
         paths = value if isinstance(value, list) else [value]
         named += [f"{kind} {path}" for path in map(str, paths) if "." in path]

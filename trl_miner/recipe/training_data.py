@@ -252,7 +252,9 @@ def _benchmark(args: MinerScriptArguments, trainer: "RunTrainer") -> tuple[Any, 
     rows = [
         {
             "prompt": build_prompt(benchmark.kind, p.question, p.options, p.context, form=form),
-            **{"solution": p.solution, "options": list(p.options), "task": p.task},
+            "solution": p.solution,
+            "options": list(p.options),
+            "task": p.task,
             **({"level": p.level} if all(other.level is not None for other in loaded) else {}),
         }
         for p in loaded

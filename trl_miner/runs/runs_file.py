@@ -38,8 +38,10 @@ _FIELDS = {
 }
 # The metrics that reports read: a test compares them with the charts.
 METRICS = {
-    *("reward", "step_time", "num_tokens", "entropy", "kl", "grad_norm"),
-    *("completions/mean_length", "completions/clipped_ratio"),
+    *"""
+    reward step_time num_tokens entropy kl grad_norm completions/mean_length
+    completions/clipped_ratio
+    """.split()
 }
 METRIC_PREFIXES = ("rewards/", "miner/", "placebo/", "dose/", "groups/", "rollouts/")
 _LOGS = record({"step": list[Number]}, {})

@@ -12,17 +12,12 @@ from .trl_asynchronous import AsyncGRPOConfig
 
 # Our own settings that both trainers have, and those that say how `trl-miner launch` starts the
 # server.
-_SHARED = (
-    *("advantage_estimator", "all_right", "all_wrong", "correct_threshold", "correct_reward_func"),
-    *(
-        "gate_on_correctness",
-        "advantage_estimator_kwargs",
-        "optimizer_batch_size",
-        "overwrite_output_dir",
-    ),
-    *("miner_gamma", "miner_lambda_max", "miner_intrinsic", "log_token_credit"),
-    *("vllm_tensor_parallel_size", "vllm_gpu_memory_utilization", "vllm_max_model_length"),
-)
+_SHARED = """
+    advantage_estimator all_right all_wrong correct_threshold correct_reward_func
+    gate_on_correctness advantage_estimator_kwargs optimizer_batch_size overwrite_output_dir
+    miner_gamma miner_lambda_max miner_intrinsic log_token_credit vllm_tensor_parallel_size
+    vllm_gpu_memory_utilization vllm_max_model_length
+    """.split()
 # The other settings of the synchronous trainer.
 REFUSED = (
     RunConfig.__dataclass_fields__.keys() - AsyncGRPOConfig.__dataclass_fields__.keys() - {*_SHARED}

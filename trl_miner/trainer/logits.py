@@ -17,10 +17,10 @@ LOGITS_BLOCK = 2**25
 # the temperature, lies above their mean.
 STATISTICS = ("token_logits", "self_certainty")
 # How models change logits after their head, where `watch_logits` does not look.
-_CHANGES = (
-    *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"),
-    *("logit_scale", "output_multiplier", "lm_head_multiplier", "logits_scaling"),
-)
+_CHANGES = """
+    final_logit_softcapping logits_soft_cap output_logit_soft_cap logit_scale
+    output_multiplier lm_head_multiplier logits_scaling
+    """.split()
 
 
 def check_logits(model: Any, estimator: str) -> None:

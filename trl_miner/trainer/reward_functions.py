@@ -24,25 +24,15 @@ TRL_REWARDS = (
     "get_soft_overlong_punishment",
 )
 # Ours and TRL's: 1 is right.
-KNOWN_VERIFIERS = (
-    "math_reward",
-    "choice_reward",
-    "task_reward",
-    "accuracy_reward",
-    "reasoning_accuracy_reward",
-)
+KNOWN_VERIFIERS = """
+    math_reward choice_reward task_reward accuracy_reward reasoning_accuracy_reward
+    """.split()
 NEED_SOLUTION = {"math_reward", "choice_reward", "accuracy_reward", "reasoning_accuracy_reward"}
 # What TRL hands to every reward function besides the columns of the data set.
 REWARD_KWARGS = {
-    *(
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        "environments",
-    )
+    *"""
+    prompts completions completion_ids trainer_state log_extra log_metric environments
+    """.split()
 }
 _NOT_FORWARDED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps to itself
 # TRL squares rewards in float32: far below its largest number, 3e38, advantages would be 0 without

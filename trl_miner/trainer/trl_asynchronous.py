@@ -100,10 +100,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     },
     "RolloutSample": {
         name: "a row of training data"
-        for name in (
-            *("input_ids", "completion_mask", "old_log_probs", "advantage"),
-            *("group_id", "metrics", "completion"),
-        )
+        for name in "input_ids completion_mask old_log_probs advantage group_id metrics completion".split()
     },
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 # What TRL logs of an evaluation, beside the rewards of each function.
 _ALWAYS = ("loss", "reward")
-_LOGGED = ("reward_std", "frac_reward_zero_std", "entropy", "kl", "num_tokens", "runtime")
+_LOGGED = "reward_std frac_reward_zero_std entropy kl num_tokens runtime".split()
 _FAMILIES = ("completions/", "clip_ratio/", "sampling/", "tools/")
 
 

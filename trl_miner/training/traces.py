@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-_NUMBERS = ("kind", "reward", "verifier_reward", "advantage", "grpo_advantage", "nll", "length")
+_NUMBERS = "kind reward verifier_reward advantage grpo_advantage nll length".split()
 _MOST = 5  # tokens that are named
 
 

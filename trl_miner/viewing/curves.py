@@ -158,7 +158,7 @@ def _with_data(chart: Chart, results: Sequence[EvalResult]) -> tuple[Chart, Metr
             title = f"{chart.title.partition(' ')[0]}, {for_picture(one['title'])}"
             panels.setdefault(name, Panel(name, title, "share of problems"))
             rows += [(name, label, *point) for point in _points(chart, one)]
-    frame = pd.DataFrame(rows, columns=["metric", "method", "step", "value", "low", "high"])
+    frame = pd.DataFrame(rows, columns="metric method step value low high".split())
     return replace(chart, panels=tuple(panels.values())), Metrics(methods, frame, SAMPLES)
 
 

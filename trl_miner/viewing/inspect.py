@@ -30,15 +30,7 @@ from .prompt_outcomes import by_chance, check_steps
 from .rollout_credit import MOST_TOKENS, credit_of_rollouts
 from .rollouts import find_rollouts
 
-_ROW_COLUMNS = (
-    "reward",
-    "verifier_reward",
-    "grpo_advantage",
-    "advantage",
-    "nll",
-    "rollout",
-    "length",
-)
+_ROW_COLUMNS = "reward verifier_reward grpo_advantage advantage nll rollout length".split()
 _TOKEN_COLUMNS = ("old_logps", "weights", "advantages_before", "advantages")
 _TEXT_OR_ODD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b')
 _CHARACTERS = 4  # of a token of a prompt, or more

@@ -28,16 +28,7 @@ THRESHOLD = 1.0  # a reward of it or more is right, as `correct_threshold` says 
 _SAMPLES = 240  # wrong rollouts with a gold, of which the verifier reads some again
 _SAMPLES_OF_FRAME = 16
 _NEWEST = 8  # rollouts
-_NUMBERS = (
-    "advantage",
-    "correct",
-    "characters",
-    "tokens",
-    "truncated",
-    "repetition",
-    "text",
-    "answer",
-)
+_NUMBERS = "advantage correct characters tokens truncated repetition text answer".split()
 _LONGEST_END = 4000  # characters of a completion in which repetition is looked for
 _MOST_LEVELS = 12  # values of a reward that says right or wrong
 _VERIFIES = re.compile(r"correct|accura|answer|solution|verif|math|exact|solve|(^|_)acc($|_)", re.I)

@@ -20,10 +20,10 @@ from .pages import Picture, Section, html_page, markdown_page
 from .rollout_report import rollout_sections
 from .tables import counted, methods_table, settings_table
 
-_OF_SCORES = (
-    *("temperature", "max_completion_length", "held_out", "score_samples", "dataset_name"),
-    *("reward_funcs", "math_accept_unboxed", "correct_reward_func", "correct_threshold"),
-)
+_OF_SCORES = """
+    temperature max_completion_length held_out score_samples dataset_name reward_funcs
+    math_accept_unboxed correct_reward_func correct_threshold
+    """.split()
 _SCORES = (
     "The numbers: scores.md in each folder. To compare two, problem by problem: trl-miner score"
     " FIRST SECOND."

@@ -32,7 +32,7 @@ NAMES = {  # of the fields of a line, the surest first
     "advantage": ("advantage", "advantages"),
 }
 _NUMBERS = ("advantage", "length", "truncated")
-_CUT = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "context_length")
+_CUT = "max_turns max_input_tokens max_output_tokens max_total_tokens context_length".split()
 Row = dict[str, Any]
 
 

@@ -29,10 +29,7 @@ from .rollout_lines import NAMES, REWARD, gold_text, message_text, rows_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = (
-    *("step", "group", "prompt", "completion", "gold", "reward", "advantage", "length"),
-    "truncated",
-)
+COLUMNS = "step group prompt completion gold reward advantage length truncated".split()
 HOW_TO_LOG = (
     "To see prompts and rollouts, train with log_completions=True in GRPOConfig (and"
     " logging_steps=1, as TRL writes the newest generation batch of each log)."
@@ -265,12 +262,12 @@ def read_rollouts(
     return frame
 
 
-_PATTERNS = (
-    *("completions/completions_*.parquet", "completions_*.parquet"),
-    # of prime-rl; "effective" has no prompts without a gradient
-    *("**/step_*/train/all/traces.jsonl", "**/step_*/train/effective/traces.jsonl"),
-    *("**/step_*/train_rollouts*.jsonl", "*.jsonl", "**/completions*.table.json"),
-)
+# The traces are prime-rl's; "effective" has no prompts without a gradient.
+_PATTERNS = """
+    completions/completions_*.parquet completions_*.parquet
+    **/step_*/train/all/traces.jsonl **/step_*/train/effective/traces.jsonl
+    **/step_*/train_rollouts*.jsonl *.jsonl **/completions*.table.json
+    """.split()
 
 
 def rows_of_groups(

@@ -22,8 +22,8 @@ from .rollouts import find_rollouts, is_rollout_file
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-RESPONSES = ("completion", "response", "output", "generation", "prediction", "model_output", "pred")
-REWARDS = ("reward", "score", "correct", "is_correct", "acc", "accuracy")
+RESPONSES = "completion response output generation prediction model_output pred".split()
+REWARDS = "reward score correct is_correct acc accuracy".split()
 _TAIL = 160  # characters of an answer that are shown
 _WORDS = {1.0: "right", 0.0: "wrong"}
 
