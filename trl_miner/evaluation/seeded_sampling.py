@@ -13,11 +13,13 @@ Gumbel-max trick).
 
 import inspect
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     DynamicCache,
     GenerationConfig,
@@ -176,10 +178,10 @@ def _sample_batch(
 
 def _padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the tokens of prompts that end together, and their mask."""
-    width = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    return ids, mask
+    rows = [torch.tensor(prompt, dtype=torch.long) for prompt in prompts]
+    together = partial(pad_sequence, batch_first=True, padding_side="left")
+    mask = together([torch.ones_like(row) for row in rows])
+    return together(rows, padding_value=pad), mask
 
 
 def can_share(model: Any) -> bool:
@@ -212,7 +214,7 @@ def sample_shared(
     # the place of each sample's beginning
     places_N = torch.arange(len(groups)).repeat_interleave(torch.tensor([n for _, n in groups]))
     cache = DynamicCache(config=model.config.get_text_config())
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model  # of an adapter
+    plain = getattr(model, "get_base_model", lambda: model)()  # of an adapter
     # transformers 5.24 has renamed it, and warns of the old name
     names = inspect.signature(type(plain).forward).parameters
     cached = {"cache" if "cache" in names else "past_key_values": cache}
@@ -228,10 +230,15 @@ def sample_shared(
             **cached,
         ).logits[:, -1]
         if temperature > 0:
-            chances: dict[str, Any] = {"temperature": temperature, "top_p": top_p}
-            tokens_N = race(
-                logits_KV, seeds_N[rows_N], position, places_B=places_N, **chances
-            ).argmax(dim=1)
+            scores_NV = race(
+                logits_KV,
+                seeds_N[rows_N],
+                position,
+                temperature=temperature,
+                top_p=top_p,
+                places_B=places_N,
+            )
+            tokens_N = scores_NV.argmax(dim=1)
         else:
             tokens_N = logits_KV.argmax(dim=1)[places_N]
         for row, token in zip(rows_N.tolist(), tokens_N.tolist(), strict=True):

@@ -21,13 +21,12 @@ METRIC = "sampling/sampling_logp_difference/mean"  # as TRL calls it where it co
 TOO_FAR = 0.2
 # values with which a sampler draws from the policy itself
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
-    **{
-        "top_p": (None, 1.0),
-        "top_k": (None, 0, -1),
-        "min_p": (None, 0.0),
-        "repetition_penalty": (None, 1.0),
-    },
-    **{"generation_kwargs": (None, {}), "vllm_structured_outputs_regex": (None,)},
+    "top_p": (None, 1.0),
+    "top_k": (None, 0, -1),
+    "min_p": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "generation_kwargs": (None, {}),
+    "vllm_structured_outputs_regex": (None,),
 }
 
 
@@ -40,8 +39,13 @@ def takes_sampler_logps(trainer: Core) -> bool:
     )
     has_trls = not is_aligned or (trainer.use_vllm and args.vllm_importance_sampling_correction)
     is_wanted = any(method.wants_sampler_logps for method in args.estimators) and not has_trls
-    is_unchanged = all(getattr(args, name) in values for name, values in _UNCHANGED.items())
-    return is_wanted and is_unchanged and (trainer.use_vllm or trainer.rollout_func is not None)
+    has_sampler = trainer.use_vllm or trainer.rollout_func is not None
+    return is_wanted and has_sampler and draws_from_policy(args)
+
+
+def draws_from_policy(args: Any) -> bool:
+    """Return whether the settings draw rollouts from the policy itself."""
+    return all(getattr(args, name) in values for name, values in _UNCHANGED.items())
 
 
 class SamplerCheck:

@@ -19,7 +19,8 @@ OVERRIDDEN = {
         "rewards decide the kinds of prompts"
     ),
     "_generate_single_turn": (
-        "seeded held-out samples, of vLLM where the training has it; 16-bit weights are cast once"
+        "seeded held-out samples, of vLLM where the training has it; 16-bit weights are cast once;"
+        " rollouts on a CPU share forwards"
     ),
     "_tool_call_loop(self, prompts, prompt_ids, completion_ids, completions, logprobs, images,"
     " multimodal_fields)": "processes that generate together make as many turns",

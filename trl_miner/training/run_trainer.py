@@ -17,6 +17,7 @@ from ..common.heartbeat import phase
 from ..common.progress import is_quiet
 from ..data.prompt_form import form_of_rows, write_form
 from ..data.prompts import PromptForm
+from ..evaluation.seeded_sampling import can_share, sample_shared
 from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
 from ..launching.server import free_port
@@ -26,6 +27,7 @@ from ..runs.training_record import add_to_record
 from ..trainer.base import TrainerBase
 from ..trainer.config import RunConfig
 from ..trainer.observers import ScoredBatch
+from ..trainer.shared_rollouts import SharedRollouts
 from ..trainer.swaps import holding
 from ..trainer.trainer import MinerGRPOTrainer
 from .best_model import num_checkpoints
@@ -157,17 +159,20 @@ class RunFolder(TrainerBase):
         return push_trained(self, *args, **kwargs)
 
 
-class RunTrainer(RunFolder, MinerGRPOTrainer):
+class RunTrainer(RunFolder, MinerGRPOTrainer, SharedRollouts):
     """`MinerGRPOTrainer` with a run folder, as `trl-miner train` makes it. It takes the same
     arguments, with a `trl_miner.trainer.config.RunConfig` as `args`.
 
     Only one training at a time writes into `output_dir`, and none over another run. The folder gets
     a model card, and the records that `trl-miner report`, `inspect` and `compare` show. A training
-    resumes only from complete checkpoints, with the settings that they were made with.
+    resumes only from complete checkpoints, with the settings that they were made with. On a CPU,
+    rollouts are drawn from the distribution that TRL draws them from, in less time and with other
+    random numbers.
     """
 
     args: RunConfig
     _config = RunConfig
+    can_share, share = staticmethod(can_share), staticmethod(sample_shared)
 
     if not TYPE_CHECKING:
 
