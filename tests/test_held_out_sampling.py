@@ -110,7 +110,7 @@ def test_held_out_answers_are_parsed_as_in_training(policy, tmp_path, monkeypatc
     }
     answer = tokenizer("<7>8", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     callback = EvaluationCallback(trainer, Dataset.from_dict({"prompt": CHATS}), num_samples=2)
-    monkeypatch.setattr(callback, "_sample", lambda seeds, prompts: [answer for _ in prompts])
+    monkeypatch.setattr(callback, "sample", lambda seeds, prompts: [answer for _ in prompts])
     callback.record("before")
     assert seen == [[{"role": "assistant", "reasoning_content": "7", "content": "8"}]]
 

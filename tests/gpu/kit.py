@@ -39,6 +39,7 @@ class Part(NamedTuple):
     seconds: int  # that are kept for it; what other parts leave comes on top
     needs: tuple[str, ...] = ()  # packages
     folder: Path | None = None  # that it needs
+    makes: Path | None = None  # a folder, which is deleted before
     is_beside: bool = False  # it runs at the same time as the part before: its time is no result
 
 
@@ -95,13 +96,13 @@ PARTS = [
     Part("step method", bench("method"), 35, TRAINING),
     Part("step kl", bench("kl"), 50, TRAINING),
     Part("micro-batch", itself("micro_batch"), 25),
-    Part("model", itself("model"), 20, folder=PACKED),
+    Part("model", itself("model"), 20, folder=PACKED, makes=RESTORED),
     Part(
         "model start",
         command_line(
             "sft", "--config", ROOT / f"recipes/{SMOLLM}/miner.yaml", "--model", RESTORED, "--steps",
             20, dry=("--steps", 1), **SMALL,
-        ), 35, TASKS, RESTORED,
+        ), 35, TASKS, RESTORED, START,
     ),
     Part("model grpo", train(f"{SMOLLM}/grpo.yaml", **SMALL), 110, TASKS, START),
     Part("model miner", train(f"{SMOLLM}/miner.yaml", **SMALL), 110, TASKS, START, is_beside=True),
@@ -174,6 +175,8 @@ def run(
     results: dict[str, dict[str, Any]] = {}
     running, start = {}, time.monotonic()
     for part in parts:
+        if part.makes is not None:
+            shutil.rmtree(part.makes, ignore_errors=True)
         if reason := skipped(part, end - start):
             results[part.name] = {"skipped": reason}
             continue
@@ -437,8 +440,6 @@ def measure_model(dry: bool) -> dict[str, Any]:
     num_parts = int(paths[0].stem.rpartition("-")[2]) if paths else 1
     if len(paths) != num_parts:
         sys.exit(f"Of the model's parts, {len(paths)} of {num_parts} are there: carry all")
-    for folder in (RESTORED, START):
-        shutil.rmtree(folder, ignore_errors=True)
     stored = {name: value for path in paths for name, value in load_file(path).items()}
     weights = {
         name: value.float() * stored[f"{name}.scale"].float()
