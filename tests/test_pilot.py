@@ -5,10 +5,12 @@ import re
 
 import pytest
 import yaml
+from datasets import Dataset
 from harness import write_recipe
 
 from trl_miner import cli, pilot
 from trl_miner.pilot import judge, pilot_text
+from trl_miner.recipe.training_data import _warn_of_trained
 from trl_miner.runs.held_out import HeldOut, Moment
 
 TRAINED = (0, 0, 2, 2, 2, 2)  # levels: the first two problems are of a trained one
@@ -49,6 +51,21 @@ def test_a_target_like_the_training_cannot_tell(levels, trained, is_named, word)
     found = judge([method], [grpo], is_named)
     assert found.word == word
     assert ("name other target problems" in pilot_text({"miner": found})) == (word != "for")
+
+
+def test_a_log_says_whether_the_target_is_trained(tmp_path):
+    log, rows = tmp_path / "log.txt", Dataset.from_dict({"prompt": ["1", "2", "3", "4"]})
+    for trained, is_trained in (
+        (rows, True),
+        (rows.select([0, 1]), True),
+        (rows.select([3]), False),
+    ):
+        with pytest.warns(UserWarning) as warned:
+            _warn_of_trained(rows, trained)
+        log.write_text(f"UserWarning: {warned[0].message}\n")
+        assert pilot._is_trained(log) == is_trained
+    log.write_text("")
+    assert not pilot._is_trained(log)
 
 
 def planned(monkeypatch, *words):

@@ -7,6 +7,7 @@ common. So a difference on the target problems shows after a fifth of the steps.
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from .compare import compare
 from .data_recipe.text import recipe_text
 from .recipe.files import find_recipe
 from .runs.files import read_yaml, write_json, write_whole
-from .runs.held_out import HeldOut, read_held_out
+from .runs.held_out import TRAINED, HeldOut, read_held_out
 from .viewing.effects import Effect, crossed_difference
 
 BASELINE = "grpo"
@@ -140,7 +141,8 @@ def judge(first: Sequence[HeldOut], second: Sequence[HeldOut], is_named: bool) -
     Args:
         first: What its runs scored after the training, by seed.
         second: What GRPO's did, with the same seeds.
-        is_named: Whether the target was named, and not split off from the training's problems.
+        is_named: Whether the target was named, of other problems than the training's, and not
+            split off from those.
     """
     levels, trained = first[0].levels, first[0].trained_levels
     places = [*range(len(first[0].moments["after"].num_correct))]
@@ -167,12 +169,19 @@ def _conclude(folder: Path, arms: Sequence[str], seeds: Sequence[int], is_named:
             held_out = read_held_out(folder / arm / f"seed{seed}")
             assert held_out is not None  # `compare` has succeeded
             scored[arm].append(held_out)
-    verdicts = {arm: judge(scored[arm], scored[BASELINE], is_named) for arm in arms[1:]}
+    is_other = is_named and not _is_trained(folder / BASELINE / f"seed{seeds[0]}" / "log.txt")
+    verdicts = {arm: judge(scored[arm], scored[BASELINE], is_other) for arm in arms[1:]}
     records = {
         arm: asdict(verdict) | {"verdict": verdict.word} for arm, verdict in verdicts.items()
     }
     write_json(folder / "pilot.json", records)
     print("\n" + pilot_text(verdicts))
+
+
+def _is_trained(log: Path) -> bool:
+    """Return whether at least half of the target problems are trained, as a run's log says."""
+    told = re.search(rf"(\d+) of (\d+) {TRAINED}", log.read_text("utf-8", "replace"))
+    return told is not None and 2 * int(told[1]) >= int(told[2])
 
 
 def pilot_text(verdicts: Mapping[str, Verdict]) -> str:

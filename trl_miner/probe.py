@@ -47,6 +47,7 @@ from .recipe.parsing import load_reward_funcs, make_parser
 from .recipe.preview import preview_recipe
 from .recipe.training_data import check_rows, load_data
 from .runs.files import write_json
+from .runs.held_out import TRAINED
 from .train import build
 from .trainer.generation_batch import total_rewards
 from .trainer.prompt_keys import prompt_key
@@ -234,14 +235,11 @@ class Result:
         )
 
 
-def kinds_of(samples: Samples) -> tuple[float, float, float]:
+def kinds_of(samples: Samples) -> list[float]:
     """Return the shares of prompts that came out all right, mixed and all wrong."""
     right_P, wrong_P = samples.is_right_PG.all(dim=1), ~samples.is_right_PG.any(dim=1)
-    return (
-        right_P.float().mean().item(),
-        (~right_P & ~wrong_P).float().mean().item(),
-        wrong_P.float().mean().item(),
-    )
+    kinds_3P = torch.stack([right_P, ~(right_P | wrong_P), wrong_P])
+    return kinds_3P.float().mean(dim=1).tolist()
 
 
 def _about(name: str, samples: Samples) -> str:
@@ -279,20 +277,17 @@ def _check_memory(policy: Policy, methods: int) -> None:
 
 def _check_target(target: Samples) -> None:
     """Raise ValueError where no direction can be seen on the target problems."""
-    right, mixed, wrong = kinds_of(target)
     count = len(target.prompts)
-    if mixed * count >= FEWEST_PROMPTS:
-        return
-    most, advice = "", "Name more"
-    if mixed < 0.5:
-        most, advice = ", most all wrong", "Name easier ones"
+    right, mixed, wrong = (round(share * count) for share in kinds_of(target))
+    if mixed < FEWEST_PROMPTS:
+        others = f"{wrong} all wrong. Name more or easier"
         if right > wrong:
-            most, advice = ", most all right", "Name harder ones"
-    raise ValueError(
-        f"The target must hold at least {FEWEST_PROMPTS} problems that the model solves sometimes:"
-        f" of {count}, {round(mixed * count)} came out mixed{most}. {advice} with --target, or raise"
-        " --samples."
-    )
+            others = f"{right} all right. Name more or harder"
+        raise ValueError(
+            f"The target must hold at least {FEWEST_PROMPTS} problems that the model solves"
+            f" sometimes: of {count}, {mixed} came out mixed and {others} ones with --target, or"
+            " raise --samples."
+        )
 
 
 def _acts_elsewhere(way: Way) -> bool:
@@ -306,9 +301,8 @@ def _check_trained(trained: Samples, asked: Sequence[Way]) -> None:
     solved = round(kinds_of(trained)[0] * len(trained.prompts))
     if solved >= FEWEST_PROMPTS or any(map(_acts_elsewhere, asked)):
         return
-    rewards_N = trained.verifier_rewards_N[~trained.verifier_rewards_N.isnan()]
-    largest = rewards_N.max() if len(rewards_N) else math.nan
-    if rewards_N.min() < largest < trained.correct_threshold:
+    smallest, largest = trained.verifier_rewards_N.nan_to_num().aminmax()
+    if smallest < largest < trained.correct_threshold:
         raise ValueError(
             f"No completion of the training prompts counts as correct: the largest reward is"
             f" {largest:g}, and correct_threshold is {trained.correct_threshold:g}. Lower"
@@ -382,7 +376,7 @@ def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any, dict[str, A
     preview_recipe(args, config, model_args, reward_funcs, data).check()
     model = asdict(model_args)
     with warnings.catch_warnings():  # `_targets` leaves them out
-        warnings.filterwarnings("ignore", message=".* held-out problems are in the training data")
+        warnings.filterwarnings("ignore", message=f".* {TRAINED}")
         trainer, scores = build(args, config, model_args, reward_funcs, data)
     name = find_model(model_args.model_name_or_path)
     return trainer, scores, model | {"weights": identity(name, model_args.model_revision)}
@@ -391,14 +385,13 @@ def _build(arguments: Sequence[str], folder: str) -> tuple[Any, Any, dict[str, A
 def _choose_sampler(config: Any) -> None:
     """Have vLLM sample where the recipe does, in this process; transformers where it is not
     installed."""
-    if not config.use_vllm:
-        return
-    config.use_vllm = find_spec("vllm") is not None
-    if not config.use_vllm:
+    is_asked, is_there = config.use_vllm, find_spec("vllm") is not None
+    if is_asked and not is_there:
         warnings.warn(
             "vLLM is not installed, so transformers samples, which takes much longer.", stacklevel=2
         )
-    elif config.vllm_mode != "colocate":  # the recipe's vLLM has a GPU of its own
+    config.use_vllm = is_asked and is_there
+    if config.vllm_mode != "colocate":  # the recipe's vLLM has a GPU of its own
         config.vllm_mode, config.vllm_tensor_parallel_size = "colocate", 1
         config.vllm_gpu_memory_utilization = VLLM_MEMORY
         config.vllm_enable_sleep_mode = torch.cuda.is_available()  # its memory is for the gradients
@@ -432,18 +425,14 @@ class _Sampler:
         if name == TARGET:
             columns = {key: [row[key] for row in repeated] for key in rows[0]}
             columns["prompts"] = columns.pop("prompt")
-            rewards_N = self._scores.grade(columns, answers, completions)
+            rewards_N = verifier_N = self._scores.grade(columns, answers, completions)
             threshold = self._scores.threshold
-            return Samples(prompts, completions, texts, rewards_N, rewards_N, threshold)
-        rewards_NF = trainer.rewards_of(repeated, answers, completions).cpu()
-        return Samples(
-            prompts,
-            completions,
-            texts,
-            total_rewards(rewards_NF, trainer.reward_weights),
-            trainer.verifier.rewards(rewards_NF),
-            trainer.args.correct_threshold,
-        )
+        else:
+            rewards_NF = trainer.rewards_of(repeated, answers, completions).cpu()
+            rewards_N = total_rewards(rewards_NF, trainer.reward_weights)
+            verifier_N = trainer.verifier.rewards(rewards_NF)
+            threshold = trainer.args.correct_threshold
+        return Samples(prompts, completions, texts, rewards_N, verifier_N, threshold)
 
     def _sample(self, name: str, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the samples of prompts; those that a file has are not drawn again."""

@@ -239,7 +239,8 @@ def probe(
     """
     scores = _score(policy, trained)
     added = {way.label: _added(trained, way, scores, seed) for way in ways}
-    added[GRPO_ALONE] = _of_grpo(trained)
+    of_grpo_N = group_relative_advantages(trained.rewards_N, trained.num_generations)
+    added[GRPO_ALONE] = of_grpo_N.unsqueeze(1) * trained.mask_NT
     if per_row:
         lengths_N1 = trained.mask_NT.sum(dim=1, keepdim=True).clamp(min=1)
         added = {label: values_NT / lengths_N1 for label, values_NT in added.items()}
@@ -303,11 +304,6 @@ def _added(samples: Samples, way: Way, scores: Mapping[str, Tensor], seed: int) 
 
     result: Estimate = estimate(way.composition, rollouts, knobs)
     return result.advantages_BT - rollouts.to_tokens(advantages_N)
-
-
-def _of_grpo(samples: Samples) -> Tensor:
-    advantages_N = group_relative_advantages(samples.rewards_N, samples.num_generations)
-    return advantages_N.unsqueeze(1) * samples.mask_NT
 
 
 @torch.no_grad()

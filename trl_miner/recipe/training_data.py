@@ -19,6 +19,7 @@ from ..data.prompt_form import QUESTION, form_of_rows, style_of
 from ..data.prompts import PromptForm, build_prompt
 from ..data.reading import load_data_set
 from ..data.worlds import WORLDS
+from ..runs.held_out import TRAINED
 from ..trainer.config import RunConfig
 from ..trainer.prompt_keys import prompt_key
 from ..trainer.reward_functions import NEED_SOLUTION, OWN_REWARDS, TRL_REWARDS
@@ -277,7 +278,7 @@ def _warn_of_trained(problems: Dataset, rows: Any) -> None:
     )
     if both := [text for key, text in held_out.items() if key in trained]:
         warnings.warn(
-            f"{len(both)} of {len(held_out)} held-out problems are in the training data too: their"
+            f"{len(both)} of {len(held_out)} {TRAINED}: their"
             # the question stands behind the words that all prompts have
             f" scores are not of new problems. The first ends with {min(both)[-120:]!r}. Drop them"
             " from one of the two.",

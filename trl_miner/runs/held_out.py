@@ -21,6 +21,8 @@ from .records import Count, Number, Samples, record
 
 FILE = "held_out.json"
 BEFORE, AFTER = "before", "after"
+# A training's warning, behind two numbers: "10 of 20 ...". A pilot finds it in the log.
+TRAINED = "held-out problems are in the training data too"
 
 
 def _counts(value: Any) -> Any:
