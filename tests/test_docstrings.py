@@ -5,6 +5,7 @@ import dataclasses
 import doctest
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ import pytest
 from trl_miner import MinerAsyncGRPOConfig, MinerGRPOConfig, MinerGRPOTrainer
 from trl_miner.common.setting import setting
 from trl_miner.methods import miner
-from trl_miner.recipe.parsing import MinerScriptArguments, make_parser, settings_page
-from trl_miner.recipe.setting_groups import GROUPS, as_args, grouped
+from trl_miner.recipe.parsing import MinerScriptArguments, make_parser
+from trl_miner.recipe.setting_groups import GROUPS, grouped
 from trl_miner.training import RunTrainer
 
 PACKAGE = Path(__file__).parent.parent / "trl_miner"
+WRITTEN_BY = runpy.run_path(str(PACKAGE.parent / ".ci" / "settings.py"))
+as_args, settings_page = WRITTEN_BY["as_args"], WRITTEN_BY["settings_page"]
 CLASSES = (MinerGRPOConfig, RunTrainer._config, MinerAsyncGRPOConfig)
 SETTINGS = {
     each.name: each

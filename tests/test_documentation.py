@@ -20,7 +20,7 @@ import trl_miner
 from trl_miner import MinerGRPOConfig, cli, commands
 from trl_miner.launching.plan import make_plan
 from trl_miner.methods import METHODS
-from trl_miner.recipe.parsing import make_parser, settings_page
+from trl_miner.recipe.parsing import make_parser
 from trl_miner.rewards import math_reward
 
 ROOT = Path(__file__).parent.parent
@@ -108,7 +108,7 @@ def test_every_setting_is_on_the_settings_page_as_it_is():
     """Written there by `python .ci/settings.py`, which refuses a setting without a group."""
     settings = runpy.run_path(str(ROOT / ".ci" / "settings.py"))
     (shown,) = settings["MARKED"].findall(settings["PAGE"].read_text())
-    assert shown == settings_page() and shown.count("### `") > 50
+    assert shown == settings["settings_page"]() and shown.count("### `") > 50
 
 
 def test_every_command_is_on_the_page_of_commands():

@@ -36,7 +36,7 @@ from ..tools import TOOL_SECONDS
 from ..trainer.config import RunConfig
 from ..trainer.reward_functions import OWN_REWARDS, TRL_REWARDS
 from .files import find_recipe, with_recipe_file
-from .setting_groups import as_markdown, grouped
+from .setting_groups import grouped
 
 
 @dataclass
@@ -425,12 +425,6 @@ def split_words(words: Sequence[str]) -> tuple[argparse.Namespace, list[str], li
         if is_own:
             of_training.append(word)
     return settings, of_training, rest
-
-
-def settings_page() -> str:
-    """Return all settings of this package as Markdown, by group: those of `MinerGRPOConfig` and
-    `RunConfig`, and those that recipes and command lines have besides."""
-    return as_markdown(RunConfig, MinerScriptArguments)
 
 
 def help_on_all_settings() -> str:
