@@ -2,7 +2,7 @@
 is installed.
 
 What a process alone learns, two with shards learn. All three run on a CPU once accelerate lets
-them, which by itself trains without shards there: `shard_on_a_cpu` in sharding/train_worker.py says
+them, which by itself trains without shards there: sharding/on_a_cpu.py says
 why.
 """
 
@@ -33,6 +33,7 @@ GATHERED = {
     "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
     "ACCELERATE_DEEPSPEED_ZERO3_INIT": "true",
 }
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 KINDS = {
     "fsdp2": ("FSDP", FSDP2),
     "zero2": ("DEEPSPEED", {**ZERO, "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}),
@@ -42,11 +43,12 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def train(policy, tmp_path_factory):
-    def run(environment, *launcher):
+    def run(environment, *launcher, checkpoint=()):
         folder = tmp_path_factory.mktemp("trained")
         path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
         common = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-        command = [sys.executable, *launcher, HERE / "sharding" / "train_worker.py", policy, folder]
+        worker = HERE / "sharding" / "train_worker.py"
+        command = [sys.executable, *launcher, worker, policy, folder, *checkpoint]
         environment = os.environ | common | environment
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=1200
@@ -63,14 +65,19 @@ def alone(train):
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def sharded(request, train):
+def kind(request):
     if request.param.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         if os.environ.get("TRL_MINER_NEEDS_DEEPSPEED"):
             pytest.fail("DeepSpeed is not installed")
         pytest.skip("DeepSpeed is not installed: .ci/run installs it")
-    kind, environment = KINDS[request.param]
-    found = train(environment, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    assert all((run["num_processes"], run["kind"]) == (2, kind) for run in found.values())
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def sharded(kind, train):
+    name, environment = kind
+    found = train(environment, *TORCHRUN, "--nproc_per_node=2")
+    assert all((run["num_processes"], run["kind"]) == (2, name) for run in found.values())
     return found
 
 
@@ -120,3 +127,16 @@ def test_a_run_in_shards_goes_on_inside_a_generation_cycle(alone, sharded):
         assert runs["resumed"]["weights"] == runs["saved"]["weights"]
         # no rollouts anew
         assert len(runs["resumed"]["forwarded"][0]) < len(runs["saved"]["forwarded"][0])
+
+
+def test_a_run_in_shards_goes_on_with_another_number_of_processes(kind, train, sharded):
+    """Steps 3 and 4 after the checkpoint of step 2."""
+    kept = sharded["kept"]
+    checkpoint = Path(kept["folder"]) / "checkpoint-2"
+    files = sorted(checkpoint.glob("*/**"))
+    resumed = train(kind[1], *TORCHRUN, "--nproc_per_node=1", checkpoint=[checkpoint])["kept"]
+    assert resumed["num_processes"] == 1 and len(resumed["steps"]) == len(kept["steps"]) == 4
+    for step, same_step in zip(kept["steps"], resumed["steps"], strict=True):
+        assert same_step == pytest.approx(step, rel=1e-5, abs=1e-7)
+    assert resumed["weights"] == pytest.approx(kept["weights"], rel=1e-6)
+    assert sorted(checkpoint.glob("*/**")) == files  # what DeepSpeed converted is gone

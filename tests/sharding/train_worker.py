@@ -1,6 +1,7 @@
 """Train three steps on rollouts that depend on the prompt and the *global* row alone, with the
 weights sharded as the environment says, and write down what came out. Run by test_sharding.py:
 train_worker.py POLICY OUTPUT
+With the checkpoint of such a run, only go on from it: train_worker.py POLICY OUTPUT CHECKPOINT
 """
 
 import json
@@ -10,10 +11,10 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
-from accelerate.state import AcceleratorState, DistributedType
 from accelerate.utils import gather_object
 from distributed.train_worker import GLOBAL_BATCH, compared_steps, rollouts
 from harness import AS_TRL, Recording, config, leave, mixed_reward, problems
+from sharding.on_a_cpu import shard_on_a_cpu
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from trl_miner.evaluation.in_training import EvaluationCallback
@@ -54,30 +55,9 @@ CASES = {
         accumulation=1,
         steps=8,
     ),
+    # Another number of processes goes on from its step 2.
+    "kept": dict(save_steps=2, steps=4),
 }
-
-
-def shard_on_a_cpu():
-    """accelerate 1.15 takes the settings of FSDP and DeepSpeed on a CPU and trains without either,
-    as plain DDP: its AcceleratorState looks at them only where it found a GPU. Once told, both work
-    there, with gloo."""
-    init = AcceleratorState.__init__
-
-    def init_sharded(self, *args, deepspeed_plugin=None, fsdp_plugin=None, **kwargs):
-        init(self, *args, deepspeed_plugin=deepspeed_plugin, fsdp_plugin=fsdp_plugin, **kwargs)
-        if self.distributed_type != DistributedType.MULTI_CPU:
-            return
-        if fsdp_plugin is not None:
-            kind, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
-        elif deepspeed_plugin is not None:
-            deepspeed_plugin.set_mixed_precision("no")
-            deepspeed_plugin.select(_from_accelerator_state=True)
-            kind, self.deepspeed_plugins = DistributedType.DEEPSPEED, deepspeed_plugin
-        else:
-            return
-        self.distributed_type = PartialState._shared_state["distributed_type"] = kind
-
-    AcceleratorState.__init__ = init_sharded
 
 
 def train(
@@ -120,6 +100,7 @@ def train(
         "weights": {n: w.double().square().sum().item() for n, w in (weights or {}).items()},
         "forwarded": gather_object([trainer.forwarded]),
         "scores": scores.evaluation,
+        "folder": str(output / name),
     }
 
 
@@ -184,15 +165,18 @@ def shards_of(trainer):
         yield tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def main(policy, output):
+def main(policy, output, checkpoint=None):
     output = Path(output)
     # whole: nothing is sharded yet
     CASES["sampler"]["sampler"] = AutoModelForCausalLM.from_pretrained(policy)
     shard_on_a_cpu()
-    results = {name: train(name, policy, output, **settings) for name, settings in CASES.items()}
-    checkpoint = str(output / "saved" / "checkpoint-2")
-    results["spoiled"] = spoil(policy, output)
-    results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])
+    if checkpoint is None:
+        results = {n: train(n, policy, output, **settings) for n, settings in CASES.items()}
+        results["spoiled"] = spoil(policy, output)
+        checkpoint = str(output / "saved" / "checkpoint-2")
+        results["resumed"] = train("resumed", policy, output, resume=checkpoint, **CASES["saved"])
+    else:
+        results = {"kept": train("kept", policy, output, resume=checkpoint, **CASES["kept"])}
     if PartialState().is_main_process:
         (output / "result.json").write_text(json.dumps(results))
     leave()

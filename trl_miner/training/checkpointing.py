@@ -22,6 +22,7 @@ from ..runs.run_folder import clear, forget_after, must_clear
 from ..runs.settings import changes_at, trainer_settings
 from ..runs.training_record import write_run_record
 from ..trainer.swaps import holding
+from . import resharding
 from .best_model import check_best_metric
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,10 @@ class Checkpointing(TrainerCallback):
         asked = None if wanted in (None, False) else str(wanted)
         if asked not in self._prepared:
             self.prepare(wanted)
-        return self._prepared.pop()
+        checkpoint = self._prepared.pop()
+        if checkpoint is not None:
+            resharding.begin(self._trainer, Path(checkpoint))
+        return checkpoint
 
     def prepare(self, wanted: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, and make the run folder ready. Every process must
@@ -119,6 +123,8 @@ class Checkpointing(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the training if the checkpoint, which is loaded by now, has done all steps: see
         `end_at_once`."""
+        if self.resumed_from is not None:
+            resharding.finish(self._trainer, self.resumed_from)
         if self.resumed_from is not None and state.global_step >= state.max_steps:
             raise NothingLeft
         if "learning_rate" in self._changed:
