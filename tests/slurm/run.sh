@@ -2,9 +2,9 @@
 # Trains with recipes/slurm/train.slurm, as it stands, on a real Slurm: a controller and four nodes, each in a network of
 # its own, on this one machine. As root; needs kernel namespaces, and installs Debian's Slurm where it is missing.
 #
-# Training nodes train the embedded world on the CPU. vLLM's server would take longer to start than all of this takes:
-# server_stand_in.py plays it, and nothing samples from it. Where the environment has vLLM's CPU build, one job more
-# trains with the real one.
+# Training nodes train the embedded world on the CPU. server_stand_in.py plays vLLM's server, which would take minutes to
+# start for each job, and nothing samples from it. Where the environment has vLLM's CPU build, one job more trains with
+# the real one.
 . "$(dirname "$0")/nodes.sh" "slurmctld slurmd munged ip" "slurmctld slurmd slurm-client munge iproute2"
 mkdir bin state spool-n{1,2,3,4}
 
@@ -179,14 +179,15 @@ export PYTHONPATH=$here/../with_vllm/cpu${PYTHONPATH:+:$PYTHONPATH} TRL_MINER_VL
     ACCELERATE_USE_CPU=true TORCH_COMPILE_DISABLE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
     VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_NO_USAGE_STATS=1 SERVER_ARGS="--enforce-eager --num-gpu-blocks-override 64"
 until_true 60 nodes_are_idle
-submit vllm -- --output_dir "$work/served" --model_name_or_path "$work/model" --max_steps 3 --learning_rate 1e-3 \
-    --logging_steps 1 --use_vllm true --vllm_mode server --vllm_max_model_length 128 --watchdog_seconds 60
+submit vllm -- --output_dir "$work/served" --model_name_or_path "$work/model" --max_steps 5 --learning_rate 1e-3 \
+    --max_completion_length 64 --logging_steps 1 --watchdog_seconds 60 \
+    --use_vllm true --vllm_mode server --vllm_max_model_length 128
 ends_in_state COMPLETED 300
 python3 - <<END
 import json
 steps = [log for log in json.load(open("served/trainer_state.json"))["log_history"] if "reward" in log]
 difference = max(log["sampling/sampling_logp_difference/max"] for log in steps)
-assert len(steps) == 3 and all(log["grad_norm"] > 0 for log in steps) and difference < 1e-4, steps
+assert len(steps) == 5 and any(log["grad_norm"] > 0 for log in steps[:-1]) and difference < 1e-4, steps
 print(f"Log-probs of vLLM and of the training differ by at most {difference:.1e}")
 END
 said "vLLM's server: two nodes have trained on what it sampled"
