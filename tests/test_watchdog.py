@@ -14,7 +14,8 @@ from torch.distributed import TCPStore
 
 import trl_miner
 from trl_miner.common import heartbeat
-from trl_miner.launching import watchdog
+from trl_miner.common.errors import RunEnded
+from trl_miner.launching import server, watchdog
 from trl_miner.launching.server import ask
 from trl_miner.launching.watchdog import EXIT_CODE, TrainingWatchdog
 from trl_miner.runs import checkpoints
@@ -251,3 +252,15 @@ def run_until_the_fault(policy, folder, victim, how):
     trainer = RunTrainer(policy, falls_in_step_3, args, problems())
     with TrainingWatchdog(trainer, 4.0):
         trainer.train()
+
+
+def test_a_server_that_takes_connections_and_never_answers_is_not_waited_for_forever(
+    policy, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        served = dict(use_vllm=True, vllm_mode="server", vllm_server_base_url=url)
+        args = config(tmp_path, vllm_server_timeout=0.3, **served)
+        with pytest.raises(RunEnded, match=f"{url} was not healthy within 0.3 s"):
+            RunTrainer(policy, mixed_reward, args, problems())

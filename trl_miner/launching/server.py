@@ -6,9 +6,13 @@ import json
 import random
 import shlex
 import socket
+import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+
+from ..common.errors import RunEnded
 
 ANYWHERE = ("", "0.0.0.0", "::")
 ANSWER_SECONDS = 5.0  # to wait for a server's answer
@@ -68,6 +72,32 @@ def ask(url: str, path: str, timeout: float) -> str | None:
             return answer.content.decode("utf-8", "replace") if answer.status_code == 200 else None
     except (requests.RequestException, ValueError):
         return None
+
+
+def served_at(args: Any) -> str | None:
+    """Return the address of the vLLM server that a training uses; None: it uses none."""
+    if not (args.use_vllm and args.vllm_mode == "server"):
+        return None
+    return str(
+        args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    )
+
+
+def wait_for_server(args: Any) -> None:
+    """Wait until a training's vLLM server is healthy. TRL would wait forever for one that takes a
+    connection and gives no answer, or only that it is not.
+
+    Raises:
+        RunEnded: It was not within `vllm_server_timeout`.
+    """
+    url, start = served_at(args), time.monotonic()
+    while url is not None and ask(url, "health", ANSWER_SECONDS) is None:
+        if time.monotonic() - start > args.vllm_server_timeout:
+            raise RunEnded(
+                f"The vLLM server at {url} was not healthy within {args.vllm_server_timeout:g} s"
+                " (vllm_server_timeout). Look at its log, or raise the limit."
+            )
+        time.sleep(1)
 
 
 def logprobs_mode(url: str, timeout: float = ANSWER_SECONDS) -> str | None:

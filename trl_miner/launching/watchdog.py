@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from transformers import TrainerCallback
 
 from ..common import heartbeat
-from .server import ANSWER_SECONDS, GONE_SECONDS, ask
+from .server import ANSWER_SECONDS, GONE_SECONDS, ask, served_at
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ class TrainingWatchdog(TrainerCallback):
         self._interval = min(5.0, self._limit / 8)  # seconds between two looks
         # seconds for one answer of the server
         self._patience = min(ANSWER_SECONDS, max(1.0, self._limit / 4))
-        self._url = _server_url(trainer)
+        # on the process that talks to it
+        self._url = served_at(trainer.args) if trainer.accelerator.is_main_process else None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._hook: Any = None
@@ -211,16 +212,6 @@ class TrainingWatchdog(TrainerCallback):
             time.sleep(self._interval)
         sys.stdout.flush()
         os._exit(EXIT_CODE)
-
-
-def _server_url(trainer: Any) -> str | None:
-    """Return the address of the vLLM server on the process that talks to it."""
-    args = trainer.args
-    if not (args.use_vllm and args.vllm_mode == "server" and trainer.accelerator.is_main_process):
-        return None
-    return str(
-        args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    )
 
 
 def _connect() -> Any:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerate import PartialState
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -20,7 +21,7 @@ from ..data.prompts import PromptForm
 from ..evaluation.seeded_sampling import can_share, sample_shared
 from ..hub.model_card import make_card
 from ..hub.training import open_repo, push_trained
-from ..launching.server import free_port
+from ..launching.server import free_port, served_at, wait_for_server
 from ..runs.locks import hold_run
 from ..runs.models import CARD
 from ..runs.training_record import add_to_record
@@ -180,6 +181,8 @@ class RunTrainer(RunFolder, MinerGRPOTrainer, SharedRollouts):
         def __init__(self, model, reward_funcs=None, args=None, *rest, **kwargs) -> None:
             args = self._settings(model, args)
             _set_group_port(args)
+            if PartialState().is_main_process:
+                wait_for_server(args)
             super().__init__(model, reward_funcs, args, *rest, **kwargs)
             self._add_run()
             ledger = LedgerFile(self)
@@ -200,6 +203,5 @@ def _set_group_port(args: Any) -> None:
 
     With one that is taken, TRL's trainer and its server would wait forever.
     """
-    is_served = args.use_vllm and args.vllm_mode == "server"
-    if is_served and args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
+    if served_at(args) and args.vllm_group_port in (None, GRPOConfig.vllm_group_port):
         args.vllm_group_port = free_port()
