@@ -187,6 +187,9 @@ class Recording(RunTrainer):
         self.batches, self.forwarded = [], []
         super().__init__(*args, **kwargs)
 
+    def _may_share(self, model):
+        return False  # rollouts of TRL's `generate`, so that runs compare with TRL's trainer
+
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
         self.batches.append({**batch, "is_training": self.model.training})
