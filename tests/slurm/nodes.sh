@@ -42,6 +42,22 @@ newest() {  # RUN: step of its newest whole checkpoint; 0 without one
     (ls -d "$1"/checkpoint-*/files.json 2>/dev/null || true) | sed 's|.*-\([0-9]*\)/.*|\1|' | sort -n | tail -n 1 | grep . || echo 0
 }
 has_checkpoint_after() { [ "$(newest "$1")" -gt "$2" ]; }
+write_recipe() {  # SETTINGS on standard input: recipe.yaml, with those and a training of seconds
+    cat >recipe.yaml <<'END'
+model_name_or_path: trl_miner/arithmetic
+dataset_name: trl_miner/arithmetic
+reward_funcs: [math_reward]
+use_cpu: true
+bf16: false
+gradient_checkpointing: false
+num_generations: 4
+max_completion_length: 16
+held_out: 0
+save_steps: 2
+save_total_limit: 2
+END
+    cat >>recipe.yaml
+}
 expect() {  # LOG TEXT TIMES
     [ "$(grep -c -e "$2" "$1")" = "$3" ] || failed "$1 must have $3 times: $2"
 }

@@ -60,19 +60,8 @@ exec "$trl_miner" "\$@"
 END
 chmod +x bin/trl-miner
 export PATH=$work/bin:$PATH HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
-cat >recipe.yaml <<END
-model_name_or_path: trl_miner/arithmetic
-dataset_name: trl_miner/arithmetic
-reward_funcs: [math_reward]
-use_cpu: true
-bf16: false
-gradient_checkpointing: false
+write_recipe <<END
 per_device_train_batch_size: 8
-num_generations: 4
-max_completion_length: 16
-held_out: 0
-save_steps: 2
-save_total_limit: 2
 max_steps: 100000
 END
 

@@ -5,18 +5,7 @@
 . "$(dirname "$0")/nodes.sh" ip iproute2
 export PYTHONPATH=$here/on_a_cpu:$here/..${PYTHONPATH:+:$PYTHONPATH} HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 DS_ACCELERATOR=cpu
 recipes=$here/../../recipes
-cat >recipe.yaml <<END
-model_name_or_path: trl_miner/arithmetic
-dataset_name: trl_miner/arithmetic
-reward_funcs: [math_reward]
-use_cpu: true
-bf16: false
-gradient_checkpointing: false
-num_generations: 4
-max_completion_length: 16
-held_out: 0
-save_steps: 2
-save_total_limit: 2
+write_recipe <<END
 watchdog_seconds: 20
 END
 
