@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rule import keep_runs, write_rows
-from run import RESULTS, ROOT, RUNS, command, keep, probe, teach
+from rule import keep_runs
+from run import RESULTS, ROOT, RUNS, command, keep, probe, teach, write_rows
 
 HERE = ROOT / "recipes" / "two-procedures"
 WORLDS = {"two procedures": "0.2", "two procedures, mirror": "0.8"}  # shares of worked steps

@@ -6,7 +6,6 @@ In the root of a clone. What the trainings write is in runs/probe/rule.
 """
 
 import gzip
-import json
 import random
 import sys
 from dataclasses import replace
@@ -14,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from run import FORKS, LARGE, MIRROR, RESULTS, ROOT, RUNS, command, keep, probe
+from run import FORKS, LARGE, MIRROR, RESULTS, ROOT, RUNS, command, keep, probe, write_rows
 
 from trl_miner.data.worlds import WORLDS
-from trl_miner.runs.files import write_whole
 from trl_miner.runs.history import read_run
 from trl_miner.runs.runs_file import read_runs, write_runs
 
@@ -42,11 +40,6 @@ def problems(world: str, levels: tuple[int, ...], seed: int) -> list[dict[str, A
             row = {"prompt": problem.prompt, "solution": problem.answer, "level": level}
             rows.append(row)
     return rows
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def data_of(world: str, seed: int) -> Path:

@@ -52,12 +52,18 @@ def probe(name: str, recipe: str | Path, *options: str | Path, folder: Path = RO
     return json.loads((output / "probe.json").read_text())
 
 
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write a line of JSON for each row, and the folder where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
 def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     """Put lines into a file of results, in the place of those with the same name and seed."""
     known = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     by_key = {(line["name"], line["seed"]): line for line in [*known, *lines]}
     ordered = [by_key[key] for key in sorted(by_key)]
-    write_whole(path, "".join(json.dumps(line) + "\n" for line in ordered))
+    write_rows(path, ordered)
 
 
 def probe_world(
@@ -90,12 +96,10 @@ def control() -> None:
     """Probe both worlds against a target like the training set: other problems of its levels."""
     for title, name in (("forks", FORKS), ("mirror", MIRROR)):
         folder = RUNS / "data" / title
-        folder.mkdir(parents=True, exist_ok=True)
         parts = {split: WORLDS[name].load_dataset(split) for split in ("train", "test")}
         trained = {*parts["train"]["level"]}
         for split, rows in parts.items():
-            own = [json.dumps(row) + "\n" for row in rows if row["level"] in trained]
-            write_whole(folder / f"{split}.jsonl", "".join(own))
+            write_rows(folder / f"{split}.jsonl", [row for row in rows if row["level"] in trained])
         more = ["--model_name_or_path", name, "--dataset_name", str(folder)]
         probe_world(f"{title}, control", "forks/oracle", METHODS, *more, seeds=(1, 2))
 
