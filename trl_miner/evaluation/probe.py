@@ -174,12 +174,14 @@ class Way:
             if lacking := sorted(method.scores - {"old_logps", "entropies"}):
                 raise ValueError(
                     f"{method.label} needs {' and '.join(lacking)} of every token, which a probe"
-                    " does not compute. Leave it out, or run a pilot: trl-miner compare RECIPE --pilot 0.2."
+                    " does not compute. Leave it out, or run a pilot: trl-miner compare RECIPE"
+                    " --pilot 0.2."
                 )
             if method.reads_past:
                 raise ValueError(
                     f"{method.label} asks how prompts came out earlier in the training, and a probe"
-                    " comes before it. Leave it out, or run a pilot: trl-miner compare RECIPE --pilot 0.2."
+                    " comes before it. Leave it out, or run a pilot: trl-miner compare RECIPE"
+                    " --pilot 0.2."
                 )
 
 
