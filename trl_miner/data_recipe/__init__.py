@@ -1,1 +1,0 @@
-"""`trl-miner data`: makes a recipe from a data set, once its preview refuses nothing."""
