@@ -1,1 +1,1 @@
-"""Publish runs on the Hub: find the model, assemble the folder with its card, push it."""
+"""Publish a run on the Hub: its card, and what goes with it."""

@@ -1,1 +1,1 @@
-"""Check, plan, start and watch runs: `trl-miner doctor`, `launch` and `train`."""
+"""Start a vLLM server and a training on several GPUs, and end them together: `trl-miner launch`."""

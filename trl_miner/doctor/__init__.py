@@ -1,1 +1,0 @@
-"""`trl-miner doctor`: will a recipe run on a machine? `examination` runs all checks."""
