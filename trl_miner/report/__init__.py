@@ -1,0 +1,1 @@
+"""What runs have logged, as one picture, one table and a few facts; and each token's credit."""
