@@ -1,2 +1,1 @@
-"""What every folder may use: errors, texts, progress, values of settings. It imports nothing else
-of ours."""
+"""What several parts need: errors in one line, secrets that are hidden, progress, and names."""

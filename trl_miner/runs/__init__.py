@@ -1,2 +1,0 @@
-"""The files of a run folder, a comparison and an evaluation: one module each, with its schema,
-writer and reader."""
