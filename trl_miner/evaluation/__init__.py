@@ -1,5 +1,5 @@
-"""Scores of sampled answers: pure metrics, and the sampling behind them."""
+"""Scores of sampled completions: `eval`, and held-out problems while a model trains."""
 
-from .metrics import bootstrap_interval, maj_at_k, paired_difference, pass_at_k
+from .metrics import maj_at_k, pass_at_k
 
-__all__ = ["bootstrap_interval", "maj_at_k", "paired_difference", "pass_at_k"]
+__all__ = ["maj_at_k", "pass_at_k"]
