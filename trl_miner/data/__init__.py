@@ -1,1 +1,1 @@
-"""Training sets, benchmarks and embedded worlds: prompts with their gold answers."""
+"""What is trained on and scored: benchmarks, the embedded world, own files, prompts, a preview."""

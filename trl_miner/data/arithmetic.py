@@ -13,8 +13,7 @@ and most sometimes, and RL can correct the habit within a hundred steps, on a CP
 download. (With errors spread evenly over all steps, hardly any prompt is always solved, and RL
 needs far longer.)
 
-`base_model.py` has its training. The other worlds, of `recipes/study` and `recipes/forks`, share
-splits and tokens.
+`base_model.py` has its training. The world of `recipes/forks` shares splits and tokens.
 """
 
 import dataclasses
@@ -23,22 +22,18 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerFast
 
-NAME = "trl_miner/arithmetic"
-MODEL = str(Path(__file__).parent / "base_models" / "arithmetic")  # its base model
+MODEL = "trl_miner/arithmetic"  # the name of the data set and of its base model
 LEVELS = (1, 2, 3, 4, 5)
 SIZES = {"train": 2000, "test": 200}
 # "": the short way, "+ 8 = 20"
 OPENERS = {"so ": 0.19, "then ": 0.11, "next ": 0.07, "now ": 0.03, "": 0.6}
 FIRST_SHORT_STEP = 2  # counted from 0
-PRETRAINED_LEVELS = LEVELS  # of the solutions that the base model learns from
-BASE_MODEL: dict[str, float] = {}  # the defaults of `BaseModelSettings` are its
 MAX_TOTAL = 99
 MAX_OPERAND = 9
 # Equivalent wordings with their shares. Each is one token, spaces included, and numbers have none:

@@ -1,21 +1,59 @@
-"""The settings that say what the rows of a data set hold, of recipes and of `trl-miner eval`."""
+"""The settings of a recipe, and of `trl-miner eval`, that say what a data set holds."""
 
-DATA_SETTINGS = {
-    "dataset_prompt_column": "Column with the prompts. Under any other name than `prompt` it holds"
-    " questions, from which prompts are built, or messages.",
-    "dataset_solution_column": "Column with the reference answers, or a field of one, such as"
-    " `reward_model.ground_truth`.",
-    "dataset_options_column": "Column with the options of multiple-choice questions.",
-    "options_columns": "Columns with one option each, in order, such as `[A, B, C, D]`. They replace"
-    " `dataset_options_column`.",
-    "context_columns": "Columns that are shown with the question: a passage before it, an input"
-    " after it.",
-    "first_option": "Number of the first option, 0 or 1, if the reference answers are numbers of"
-    " options. It must be given if no row shows which it is.",
-    "answer_pattern": "Regular expression that finds the reference answer in its column, such as"
-    " `#### (.+)` for GSM8K. The last match counts, and in it the first group, if there is one.",
-    "answer_after": "Words after which the reference answer stands in its column, such as `So the"
-    " answer is`. Their last occurrence counts.",
-    "decimal_comma": "Read 15,50 as 15.5 in reference answers and completions. If false, it is read"
-    " as the two numbers 15 and 50.",
-}
+from dataclasses import dataclass
+
+from ..common.names import setting
+
+
+@dataclass
+class DataArguments:
+    """Where the rows are, which columns hold what, and how questions become prompts."""
+
+    dataset_name: str | None = setting(
+        None,
+        "A file (csv, tsv, json, jsonl, parquet, xlsx), a folder of files, a data set's name on the"
+        " Hub, or trl_miner/arithmetic.",
+    )
+    dataset_config: str | None = setting(None, "Configuration of the data set on the Hub.")
+    dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set.")
+    dataset_train_split: str = setting("train", "Split to train on.")
+    dataset_test_split: str = setting(
+        "test", "Split that held-out problems are drawn from. Without one, from the train split."
+    )
+    sheet: str | None = setting(None, "Sheet of a spreadsheet.")
+    dataset_prompt_column: str | None = setting(
+        None, "Column of the questions, or COLUMN.FIELD for a field of one."
+    )
+    dataset_solution_column: str | None = setting(
+        None, "Column of the reference answers, or COLUMN.FIELD, as in `reward_model.ground_truth`."
+    )
+    dataset_options_column: str | None = setting(
+        None, "Column that holds the options of multiple-choice questions."
+    )
+    options_columns: list[str] | None = setting(
+        None, "Columns with one option each, in order, as in `[A, B, C, D]`."
+    )
+    first_option: int | None = setting(
+        None, "Number of the first option, 0 or 1, where reference answers are numbers of options."
+    )
+    answer_pattern: str | None = setting(
+        None,
+        "Regular expression that finds the reference answer in its column, as in `#### (.+)`. The"
+        " last match counts, and of it the first group.",
+    )
+    decimal_comma: bool = setting(
+        False, "Read 15,50 as 15.5 in reference answers and completions, not as a list."
+    )
+    math_accept_unboxed: bool = setting(
+        False, "Let math_reward take an answer without \\boxed{}: the last one in the text."
+    )
+    prompt_style: str | None = setting(
+        None,
+        "chat (messages), plain (text), or verbatim (prompts as they stand). The default suits the"
+        " model: as it was trained, else chat where there is a chat template and the name does not"
+        " say base.",
+    )
+    system_prompt: str | None = setting(None, "System prompt, in place of the paper's instruction.")
+    prompt_template: str | None = setting(
+        None, "Text with {question} in it, in place of the paper's words."
+    )
