@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+import ast
+import os
+import re
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
+
+from ..common.names import did_you_mean
+from .files import find
 
 if TYPE_CHECKING:
     from trl import DatasetMixtureConfig, ModelConfig
@@ -13,12 +23,33 @@ if TYPE_CHECKING:
     from ..trainer.config import MinerGRPOConfig
     from .settings import RunArguments
 
+# For a file of one's own: a first look in minutes, where TRL's defaults would train three epochs.
+OWN_FILE = {
+    "held_out": 0.1,
+    "score_samples": 4,
+    "score_batch_size": 32,
+    "num_generations": 8,
+    "per_device_train_batch_size": 32,
+    "max_steps": 100,
+    "save_steps": 50,
+    "logging_steps": 1,
+}
+# Where the settings are declared.
+_SOURCES = {
+    "trl": ["trainer/grpo_config.py", "trainer/base_config.py", "trainer/model_config.py"]
+    + ["scripts/utils.py"],
+    "transformers": ["training_args.py"],
+    "trl_miner": ["trainer/config.py", "data/settings.py", "recipe/settings.py"],
+}
+_KINDS = {"int": "a whole number", "float": "a number", "string_to_bool": "true or false"}
+
 
 @dataclass
 class Recipe:
     """What was read."""
 
-    path: Path | None  # of the recipe; None: the words alone say it, or a file of one's own
+    path: Path | None  # of the recipe; None: a file of one's own, or the words alone say all
+    given: dict[str, Any]  # the settings that the recipe and the words set, by name
     data: DataArguments
     run: RunArguments
     config: MinerGRPOConfig
@@ -29,10 +60,26 @@ class Recipe:
 def read(words: list[str]) -> Recipe:
     """Read the words behind a command: a recipe, or a file of one's own, and settings.
 
+    The recipe's `env` goes into the environment before torch is loaded.
+
     Raises:
-        ValueError: There is no such recipe, a name is no setting's, or a value is wrong.
+        ValueError: There is no such recipe, a name is no setting's, a value is wrong, or there is
+            no device to train on.
     """
-    raise NotImplementedError
+    path, given, settings, kinds = _parse(words)
+    import torch
+
+    if not settings.use_cpu and not torch.accelerator.is_available():
+        raise ValueError(
+            "No GPU found here. Add --use_cpu true to train on the CPU, or take a recipe that does,"
+            " such as arithmetic/quick."
+        )
+    values = vars(settings)
+    *objects, mixture = [
+        kind(**{each.name: values[each.name] for each in fields(kind) if each.init})
+        for kind in kinds
+    ]
+    return Recipe(path, given, *objects, mixture if mixture.datasets else None)
 
 
 def read_plain(words: list[str]) -> tuple[Path | None, dict[str, Any]]:
@@ -42,4 +89,140 @@ def read_plain(words: list[str]) -> tuple[Path | None, dict[str, Any]]:
     Raises:
         ValueError: As `read`.
     """
-    raise NotImplementedError
+    path, _, settings, _ = _parse(words)
+    return path, vars(settings)
+
+
+def _parse(
+    words: list[str],
+) -> tuple[Path | None, dict[str, Any], argparse.Namespace, tuple[Any, ...]]:
+    """Return the recipe's file, what it and the words set, all settings, and the dataclasses that
+    declare them."""
+    target, words = _split_target(words)
+    path = find(target) if target is not None else None
+    if target is None:
+        given = {}
+    elif path is None:
+        given = {**OWN_FILE, "dataset_name": target}
+    else:
+        given = _read_yaml(path)
+    os.environ.update({name: str(value) for name, value in (given.pop("env", None) or {}).items()})
+    typed = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
+    _check_names([*given, *typed])
+
+    from trl import DatasetMixtureConfig, ModelConfig  # torch is loaded, which takes seconds
+
+    from ..data.settings import DataArguments
+    from ..trainer.config import MinerGRPOConfig
+    from .settings import RunArguments
+
+    kinds = DataArguments, RunArguments, MinerGRPOConfig, ModelConfig, DatasetMixtureConfig
+    parser = _make_parser(kinds)
+    parser.set_defaults_with_config(**_as_words(given, parser))
+    settings = parser.parse_args(words)
+    if settings.output_dir is None:
+        settings.output_dir = f"runs/{Path(target or 'run').stem}"
+    actions = parser._option_string_actions
+    names = [*given, *(actions[f"--{name}"].dest for name in typed)]
+    return path, {name: getattr(settings, name) for name in names}, settings, kinds
+
+
+def _split_target(words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the recipe or the data that words name, first or behind `--config`, and the others."""
+    words = [part for word in words for part in _split_config(word)]
+    if "--config" in words[:-1]:
+        place = words.index("--config")
+        return words[place + 1], words[:place] + words[place + 2 :]
+    if words and not words[0].startswith("-"):
+        return words[0], words[1:]
+    return None, words
+
+
+def _split_config(word: str) -> list[str]:
+    return word.split("=", 1) if word.startswith("--config=") else [word]
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        given = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        raise ValueError(f"{path} must hold lines such as `max_steps: 100`.")
+    if not isinstance(given.get("env") or {}, dict):
+        raise ValueError(f"{path}: env must hold lines such as `NAME: value`.")
+    return given
+
+
+def _check_names(names: list[str]) -> None:
+    """Raise ValueError for the first name that is no setting. They are read from the sources, as
+    importing those takes seconds."""
+    known = {"model", "env", "help"}
+    for package, files in _SOURCES.items():
+        spec = find_spec(package)
+        assert spec is not None and spec.origin is not None
+        for file in files:
+            source = (Path(spec.origin).parent / file).read_text("utf-8")
+            known |= _declared(ast.parse(source))
+    for name in names:
+        plain = name.replace("-", "_")
+        if plain not in known and plain.removeprefix("no_") not in known:
+            raise ValueError(f"There is no setting {name!r}.{did_you_mean(plain, known)}")
+
+
+def _declared(module: ast.Module) -> set[str]:
+    """Return the fields of the dataclasses of a module, but for those of TRL's `DatasetConfig`,
+    which stand below `datasets`."""
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    return {
+        node.target.id
+        for each in classes
+        if each.name != "DatasetConfig"
+        for node in each.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def _make_parser(kinds: tuple[Any, ...]) -> Any:
+    """Return TRL's parser, which raises ValueError in the place of a page of usage."""
+    from trl import TrlParser
+
+    class Parser(TrlParser):
+        def error(self, message: str) -> NoReturn:
+            raise ValueError(_retold(message))
+
+    parser = Parser(kinds, allow_abbrev=False, add_help=False)
+    parser.add_argument("--model", dest="model_name_or_path", default=argparse.SUPPRESS)
+    return parser
+
+
+def _as_words(given: dict[str, Any], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return the settings of a recipe as argparse takes defaults: numbers and truths as words,
+    whose type it checks, and a single word in a list where a list is wanted."""
+    actions = {action.dest: action for action in reversed(parser._actions)}
+    words = dict(given)
+    for name, value in given.items():
+        kind = getattr(actions[name].type, "__name__", "")
+        if value is None:
+            continue
+        if actions[name].nargs == "+":
+            words[name] = value if isinstance(value, list) else [value]
+        elif kind in _KINDS:
+            words[name] = str(value)
+    return words
+
+
+def _retold(message: str) -> str:
+    """Return what argparse says as a sentence that starts with the option."""
+    if message.startswith("unrecognized arguments: "):
+        word = message.removeprefix("unrecognized arguments: ").split()[0]
+        return f"Unexpected word {word!r}. A recipe, or a file of your own, stands first."
+    match = re.fullmatch(r"argument (--\w+)(?:/\S+)?: (?:invalid (\w+) value: (.*)|(.*))", message)
+    if match is None:
+        return f"{message}."
+    option, kind, value, other = match.groups()
+    return (
+        f"{option} is {value}. It must be {_KINDS.get(kind, kind)}."
+        if kind
+        else f"{option}: {other}."
+    )

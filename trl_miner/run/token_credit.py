@@ -1,16 +1,31 @@
 """`credit/credit_STEP.parquet` of a run's folder: what each token of some rollouts was paid.
 
-An observer of the trainer writes a file per recorded step with `log_token_credit: 10`. A row is a
-rollout; the rows of a prompt are adjacent.
+`TokenCredit`, an observer of the trainer, writes a file per recorded step. A row is a rollout; the
+rows of a prompt are adjacent.
+
+# N rollouts of the global batch, B of this process, T padded completion tokens, G rollouts a prompt
 """
 
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from .record import read_record
+
+if TYPE_CHECKING:  # reading records needs no torch
+    from torch import Tensor
+
+    from ..methods.rollouts import Rollouts
+    from ..trainer.trainer import ScoredBatch
 
 FOLDER = "credit"
 # Kinds of prompts: all right, mixed, all wrong, unscorable.
 KINDS = ("PH", "HE", "NH", "unscorable")
+MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -27,13 +42,13 @@ def schema() -> Any:
     """Return the columns as a `pyarrow.Schema`.
 
     step, group (a number of the prompt in its batch), rollout; kind (of KINDS), prompt, completion;
-    reward, verifier_reward, grpo_advantage, advantage (mean over tokens), nll (mean, nats);
+    reward, is_correct (1, 0, null), grpo_advantage, advantage (mean over tokens), nll (mean, nats);
     length (tokens of the model's); token_ids, tokens (texts); old_logps, weights (MINER's focal
     weights, of all-right prompts), advantages_before (MINER's cap), advantages: a number per token.
     """
     import pyarrow as pa
 
-    numbers = ("reward", "verifier_reward", "grpo_advantage", "advantage", "nll")
+    numbers = ("reward", "is_correct", "grpo_advantage", "advantage", "nll")
     lists = ("old_logps", "weights", "advantages_before", "advantages")
     return pa.schema(
         [
@@ -55,4 +70,184 @@ def read_credit(run: str | Path) -> Credit:
         FileNotFoundError: There is none.
         ValueError: One is damaged.
     """
-    raise NotImplementedError
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    run = Path(run)
+    tables = []
+    for path in sorted((run / FOLDER).glob("credit_*.parquet")):
+        try:
+            table = pq.read_table(path, page_checksum_verification=True)
+            tables.append(table.select(schema().names).cast(schema()))
+        except (KeyError, ValueError, OSError, pa.ArrowException) as error:
+            raise ValueError(f"{path} is damaged ({error}). Move it out of {FOLDER}/.") from error
+    if not tables:
+        raise FileNotFoundError(
+            f"No recorded tokens in {run}. Train with --log_token_credit 10, and give the run's"
+            " output_dir."
+        )
+    record = read_record(run)
+    keys = [(key, "ascending") for key in ("step", "group", "rollout")]
+    table = pa.concat_tables(tables).sort_by(keys)
+    return Credit(run.resolve().name, record.methods if record else (), table)
+
+
+class TokenCredit:
+    """Records some rollouts of the first generation batch that is trained on in, or just before,
+    every so many optimizer steps.
+
+    Args:
+        trainer: A `MinerGRPOTrainer`, whose observer it becomes.
+        every: Optimizer steps between two records.
+
+    Raises:
+        ValueError: The trainer has no observers, so that nothing would be recorded.
+    """
+
+    def __init__(self, trainer: Any, every: int) -> None:
+        if not hasattr(trainer, "observers"):
+            raise ValueError(
+                f"log_token_credit needs a MinerGRPOTrainer; {type(trainer).__name__} would record"
+                " nothing."
+            )
+        args = trainer.args
+        self.trainer, self.every = trainer, every
+        per_batch = args.steps_per_generation * args.num_iterations
+        self.steps = max(1, per_batch // args.gradient_accumulation_steps)  # of a batch
+        trainer.observers.append(self)
+
+    def __call__(self, batch: "ScoredBatch") -> None:
+        """Record the batch, if it is due. Every process must call it."""
+        from accelerate.utils import gather_object
+
+        step = -(-batch.step // self.every) * self.every  # the next one that is due
+        if step >= batch.step + self.steps:
+            return
+        is_row_N = choose_rollouts(batch.rollouts)
+        rows = gather_object([*self._rows(batch, step, is_row_N)])
+        if self.trainer.is_world_process_zero():
+            write_credit(Path(self.trainer.args.output_dir), step, rows)
+
+    def _rows(
+        self, batch: "ScoredBatch", step: int, is_row_N: "Tensor"
+    ) -> Iterator[dict[str, Any]]:
+        """Yield what is recorded of this process's rollouts."""
+        rollouts, output, estimate = batch.rollouts, batch.output, batch.estimate
+        texts = TokenTexts(self.trainer.processing_class)
+        logps_BT = rollouts.score("old_logps", is_row_N)
+        weights_BT, before_BT = self._uncapped(batch, is_row_N, logps_BT)
+        place = rollouts.world.local_slice(len(rollouts.mask_BT)).start
+        kinds_N = sum(index * is_kind_N for index, is_kind_N in enumerate(rollouts.kinds))
+        for row in rollouts.local(is_row_N).nonzero().flatten().tolist():
+            group, rollout = divmod(place + row, rollouts.num_generations)
+            length = int(output["completion_mask"][row].sum())
+            is_token = rollouts.is_token_BT[row, :length]
+
+            def tokens(values_BT: "Tensor", row: int = row, counts: "Tensor" = is_token) -> Any:
+                """Return a number per token, and NaN, for null, where it is not the model's."""
+                values = values_BT[row, : len(counts)].float()
+                return values.masked_fill(~counts, float("nan")).cpu().numpy()
+
+            prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()].tolist()
+            ids = output["completion_ids"][row, :length].tolist()
+            is_ph = bool(rollouts.kinds.is_ph_N[place + row])
+            logps = logps_BT[row, :length][is_token]
+            yield {
+                "step": step,
+                "group": group,
+                "rollout": rollout,
+                "kind": KINDS[int(kinds_N[place + row])],
+                "prompt": texts.whole(prompt),
+                "completion": texts.whole(ids),
+                "reward": rollouts.rewards_N[place + row].item(),
+                "is_correct": rollouts.is_correct_N[place + row].item(),
+                "grpo_advantage": rollouts.advantages_N[place + row].item(),
+                "advantage": estimate.advantages_N[place + row].item(),
+                "nll": -logps.double().mean().item(),
+                "length": int(is_token.sum()),
+                "token_ids": ids,
+                "tokens": texts.pieces(ids),
+                "old_logps": tokens(logps_BT),
+                "weights": tokens(weights_BT) if weights_BT is not None and is_ph else None,
+                "advantages_before": tokens(before_BT),
+                "advantages": tokens(estimate.advantages_BT),
+            }
+
+    def _uncapped(
+        self, batch: "ScoredBatch", is_row_N: "Tensor", logps_BT: "Tensor"
+    ) -> "tuple[Tensor | None, Tensor]":
+        """Return MINER's focal weights (None: it has no part in the run) and the advantages before
+        its cap, (B, T) of the chosen rows."""
+        from ..methods.miner import MINER, focal_weights, miner
+
+        rollouts, composition = batch.rollouts, self.trainer.composition
+        if MINER not in composition.methods:
+            return None, batch.estimate.advantages_BT
+        knobs = {**composition.knobs[MINER.name], "lambda_max": None}
+        chosen = rollouts.kinds._replace(is_ph_N=rollouts.kinds.is_ph_N & is_row_N)
+        alone = dataclasses.replace(rollouts, kinds=chosen, score=lambda *_: logps_BT)
+        is_ph_B1 = rollouts.local(chosen.is_ph_N)[:, None]
+        before_BT = miner(alone, **knobs).advantages_BT
+        weights_BT = focal_weights(logps_BT, rollouts.mask_BT, knobs["gamma"])
+        return weights_BT, before_BT.where(is_ph_B1, batch.estimate.advantages_BT)
+
+
+def choose_rollouts(rollouts: "Rollouts") -> "Tensor":
+    """Return (N,) bool, the rollouts to record: whole prompts, at least one, of each kind in
+    turn."""
+    import torch
+
+    size = rollouts.num_generations
+    by_kind = [is_kind_N[::size].nonzero().flatten().tolist() for is_kind_N in rollouts.kinds]
+    in_turn = [group for turn in zip_longest(*by_kind) for group in turn if group is not None]
+    is_group_P = torch.zeros(len(rollouts.rewards_N) // size, dtype=torch.bool)
+    is_group_P[in_turn[: max(1, MOST_ROLLOUTS // size)]] = True
+    return is_group_P.repeat_interleave(size).to(rollouts.rewards_N.device)
+
+
+def write_credit(folder: Path, step: int, rows: Sequence[dict[str, Any]]) -> None:
+    """Write `credit/credit_STEP.parquet`: a row per rollout, in the columns of `schema()`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        field.name: pa.array([row[field.name] for row in rows], field.type, from_pandas=True)
+        for field in schema()
+    }
+    path = folder / FOLDER / f"credit_{step:05d}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, compression="zstd", write_page_checksum=True)
+
+
+class TokenTexts:
+    """The text of each token as it stands in a completion: all of them together are its text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def whole(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a prompt or completion, without special tokens."""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+
+    def pieces(self, token_ids: Sequence[int]) -> list[str]:
+        """Return one text per token; a character whose bytes several tokens share goes to the last
+        of them."""
+        texts, start = [self._piece(token_id) for token_id in token_ids], 0
+        for place, text in enumerate(texts):
+            if _REPLACEMENT not in text:
+                start = place + 1
+                continue
+            together = self._decode(token_ids[start : place + 1])
+            if _REPLACEMENT not in together:
+                texts[start : place + 1] = [""] * (place - start) + [together]
+                start = place + 1
+        return texts
+
+    def _piece(self, token_id: int) -> str:
+        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space
+        before a word."""
+        alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
+        return twice[len(alone) :] if twice.startswith(alone) else alone
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))

@@ -1,0 +1,81 @@
+"""What a recipe names by a word or an import path: reward functions, tools, environments."""
+
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from typing import Any
+
+from ..common.names import did_you_mean, import_object
+from ..recipe.reading import Recipe
+
+OVERLONG = "get_soft_overlong_punishment"
+
+
+def load_rewards(recipe: Recipe, *, has_options: bool) -> list[Callable[..., Any]]:
+    """Return the reward functions of a recipe: ours and TRL's by name, others by import path.
+
+    Raises:
+        ValueError: One cannot be found or imported, or is no function.
+    """
+    from trl import rewards as of_trl
+
+    from .. import rewards
+
+    math = partial(
+        rewards.math_reward,
+        accept_unboxed=recipe.data.math_accept_unboxed,
+        decimal_comma=recipe.data.decimal_comma,
+    )
+    known: dict[str, Any] = {
+        name: getattr(of_trl, name) for name in of_trl.__all__ if name.endswith("_reward")
+    }
+    known["math_reward"] = update_wrapper(math, rewards.math_reward)
+    known["choice_reward"] = rewards.choice_reward
+    longest = recipe.config.max_completion_length or 0
+    known[OVERLONG] = partial(_overlong, longest, recipe.run.soft_overlong_cache)
+    names = recipe.run.reward_funcs or ["choice_reward" if has_options else "math_reward"]
+    return [_load_reward(name, known) for name in names]
+
+
+def _load_reward(name: str, known: dict[str, Any]) -> Callable[..., Any]:
+    if name in known:
+        return known[name]() if name == OVERLONG else known[name]
+    if "." not in name:
+        raise ValueError(
+            f"reward_funcs: there is no {name!r}.{did_you_mean(name, known)} Take one of"
+            f" {', '.join(known)}, or an import path such as `my_rewards.short`."
+        )
+    return _callable("reward_funcs", name)
+
+
+def _overlong(longest: int, cache: int) -> Any:
+    """Return DAPO's punishment of completions that come near the limit (arXiv 2503.14476, section
+    3.4)."""
+    from trl.rewards import get_soft_overlong_punishment
+
+    if not 0 < cache < longest:
+        raise ValueError(
+            f"soft_overlong_cache is {cache}. It must be below max_completion_length, {longest}."
+        )
+    return get_soft_overlong_punishment(longest, cache)
+
+
+def load_tools(recipe: Recipe) -> dict[str, Any]:
+    """Return `tools`, `environment_factory` and `rollout_func` as TRL's trainer takes them.
+
+    Raises:
+        ValueError: One cannot be imported, or is no function.
+    """
+    run, found = recipe.run, {}
+    if run.tools:
+        found["tools"] = [_callable("tools", path) for path in run.tools]
+    for name in ("environment_factory", "rollout_func"):
+        if path := getattr(run, name):
+            found[name] = _callable(name, path)
+    return found
+
+
+def _callable(setting: str, path: str) -> Any:
+    found = import_object(setting, path)
+    if not callable(found):
+        raise ValueError(f"{setting}: {path} is {found!r}. It must be a function.")
+    return found

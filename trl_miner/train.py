@@ -1,0 +1,64 @@
+"""Train a recipe in this process: `trl-miner train RECIPE`, or one of several processes with
+`accelerate launch -m trl_miner.train --config recipes/...`."""
+
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from .common.errors import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    is_disk_full,
+    tell,
+    told_in_one_line,
+)
+from .common.redaction import hide
+
+if TYPE_CHECKING:
+    from .run.training import Run
+
+_GO_ON = "To go on: the same command with --resume_from_checkpoint latest"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Train what the words of a command line say, and return the exit code: 0, 1 if the training
+    failed, 130 after Ctrl-C. A mistake (2) and SIGTERM (143) raise SystemExit."""
+    from .cli import replace_letters
+
+    replace_letters()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exit ends all children
+    with told_in_one_line("train"):
+        from .recipe.reading import read
+
+        recipe = read(sys.argv[1:] if words is None else words)
+        from .run.training import Run
+
+        run = Run(recipe)
+    return _go(run)
+
+
+def _go(run: "Run") -> int:
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        if run.is_main:
+            tell("train", f"stopped by Ctrl-C. {_GO_ON}.")
+        return INTERRUPTED
+    except SystemExit as error:
+        if error.code == TERMINATED:
+            raise
+        tell("train", f"sys.exit({error.code!r}) in code of your own ended the training.")
+        return FAILED
+    except Exception as error:
+        if is_disk_full(error):
+            tell("train", f"the disk is full: {error}. Free some space. {_GO_ON}.")
+        else:
+            print(hide(traceback.format_exc()), file=sys.stderr, flush=True)
+        return FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
