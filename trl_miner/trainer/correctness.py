@@ -1,145 +1,168 @@
-"""Warnings where `correct_threshold` does not fit the rewards, or where no prompt is left for a
-method to learn from.
+"""Which completions are correct: which reward function decides, and what such a function may
+return.
 
-# N rollouts of the global batch, F reward functions
+# N completions of the global batch, F reward functions
 """
 
+import functools
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from ..methods.compose import NONE
-from ..methods.distributed import current_world
-from ..methods.groups import GroupKinds, grouped
-from .config import MinerGRPOConfig
-from .reward_functions import Verifier, text_of
+from trl.trainer.utils import is_async_callable
 
 logger = logging.getLogger(__name__)
 
-BATCHES = 5  # generation batches before a warning
+BATCHES = 5  # generation batches without a correct completion before a warning
+# TRL squares rewards in float32: far below its largest number, 3e38, advantages would be 0 without
+# a word.
+LARGEST_REWARD = 1e18
 
 
-class CorrectnessWatch:
-    """Looks at the rewards of the first generation batches, and warns where all count as correct,
-    or none; and where a method that learns from all-right prompts has had none.
+@dataclass
+class Verifier:
+    """The reward functions that decide what is correct.
 
-    It sees gathered rewards, so it comes to the same on every process; the main one warns. A
-    resumed run counts again.
+    A completion is correct where the smallest of their rewards reaches `correct_threshold`.
     """
 
-    def __init__(
-        self,
-        args: MinerGRPOConfig,
-        verifier: Verifier,
-        num_generations: int,
-        names: Sequence[str] = (),
-    ) -> None:
-        self._threshold, self._verifier, self._num_generations = (
-            args.correct_threshold,
-            verifier,
-            num_generations,
+    names: tuple[str, ...]  # of those that decide
+    columns: tuple[int, ...]  # their places among the reward functions
+    # Whether nobody has said that they verify. A completion that one of them leaves unscored is
+    # then unscorable: the others may only judge its form. Of named ones, those that scored a
+    # completion decide, so that each task can have its own.
+    is_guess: bool
+    scores: list[float] = field(default_factory=list)  # greatest reward of each batch, of the first
+
+    def rewards(self, rewards_NF: Tensor) -> Tensor:
+        """Return (N,) the rewards that decide; NaN: unscorable."""
+        rewards_ND = rewards_NF[:, list(self.columns)]
+        is_missing_ND = rewards_ND.isnan()
+        smallest_N = rewards_ND.masked_fill(is_missing_ND, math.inf).amin(dim=1)
+        unscorable_N = is_missing_ND.any(dim=1) if self.is_guess else is_missing_ND.all(dim=1)
+        return smallest_N.masked_fill(unscorable_N, math.nan)
+
+    def watch(self, verifier_rewards_N: Tensor, threshold: float) -> None:
+        """Warn once where none of the first generation batches has had a correct completion.
+
+        Args:
+            verifier_rewards_N: (N,) of a batch.
+            threshold: From which on a completion is correct.
+        """
+        if len(self.scores) < BATCHES:
+            self.scores.append(verifier_rewards_N.nan_to_num(nan=-math.inf).amax().item())
+            if len(self.scores) == BATCHES and max(self.scores) < threshold:
+                highest = max(self.scores)
+                gave = f"gave at most {highest:.7g}" if highest > -math.inf else "scored none"
+                logger.warning(
+                    f"No completion of the first {BATCHES} generation batches was correct:"
+                    f" {' and '.join(self.names)} {gave}, and correct_threshold is {threshold:.7g}."
+                    " See whether completions are cut off (completions/clipped_ratio), and whether"
+                    " correct_threshold and correct_reward_func fit the rewards."
+                )
+
+
+def find_verifier(
+    names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None
+) -> Verifier:
+    """Return the reward functions that decide what is correct: the chosen ones; else the only one;
+    else all that have a weight, with a warning.
+
+    Args:
+        names: Of all reward functions.
+        chosen: The setting `correct_reward_func`: a name, or several joined by "+".
+        weights: Of the reward functions; None: all 1.
+
+    Raises:
+        ValueError: No function has a chosen name.
+    """
+    if chosen is not None:
+        deciding = [name.strip() for name in chosen.split("+")]
+        if unknown := set(deciding) - set(names):
+            raise ValueError(
+                f"No reward function named {' or '.join(sorted(unknown))} for correct_reward_func:"
+                f" got {', '.join(names)}. Several are joined by '+'."
+            )
+    else:
+        has_weight = [weights is None or bool(weights[i]) for i in range(len(names))]
+        deciding = [name for name, has in zip(names, has_weight, strict=True) if has] or [*names]
+        deciding = [*names] if len(names) == 1 else deciding
+    is_guess = chosen is None and len(names) > 1
+    if is_guess:
+        logger.warning(
+            f"A completion counts as correct only if each of {', '.join(deciding)} scores it at or"
+            " above correct_threshold, since nothing says which of the reward functions verifies."
+            " Set correct_reward_func to that one, or to several joined by '+'."
         )
-        self._names = names or verifier.names  # of all reward functions
-        self._num_batches = 0
-        self._seen = torch.empty(0)  # lowest and highest of the rewards that decide
-        # of each reward function: which of 0, 1 and others it has given
-        self._values: list[set[str]] = [set() for _ in self._names]
-        self._completions: Sequence[Any] = ()  # of this process, generated last
-        taker = args.composition.homogeneous.get("all_right", NONE)
-        # of all-right prompts; None: none needs one, or there was one
-        self._taker = (
-            None if taker.name in (NONE.name, args.composition.mixed.name) else taker.label
-        )
-        # Prompts with correct rollouts alone, and the batches with such.
-        self._num_right = self._num_right_batches = 0
+    columns = tuple(i for i, name in enumerate(names) if name in deciding)
+    return Verifier(tuple(deciding), columns, is_guess)
 
-    def observe(self, rewards_NF: Tensor, completions: Sequence[Any] = ()) -> None:
-        """Look at some rollouts, a generation batch or a round of dynamic sampling: the rewards of
-        all processes, and this one's completions."""
-        self._completions = completions
-        rewards_N = self._verifier.rewards(rewards_NF).cpu()
-        seen = torch.cat([self._seen, rewards_N[~rewards_N.isnan()]])
-        self._seen = torch.stack(seen.aminmax()) if len(seen) else seen
-        if self._num_batches < BATCHES:
-            for kinds, values_N in zip(self._values, rewards_NF.unbind(dim=1), strict=True):
-                given = values_N[~values_N.isnan()].unique().tolist()
-                kinds.update(f"{value:g}" if value in (0.0, 1.0) else "other" for value in given)
 
-    def end_batch(self, verifier_rewards_N: Tensor, kinds: GroupKinds) -> None:
-        """Count a generation batch, and look back after the fifth, and after the fifth in which a
-        prompt had correct rollouts alone."""
-        is_right_N = verifier_rewards_N >= self._threshold
-        num_right = int(grouped(is_right_N, self._num_generations).all(dim=1).sum())
-        self._num_batches += 1
-        if self._num_batches == BATCHES and (problem := self._problem()):
-            self._warn(problem)
-            self._taker = None  # one warning is enough
-        if kinds.is_ph_N.any():
-            self._taker = None
-        if not num_right or self._taker is None:
-            return
-        self._num_right, self._num_right_batches = (
-            self._num_right + num_right,
-            self._num_right_batches + 1,
-        )
-        if self._num_right_batches == BATCHES:
-            self._warn(
-                f"{self._taker} has had nothing to learn from: the rewards of {self._num_right}"
-                " prompts whose completions are all correct differed, so that this run is GRPO."
-                " Set gate_on_correctness: true; or round the rewards that differ between correct"
-                " completions, such as one for length; or give them a weight of 0."
+def check_rewards(names: Sequence[str], rewards_NF: Tensor) -> None:
+    """Refuse rewards that are infinite, or so large that TRL's statistics would be.
+
+    Raises:
+        ValueError: One is. The same on every process, as the rewards are those of all.
+    """
+    for name, rewards_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
+        if rows := (rewards_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():
+            raise ValueError(
+                f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or"
+                f" None: got {rewards_N[rows[0]].item()} for completion {rows[0]} of"
+                f" {len(rewards_N)}. Clip it."
             )
 
-    def _warn(self, problem: str) -> None:
-        if current_world().rank == 0:
-            logger.warning(f"After {self._num_batches} generation batches, {problem}")
 
-    def _problem(self) -> str:
-        """Return what is odd about the rewards so far; empty: nothing, as far as one can see."""
-        by = " and ".join(self._verifier.names)
-        if not len(self._seen):
-            return (
-                f"no completion has been scored: {by} returned None each time. Look at the reference"
-                " answers, or set correct_reward_func to another reward function."
-            )
-        is_right, (low, high) = self._seen >= self._threshold, self._seen.tolist()
-        given = f"{by} gave {low:.7g} to {high:.7g}, and correct_threshold is {self._threshold:.7g}"
-        if not is_right.any():
-            texts = [text_of(completion) for completion in self._completions]
-            ends = " ".join(
-                f"{text[-150:]!r}" for text in dict.fromkeys(texts[:: max(1, len(texts) // 2)])
-            )
-            return (
-                f"no completion was correct: {given}. The last ones end with {ends or 'nothing'}."
-                " Check, in this order:\n"
-                "  1. Are they cut off? Raise max_completion_length.\n"
-                "  2. Are they right, but without a \\boxed{}? Set math_accept_unboxed: true.\n"
-                f"  3. Does another reward decide? Change correct_threshold, or"
-                f" {self._other_verifier()}.\n"
-                "  4. Otherwise the task is too hard: take easier problems or a stronger model, or"
-                " teach it the form of the answers with `trl-miner sft`."
-            )
-        if is_right.all() and low < high:
-            return (
-                f"every completion was correct: {given}. If correct completions have higher rewards"
-                f" than that, raise correct_threshold, or {self._other_verifier()}."
-            )
-        return ""
+def checked(name: str, function: Any) -> Any:
+    """Return a reward function that ends the training, with its name, if it returns anything but a
+    list of numbers or None, one for each completion. A reward model stays as it is."""
+    if isinstance(function, torch.nn.Module):
+        return function
+    call: Callable[..., Any]
+    if is_async_callable(function):
 
-    def _other_verifier(self) -> str:
-        """Return what to set where other functions should decide, with those that look like
-        verifiers: of 0 and 1 alone."""
-        binary = [
-            name
-            for name, values in zip(self._names, self._values, strict=True)
-            if values == {"0", "1"} and [name] != [*self._verifier.names]
-        ]
-        if not binary:
-            return "set correct_reward_func to the reward function that verifies"
-        return (
-            f"set correct_reward_func: {'+'.join(binary)} ({' and '.join(binary)} gave 0 and 1"
-            " alone, as a verifier does)"
-        )
+        async def call(**columns: Any) -> list[float | None]:
+            return rewards_of(name, await function(**columns), len(columns["completions"]))
+
+    else:
+
+        def call(**columns: Any) -> list[float | None]:
+            return rewards_of(name, function(**columns), len(columns["completions"]))
+
+    return functools.wraps(function)(call)
+
+
+def rewards_of(name: str, returned: Any, count: int) -> list[float | None]:
+    """Return what a reward function has returned as numbers; None: unscorable.
+
+    Args:
+        name: Of the function.
+        returned: A list, a tuple, an array, a tensor or a generator.
+        count: Of completions.
+
+    Raises:
+        ValueError: It is something else (in a dict or a set the order says nothing), there are more
+            or fewer, one is neither a number nor None, or all are NaN.
+    """
+    fault = f"The reward function '{name}' must return a list of {count} numbers, one for each"
+    fault += " completion, or None for one that it cannot score: got "
+    if isinstance(returned, dict | set | frozenset | str) or not hasattr(returned, "__iter__"):
+        raise ValueError(f"{fault}{returned!r:.200}.")
+    returned = [*returned]
+    if len(returned) != count:
+        raise ValueError(f"{fault}{len(returned)}.")
+    rewards: list[float | None] = []
+    for reward in returned:
+        try:
+            if isinstance(reward, str):  # of which some would pass as numbers
+                raise TypeError
+            rewards.append(None if reward is None else float(reward))
+        except (TypeError, ValueError):
+            raise ValueError(f"{fault}{reward!r:.200}.") from None
+    if rewards and all(reward is not None and math.isnan(reward) for reward in rewards):
+        raise ValueError(f"{fault}NaN for all. Look for a division by zero.")
+    return rewards

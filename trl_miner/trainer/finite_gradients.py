@@ -1,45 +1,45 @@
-"""Gradients that are not finite: what makes them on GPUs is switched off, and none of them reaches
-a weight."""
+"""A gradient that is not finite ends the run before it reaches a weight."""
 
-import math
 from typing import Any
 
 import torch
-from transformers import Trainer
+from accelerate import Accelerator
+from transformers import TrainerCallback
 
 
-class FiniteGradients(Trainer):
-    """A base class beside TRL's trainer, which comes after it.
+class FiniteGradients(TrainerCallback):
+    """Looks at the gradient of each optimizer step before the optimizer does.
 
-    cuDNN's attention, which PyTorch prefers on Hopper GPUs, returns NaN for the gradient of some
-    padded rows: those of 64, 192, 320, ... tokens with torch 2.11 to 2.13
-    (https://github.com/pytorch/pytorch/issues/196678). The forward is right, so that no loss tells.
-    It is switched off for the process, and PyTorch takes one of its others.
+    With fp16 the loss scaler leaves such steps out, and the run goes on. DeepSpeed leaves them out
+    by itself, from 0.19.8 on in all its stages, and says so afterwards.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        torch.backends.cuda.enable_cudnn_sdp(False)
-        super().__init__(*args, **kwargs)
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
 
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Return the norm over all processes that a log shows, before the optimizer's step.
-
-        Raises:
-            FloatingPointError: It is not finite, or DeepSpeed has left the step out because of
-                that. With fp16 such steps are left out, and the run goes on with another scale of
-                the loss.
-        """
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        if hasattr(norm, "full_tensor"):  # of FSDP2, where each process has a part
-            norm = norm.full_tensor()
-        deepspeed = getattr(self.accelerator, "deepspeed_engine_wrapped", None)
-        if deepspeed is not None and not deepspeed.engine.was_step_applied():
-            norm = math.nan
-        if norm is not None and not self.args.fp16 and not math.isfinite(norm):
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
+    ) -> None:
+        """Raise FloatingPointError on every process if one has such a gradient."""
+        if args.fp16 or model is None:
+            return
+        engine = getattr(self.accelerator, "deepspeed_engine_wrapped", None)
+        if engine is not None:
+            is_finite = bool(engine.engine.was_step_applied())
+        else:
+            gradients = [
+                gradient.to_local() if hasattr(gradient, "to_local") else gradient  # of FSDP2
+                for parameter in model.parameters()
+                if (gradient := parameter.grad) is not None
+            ]
+            # finite only if every number is
+            norm = torch.nn.utils.get_total_norm(gradients).to(self.accelerator.device)
+            faults: Any = self.accelerator.reduce((~norm.isfinite()).int())
+            is_finite = not int(faults)
+        if not is_finite:
             raise FloatingPointError(
-                f"The gradient of step {self.state.global_step + 1} must be finite: its norm is"
-                f" {float(norm)}. No weight has changed. Resume from the last checkpoint, if there"
-                " is one. If it comes again, set attn_implementation: eager, or a lower"
-                " learning_rate."
+                f"The gradient of step {state.global_step + 1} must be finite: it is not. No weight"
+                " has changed. Resume from the last checkpoint, if there is one. If it comes"
+                " again, set attn_implementation to eager or a flash kernel (PyTorch's cuDNN"
+                " attention has such a fault), or lower the learning_rate."
             )
-        return norm

@@ -1,46 +1,64 @@
-"""A model's own generation settings, which samples do not have."""
+"""A model's own generation settings, which training samples do not have: they would change the
+distribution whose log-probs are in the loss."""
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
 from typing import Any
 
 from transformers import GenerationConfig
 
+logger = logging.getLogger(__name__)
 
-@contextmanager
-def neutral_settings(model: Any) -> Iterator[None]:
-    """Empty the model's own generation settings for a while: `generate` takes from them whatever it
-    is not given."""
-    settings = vars(model.generation_config)
-    before = dict(settings)
-    settings.update(vars(GenerationConfig()))
-    try:
-        yield
-    finally:
-        settings.clear()
-        settings.update(before)
+# Settings that change what is sampled, with the values at which they do not; TRL states
+# temperature, top_p, top_k and repetition_penalty itself.
+NEUTRAL: dict[str, Any] = {
+    "begin_suppress_tokens": [],
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "min_p": 0.0,
+    "no_repeat_ngram_size": 0,
+    "num_beams": 1,
+    "suppress_tokens": [],
+    "typical_p": 1.0,
+}
+# The same without such a value.
+WITHOUT_NEUTRAL = """
+    bad_words_ids exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
+    guidance_scale sequence_bias stop_strings watermarking_config
+    """.split()
 
 
-# Of a model's generation settings, those that a training states itself, and those that choose no
-# token.
-_NOT_LEFT_OUT = re.compile(
-    r"temperature|top_[kp]|repetition_penalty|do_sample|max_(new_tokens|length)|(pad|bos|eos)_token_id|"
-    r"decoder_start_token_id|use_cache|cache_.*|output_.*|return_dict_in_generate|disable_compile|"
-    r"transformers_version|_.*|.*assistant.*"
-)
+def neutralize(generation: GenerationConfig, of_model: GenerationConfig | None) -> None:
+    """State in a training's generation settings, where it leaves them open, that samples have none
+    of the model's own, with a warning.
 
-_NEUTRAL_AT_1 = re.compile(r"penalty|beam|typical_p|guidance_scale|num_return_sequences")
+    Args:
+        generation: The training's. transformers takes what is None in it from the model's.
+        of_model: The model's; None: it has none.
 
-
-def left_out_settings(model: Any) -> dict[str, Any]:
-    """Return the model's own generation settings that samples do not have: they would change the
-    distribution of which the loss takes the log-probs."""
-    settings = getattr(model, "generation_config", None)
-    return {
+    Raises:
+        ValueError: The model's has one that no other value undoes.
+    """
+    own = {
         name: value
-        for name, value in (settings.to_dict() if settings is not None else {}).items()
-        if not _NOT_LEFT_OUT.fullmatch(name)
-        and value not in (None, 0)
-        and not (value == 1 and _NEUTRAL_AT_1.search(name))
+        for name in (*NEUTRAL, *WITHOUT_NEUTRAL)
+        if (value := getattr(of_model, name, None)) not in (None, NEUTRAL.get(name))
+        and getattr(generation, name, None) is None
     }
+    if stays := [name for name in own if name not in NEUTRAL]:
+        raise ValueError(
+            f"The model's generation_config has {', '.join(stays)}, which would change the samples"
+            " of the training, and no value undoes that. Set"
+            f" {' and '.join(f'model.generation_config.{name} = None' for name in stays)}."
+        )
+    if own:
+        shown = ", ".join(f"{name}={value!r}" for name, value in own.items())
+        logger.warning(
+            f"The model's generation_config has {shown}: training samples are drawn without."
+            " To have them, set generation_kwargs."
+        )
+        for name in own:
+            setattr(generation, name, NEUTRAL[name])

@@ -1,0 +1,268 @@
+"""The micro-batches of an optimizer step: rows that move nothing left out, like lengths together.
+
+A row is a prompt with one of its completions. TRL cuts an optimizer step into micro-batches of
+random rows, each padded to its longest. Here the rows of all processes that can move a weight are
+sorted by length, dealt out like cards, and cut anew; TRL's loss then runs on them as it stands, and
+the gradient is the same sum.
+
+# K rows of all W processes; n rows of one process; a part is a micro-batch, rows from start to end
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, count, takewhile
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+Batch = dict[str, Any]  # TRL's: tensors with a row for each completion, and numbers
+
+# Losses of TRL that are a mean over the rows of a micro-batch; and those that are a sum over the
+# tokens, divided by the tokens of the step.
+ROW_MEAN = {"dr_grpo", "grpo", "luspo", "sapo"}
+TOKEN_SUM = {"cispo", "dapo", "vespo"}
+
+# Model types of transformers whose log-probs depend on nothing but the tokens of a row: softmax
+# attention and rotary positions. In others padding moves positions or runs through a state.
+ROW_WISE = set(
+    """
+    apertus arcee cohere cohere2 deepseek_v2 ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text
+    glm glm4 glm4_moe gpt_neox gpt_oss granite granitemoe helium hunyuan_v1_dense llama ministral
+    mistral mixtral nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe
+    seed_oss smollm3 stablelm starcoder2
+    """.split()
+)
+
+
+def why_padding_stays(config: Any) -> str:
+    """Return why a model's log-probs may depend on padding; "": they do not.
+
+    Args:
+        config: The model's configuration.
+    """
+    if config.model_type not in ROW_WISE:
+        return f"model_type={config.model_type} is not known to see nothing but the tokens of a row"
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
+    kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in of_layers}
+    if kinds & {"dynamic", "longrope"}:
+        return f"its {'/'.join(sorted(kinds))} RoPE depends on the padded length"
+    return ""
+
+
+def why_micro_batches_stay(trainer: Any) -> str:
+    """Return why a row's loss depends on the other rows of its micro-batch; "": it does not."""
+    args = trainer.args
+    reasons = {
+        f"loss_type={args.loss_type} is no sum over completions": args.loss_type
+        not in ROW_MEAN | TOKEN_SUM,
+        f"policy_loss={args.policy_loss} compares the tokens of a micro-batch": args.policy_loss
+        != "clip",
+        "top_entropy_quantile picks among the tokens of a micro-batch": args.top_entropy_quantile
+        < 1,
+        "the entropy bonus is a mean over the tokens of a micro-batch": bool(args.entropy_coef)
+        or args.use_adaptive_entropy,
+        "the router's loss is a mean over the tokens of a micro-batch": trainer.aux_loss_enabled,
+        "pad_to_multiple_of sets the lengths": bool(args.pad_to_multiple_of),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def can_pack(config: Any) -> bool:
+    """Return whether a model's attention takes several sequences in one row, parted by positions
+    that begin anew: a kernel with variable lengths, and no layer with a window or a state."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return "flash" in (config._attn_implementation or "") and kinds <= {"full_attention"}
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How rows are cut into parts."""
+
+    max_tokens: int | None = None  # of a part, padding included; a longer row goes alone
+    is_packed: bool = False  # whether a part costs its real tokens alone
+    saves: int = 0  # tokens that one more part must save
+
+    def cut(
+        self, lengths_n2: Tensor, budget: int, most: int | None = None, least: int = 1
+    ) -> list[tuple[int, int]]:
+        """Return `least` to `most` parts of rows sorted by length that cost the fewest tokens.
+
+        A part costs its rows times its longest prompt and completion, or its real tokens. Where the
+        budget leaves more than `most` parts, it grows.
+
+        Args:
+            lengths_n2: (n, 2) the tokens of each row's prompt and completion.
+            budget: Tokens of a part, where nothing else is set.
+            most: None: as many as there are rows.
+            least: At most n.
+        """
+        rows, saves, budget = lengths_n2.tolist(), self.saves, self.max_tokens or budget
+        while len(parts := self._cheapest(rows, budget, saves)) > (most or len(rows)):
+            # first fewer parts within the budget; at less than 4 tokens a quarter would be none
+            saves, budget = 2 * saves + 1, budget if saves < budget else budget * 5 // 4 + 1
+        while len(parts) < least:
+            start, end = widest = max(parts, key=lambda part: part[1] - part[0])
+            i, middle = parts.index(widest), (start + end) // 2
+            parts[i : i + 1] = (start, middle), (middle, end)
+        return parts
+
+    def _cheapest(
+        self, rows: Sequence[Sequence[int]], budget: int, saves: int
+    ) -> list[tuple[int, int]]:
+        n, (prompts, completions) = len(rows), zip(*rows, strict=True)
+        best = [(0, n)] * (n + 1)  # of the rows from here on: their cost, and where a part ends
+        for start in reversed(range(n)):
+            widths = map(
+                int.__add__,
+                accumulate(prompts[start:], max),
+                accumulate(completions[start:], max),
+            )
+            costs = (
+                accumulate(map(sum, rows[start:]))
+                if self.is_packed
+                else map(int.__mul__, count(1), widths)
+            )
+            most = max(budget, sum(rows[start]))
+            fitting = enumerate(takewhile(lambda cost: cost <= most, costs), start + 1)  # noqa: B023
+            best[start] = min((cost + saves + best[end][0], end) for end, cost in fitting)
+        starts = [0]
+        while starts[-1] < n:
+            starts.append(best[starts[-1]][1])
+        return list(zip(starts, starts[1:], strict=False))
+
+
+def deal(lengths_K: Tensor, counts_K: Tensor, num_processes: int, least: int = 1) -> Tensor:
+    """Deal out the rows that count like cards in a snake, the longest first.
+
+    Each process gets as many, and `least` or more: where they do not come out even, the shortest of
+    the others join.
+
+    Args:
+        lengths_K: (K,) tokens of each row.
+        counts_K: (K,) bool, whether it can move a weight.
+        num_processes: W, which divides K.
+        least: At most K / W.
+
+    Returns:
+        (n, W) the rows of each process.
+    """
+    wanted_K = torch.where(counts_K, lengths_K + 1, -lengths_K)
+    num_rows = max(least, -(-int(counts_K.sum()) // num_processes)) * num_processes
+    rows = wanted_K.argsort(descending=True, stable=True)[:num_rows].view(-1, num_processes).clone()
+    rows[1::2] = rows[1::2].flip(1)
+    return rows
+
+
+def row_lengths(prompt_mask: Tensor, completion_mask: Tensor) -> Tensor:
+    """Return (rows, 2): the columns up to the last that counts, of left-padded prompts and of
+    completions; at least 1."""
+    places = torch.arange(1, completion_mask.shape[1] + 1, device=completion_mask.device)
+    longest = (completion_mask.bool() * places).amax(1)
+    return torch.stack([prompt_mask.sum(1), longest], 1).clamp(min=1)
+
+
+def loss_mask(batch: Batch) -> Tensor:
+    """Return (rows, T), non-zero where a token is in TRL's loss."""
+    mask: Tensor = batch["completion_mask"] * batch.get("tool_mask", 1)
+    return mask
+
+
+def of_all_processes(accelerator: Accelerator, name: str, values: Tensor) -> Tensor:
+    """Return a column of TRL's batch with the rows of all processes, padded to one width. A number
+    stays as it is. Every process must call."""
+    if values.dim() > 1:
+        is_left = name.startswith("prompt_")
+        values = accelerator.pad_across_processes(values, dim=1, pad_first=is_left)
+    gathered: Tensor = accelerator.gather(values) if values.dim() else values
+    return gathered
+
+
+class Shares(NamedTuple):
+    """What a micro-batch has of an optimizer step of TRL's, over all processes."""
+
+    rows: float
+    kept_rows: float  # of those that are computed
+    tokens: float  # that count in the loss
+    kept_tokens: float  # of those in rows that are computed
+    padded: float  # of the tokens that go through the model, prompts and padding included
+
+
+@dataclass(frozen=True)
+class CompactStep:
+    """Makes the micro-batches of optimizer steps."""
+
+    accelerator: Accelerator
+    cutting: Cutting
+    moves_all: bool  # whether a row without an advantage moves weights, too: a KL penalty
+    is_row_mean: bool  # whether TRL's loss is a mean over the rows of a micro-batch
+    fills_all: bool  # whether no micro-batch may be empty: DeepSpeed
+
+    def micro_batches(self, batches: Sequence[Batch], share: float) -> Iterator[Batch]:
+        """Yield as many micro-batches as TRL's, of the rows of all processes that count.
+
+        Those that are not needed are empty and come first, so that the last one has the longest
+        rows and synchronises the gradients. `row_weight` scales TRL's loss: its mean over the rows
+        becomes the sum that it was; 0 says that the micro-batch is empty. `shares` turn TRL's means
+        over a micro-batch into means over the optimizer step.
+
+        Args:
+            batches: TRL's, of this process.
+            share: Of the optimizer step, the part that these are.
+        """
+        joined = {
+            name: torch.cat([batch[name] for batch in batches]) if value.dim() else value
+            for name, value in batches[0].items()
+        }
+        columns = {
+            name: of_all_processes(self.accelerator, name, value) for name, value in joined.items()
+        }
+        mask = loss_mask(columns) != 0
+        moves = (columns["advantages"].view(len(mask), -1) != 0) | self.moves_all
+        lengths_K2, tokens_K = (
+            row_lengths(columns["prompt_mask"], columns["completion_mask"]),
+            mask.sum(1),
+        )
+        least = len(batches) if self.fills_all else 1
+        rows = deal(lengths_K2.sum(1), (mask & moves).any(1), self.accelerator.num_processes, least)
+        longest = lengths_K2[rows].amax(1)  # of each place over the processes: all cut alike
+        per_batch = len(batches[0]["advantages"])
+        width = columns["prompt_ids"].shape[1] + mask.shape[1]
+        parts = self.cutting.cut(longest, per_batch * width, len(batches), least)
+        all_tokens, kept_tokens = (
+            tokens.sum().clamp(min=1) for tokens in (tokens_K, tokens_K[rows])
+        )
+        for _ in batches[len(parts) :]:
+            yield {"row_weight": 0.0}
+        for start, end in reversed(parts):
+            part = rows[start:end]
+            prompt, completion = longest[start:end].amax(0).tolist()
+            own = part[:, self.accelerator.process_index]
+            # TRL's metrics take one column for one value per sequence
+            batch = shorten(columns, own, prompt, max(2, completion))
+            batch["row_weight"] = (end - start) / per_batch if self.is_row_mean else 1.0
+            tokens = tokens_K[part].sum()
+            num_rows, computed = part.numel(), part.numel() * (prompt + completion)
+            if self.cutting.is_packed:
+                computed = int(lengths_K2[part].sum())
+            shares = (
+                num_rows / len(mask),
+                num_rows / rows.numel(),
+                tokens / all_tokens,
+                tokens / kept_tokens,
+                computed / (len(mask) * width),
+            )
+            yield batch | {"shares": Shares(*(float(value) * share for value in shares))}
+
+
+def shorten(columns: Batch, rows: Tensor, prompt: int, completion: int) -> Batch:
+    """Return those rows of a batch of TRL's, with the last `prompt` columns of prompts and the
+    first `completion` ones of completions."""
+    made = {name: value[rows] if value.dim() else value for name, value in columns.items()}
+    for name, value in made.items():
+        if value.dim() > 1:
+            of_prompt = name.startswith("prompt_")
+            made[name] = value[:, -prompt:] if of_prompt else value[:, :completion]
+    return made
