@@ -18,6 +18,7 @@ import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
+from transformers import PrinterCallback
 
 GOLDEN = Path(__file__).parent / "golden"
 AS_TRL = {"compute_less": False}  # turns off what changes the order of sums in a training step
@@ -160,6 +161,7 @@ def build_trainer(policy, output_dir, *, reward=mixed_reward, cls=None, config_c
         from trl_miner.trainer.trainer import MinerGRPOTrainer as cls
     args = config(output_dir, config_cls, **overrides)
     trainer = cls(policy, reward, args, problems() if data is None else data, **(more or {}))
+    trainer.remove_callback(PrinterCallback)
     trainer.batches = []
     if hasattr(trainer, "observers"):
         trainer.observers.append(trainer.batches.append)

@@ -10,7 +10,7 @@ from trl import GRPOConfig
 
 from ..common.names import setting
 from ..methods import ESTIMATORS, POLICY_LOSSES
-from ..methods.compose import Composition, find_composition, find_policy_loss
+from ..methods.compose import NONE, Composition, find_composition, find_policy_loss
 from ..methods.method import Method, PolicyLoss
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class MinerGRPOConfig(GRPOConfig):
 
     @property
     def policy_loss_method(self) -> tuple[PolicyLoss, dict[str, Any]]:
-        """The method of `policy_loss`, and its knobs."""
+        """The method of `policy_loss` and its knobs."""
         return find_policy_loss(self.policy_loss, self.policy_loss_kwargs)
 
     @property
@@ -178,14 +178,12 @@ class MinerGRPOConfig(GRPOConfig):
         composition = self.composition  # raises its own errors
         if self.policy_loss_method[0].function is not None:
             self._check_policy_loss()
-        if self.dynamic_sampling and composition.all_right is not None:
-            label = composition.all_right.label
-            if label != "Nothing":
-                raise ValueError(
-                    f"dynamic_sampling drops the all-right prompts that {label} learns from."
-                    " Leave it out; or, to learn from mixed prompts alone, set"
-                    f" `advantage_estimator: {composition.mixed.name}` without all_right."
-                )
+        if self.dynamic_sampling and composition.all_right not in (None, NONE):
+            raise ValueError(
+                "dynamic_sampling drops the all-right prompts that"
+                f" {composition.all_right.label} learns from. Leave it out; or, to learn from"
+                " mixed prompts alone, set `advantage_estimator: grpo` without all_right."
+            )
 
     def _check_policy_loss(self) -> None:
         wrong = {

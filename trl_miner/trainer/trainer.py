@@ -28,6 +28,7 @@ from trl import GRPOTrainer
 
 from ..methods.compose import Composition, estimate
 from ..methods.groups import correctness, group_kinds
+from ..methods.method import PolicyLoss
 from ..methods.processes import current_world
 from ..methods.rollouts import Estimate, Rollouts
 from . import compact_step, resume  # the names are checked first
@@ -80,6 +81,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     args: MinerGRPOConfig
     composition: Composition
     observers: list[Callable[[ScoredBatch], None]]
+    policy_loss: tuple[PolicyLoss, dict[str, Any]]  # with its knobs
     verifier: Verifier
     old_policy: OldPolicy
     prompt_stream: PromptStream | None = None  # of dynamic sampling
@@ -99,6 +101,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         super().__init__(model, *args, **kwargs)
         self.args = config = MinerGRPOConfig.of(self.args)
         self.composition, self.observers, self.step_means = config.composition, [], {}
+        self.policy_loss = config.policy_loss_method
         if any(STATISTICS[0] in method.scores for method in self.composition.methods):
             check_logits(self.accelerator.unwrap_model(self.model))
         names, functions = self.reward_func_names, self.reward_funcs
@@ -237,8 +240,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         weight = inputs.get("row_weight", 1.0)
         if weight == 0:  # all rows are in the micro-batches behind it
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        method, knobs = self.args.policy_loss_method
-        if method.function is not None and self.model.training:
+        if self.args.policy_loss != "clip" and self.model.training:
             return self._policy_loss(model, inputs)
         loss: Tensor = super()._compute_loss(model, inputs) * weight
         if "shares" in inputs:
@@ -248,7 +250,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     def _policy_loss(self, model: Any, inputs: Batch) -> Tensor:
         """Return TRL's loss with the advantages and bounds that `policy_loss` finds for this
         micro-batch, once its forward is done: on copies of the trainer and of the inputs."""
-        (method, knobs), view, seen = self.args.policy_loss_method, copy(self), dict(inputs)
+        (method, knobs), view, seen = self.policy_loss, copy(self), dict(inputs)
         seed = (self.args.seed * 2**32 + self._step) * 2**2
 
         def look(scores: Any) -> None:
