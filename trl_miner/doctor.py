@@ -1,8 +1,143 @@
-"""Does a recipe fit on a machine, and how long does it take? Arithmetic of bytes and FLOPs."""
+"""Does a recipe fit on a machine, and how long does a step take? Arithmetic of bytes and FLOPs.
 
-from collections.abc import Sequence
+States of the model and of the optimizer are exact, activations a bound, what CUDA, NCCL and vLLM
+take beside a rule of thumb. Times are those of an H100 at 40 % of its peak in training, and at 70 %
+of its bandwidth in sampling: they compare two ways to run a recipe better than they foretell one.
+"""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from .launching.plan import Plan
+
+GIB = 2**30
+CUDA = 2 * GIB  # context, cuBLAS, NCCL
+SERVER, ASLEEP = 4 * GIB, 1 * GIB  # vLLM beside weights and cache; what stays of one that sleeps
+FLOPS, BANDWIDTH = 4e14, 2.4e12  # of a GPU, in a second
+# of transformers and of vLLM, for a token of all rows, beside the reading of weights and cache
+TOKEN_SECONDS = 0.03, 0.005
+ROWS = 256  # completions that vLLM samples at once
+ANSWER = 1 / 3  # mean completion, as a share of max_completion_length
+HEAD = 2 * 4096 * 32_768  # bytes of a tile of logits in TRL's fused head
+PROMPT = 1000  # tokens of the longest prompt
+BUCKETS = 4 * 10**9  # bytes that ZeRO or FSDP gathers and sends
+COLOCATED = "--vllm_mode colocate --vllm_enable_sleep_mode true --vllm_tensor_parallel_size 1"
+LEFT_OUT = (
+    "Left out: rewards, scoring, loading and sending weights, attention's FLOPs, padding, and that"
+    " completions without an advantage cost no training. An A100 takes three times as long to train"
+    " and half as long again to sample. Train with --max_steps 3 to measure."
+)
 
 
-def examine(words: Sequence[str], machine: str | None = None, price: float | None = None) -> str:
-    """Return what a recipe needs, as text. `machine` is like 4x80GB (default: this one)."""
-    raise NotImplementedError
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a decoder."""
+
+    parameters: int
+    hidden: int
+    layers: int
+    width: int  # of all attention heads together
+    mlp: int
+    cached: int  # bytes of a token in a cache of 16 bits
+
+
+# Of the recipes' models, which need no network: from config.json on the Hub.
+KNOWN = {
+    "Qwen/Qwen3-0.6B-Base": Shape(596_049_920, 1024, 28, 2048, 3072, 114_688),
+    "Qwen/Qwen3-1.7B-Base": Shape(1_720_574_976, 2048, 28, 2048, 6144, 114_688),
+    "Qwen/Qwen3-4B-Base": Shape(4_022_468_096, 2560, 36, 4096, 9728, 147_456),
+    "Qwen/Qwen3-8B-Base": Shape(8_190_735_360, 4096, 36, 4096, 12288, 147_456),
+    "Qwen/Qwen3-14B-Base": Shape(14_768_307_200, 5120, 40, 5120, 17408, 163_840),
+    "meta-llama/Llama-3.1-8B-Instruct": Shape(8_030_261_248, 4096, 32, 4096, 14336, 131_072),
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": Shape(8_030_261_248, 4096, 32, 4096, 14336, 131_072),
+}
+
+
+def shape_of(given: SimpleNamespace) -> Shape:
+    """Return the sizes of a recipe's model: `KNOWN` ones, else by its configuration."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    name = given.model_name_or_path
+    if name in KNOWN:
+        return KNOWN[name]
+    config = AutoConfig.from_pretrained(name, revision=given.model_revision)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return Shape(
+        parameters=model.num_parameters(),
+        hidden=config.hidden_size,
+        layers=config.num_hidden_layers,
+        width=config.num_attention_heads * each,
+        mlp=config.intermediate_size,
+        cached=4 * config.num_hidden_layers * config.num_key_value_heads * each,
+    )
+
+
+def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str, float]:
+    """Return what a training GPU of `gpu` bytes holds in the backward pass, by component."""
+    config, number = plan.accelerate, plan.processes
+    is_fsdp = config.get("distributed_type") == "FSDP"
+    stage = config.get("deepspeed_config", {}).get("zero_stage", 3 * is_fsdp)
+    loaded = 4 if given.dtype == "float32" else 2  # bytes of a weight
+    trained, frozen, reference = shape.parameters, 0.0, loaded * shape.parameters * bool(given.beta)
+    if given.use_peft:
+        frozen, reference = trained * (0.56 if given.load_in_4bit else loaded), 0
+        trained = given.lora_r * shape.layers * (7 * shape.hidden + 3 * shape.width + 3 * shape.mlp)
+    # weights, gradients, two moments of Adam; ZeRO and FSDP train in 16 bits, and keep 32 beside
+    states = 16 if stage or given.use_peft else 4 * loaded
+    whole = {0: states, 2: 2}.get(stage, 0)  # of these, what is not divided
+    tokens = given.per_device_train_batch_size * (given.max_completion_length + PROMPT)
+    layer = tokens * (36 * shape.hidden + 44 * shape.width + 14 * shape.mlp)
+    at_once = 1 if given.gradient_checkpointing else shape.layers
+    inputs = 4 * tokens * shape.hidden * shape.layers
+    beside = 0.0
+    if given.use_vllm and given.vllm_mode == "colocate":
+        beside = ASLEEP if given.vllm_enable_sleep_mode else given.vllm_gpu_memory_utilization * gpu
+    return {
+        "weights, gradients, optimizer": trained * (whole + (states - whole) / number),
+        "frozen weights, reference model": (frozen + reference) / (number if stage == 3 else 1),
+        "activations, at most": inputs + at_once * layer + 16 * tokens * shape.hidden + HEAD,
+        "buckets": BUCKETS if stage else 4 * trained * (number > 1),
+        "CUDA and NCCL, by a rule of thumb": CUDA,
+        "vLLM beside it": beside,
+    }
+
+
+def cache_bytes(shape: Shape, given: SimpleNamespace, gpu: int) -> float:
+    """Return what the GPUs of one copy of vLLM have together for its cache."""
+    free = given.vllm_gpu_memory_utilization * gpu - SERVER
+    return max(given.vllm_tensor_parallel_size * free - 2 * shape.parameters, 0)
+
+
+def step_seconds(
+    shape: Shape, given: SimpleNamespace, gpu: int, samplers: int, trainers: int
+) -> float:
+    """Return the seconds of an optimizer step: sampling on some GPUs, then training on some."""
+    longest, size = given.max_completion_length, given.vllm_tensor_parallel_size
+    rows = given.optimizer_batch_size or (
+        given.per_device_train_batch_size * given.gradient_accumulation_steps * trainers
+    )
+    copies = max(samplers // size, 1)
+    room = cache_bytes(shape, given, gpu) / shape.cached / ANSWER / longest
+    at_once = max(min(rows / copies, ROWS, room), 1) if given.use_vllm else rows / copies
+    read = 2 * shape.parameters + at_once * ANSWER * longest * shape.cached
+    # the last to end is the longest
+    tokens = max(rows * ANSWER * longest / copies / at_once, longest)
+    sampling = tokens * (read / size / BANDWIDTH + TOKEN_SECONDS[given.use_vllm])
+    # forward, twice as much backward, once more where it is recomputed; the reference model's
+    passes = 3 + given.gradient_checkpointing + bool(given.beta)
+    flops = 2 * shape.parameters * passes * rows * ANSWER * longest
+    return sampling + flops / trainers / FLOPS
+
+
+def ways(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str, float]:
+    """Return the seconds of a step as the recipe is and, where it has a server, with vLLM in the
+    training's processes, by the words that make it so."""
+    count = plan.server_gpus + plan.processes
+    found = {"": step_seconds(shape, given, gpu, plan.server_gpus or count, plan.processes)}
+    if plan.server_gpus:
+        colocated = SimpleNamespace(**vars(given) | {"vllm_tensor_parallel_size": 1})
+        found[COLOCATED] = step_seconds(shape, colocated, gpu, count, count)
+    return found

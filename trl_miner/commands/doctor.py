@@ -1,66 +1,59 @@
-"""Check a recipe before you start it, and say what to change.
+"""Say whether a recipe fits on a machine and how long a step takes, by arithmetic.
 
-The command looks at packages, GPUs, memory, model, data and verifier, and estimates how long the
-training takes. It starts nothing. If the recipe names code, such as a reward function of your own,
-the command says so and imports it. What it cannot know of another machine, it reports as not
-checked. All options of `trl-miner train` are accepted and override the recipe: --learning_rate 1e-6.
+Nothing is started, and no weight is read. With a vLLM server, the other way is shown, too: vLLM in
+the processes of the training. All settings of `trl-miner train` are accepted.
 
-The exit code is 0, 1 if a check failed, or 2 if the recipe or an option is wrong.
+  trl-miner doctor Qwen3-4B-Base/miner --machine 8x80GB --price 2
+
+The exit code is 0, 1 where it does not fit, or 2 for a mistake.
 """
 
 import argparse
-from typing import Any
+from types import SimpleNamespace
 
-from ..common.progress import Progress, finish
-from . import add_command
+from .machine import GIB, add_machine, gpus_of
+
+NAME = "doctor"
+HELP = "Does a recipe fit on a machine, and how long does it take?"
+TAKES_SETTINGS = True
 
 
-def add(commands: Any) -> None:
-    option = add_command(commands, "doctor", __doc__, run, passes_on=True).add_argument
-    option(
-        "recipe",
-        metavar="RECIPE",
-        help="A recipe (a YAML file, or a name that `trl-miner recipes` shows), or data with --model.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_machine(parser)
+    parser.add_argument("--price", type=float, help="Of a GPU for an hour.")
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    from .. import doctor
+    from ..launching.plan import make_plan
+    from ..recipe.reading import read_plain
+
+    path, settings = read_plain(words)
+    given, gpus = SimpleNamespace(**settings), gpus_of(args.machine)
+    plan = make_plan(path, given, words, [*gpus])
+    if given.use_cpu:
+        print("It trains on a CPU. Train with --max_steps 3: the log has the seconds of a step.")
+        return 0
+    shape, gpu = doctor.shape_of(given), min(gpus.values())
+    parts = doctor.training_bytes(shape, given, plan, gpu)
+    total = sum(parts.values())
+    print(
+        f"{shape.parameters / 1e9:.2f} B parameters: vLLM's server on {plan.server_gpus} of"
+        f" {len(gpus)} GPUs, the training on {plan.processes}"
     )
-    option("--machine", metavar="MACHINE", help="GPUs, such as 8x80GB (default: this machine).")
-    option(
-        "--price",
-        type=float,
-        metavar="P",
-        help="Price of a GPU for an hour, to estimate what the training costs.",
-    )
-
-
-def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    """Print all findings and the memory estimate. `overrides` are settings of the recipe."""
-    from ..data_recipe.first_word import with_made_recipe
-
-    _, args.recipe, *overrides = with_made_recipe([args.recipe, *overrides])
-    # takes seconds, because it imports TRL
-    with Progress("looking at the machine", unit="", leave=False):
-        from ..common.text import one_line
-        from ..doctor import duration, examination
-        from ..doctor.context import FAILED, described_machine, this_machine
-        from ..launching.process import format_command
-        from ..recipe.parsing import named_code, read_recipe
-
-    if code := named_code(read_recipe(args.recipe, overrides)):
-        print(
-            f"{args.recipe} names code, which doctor imports now: {one_line(', '.join(code))}.",
-            flush=True,
-        )
-    machine = described_machine(args.machine) if args.machine else this_machine()
-    findings, context = examination.examine(args.recipe, overrides, machine)
-    print(f"{args.recipe} on {machine.name}")
-    print("\n".join(examination.table(findings)))
-    if context is not None and any(finding.about == "memory" for finding in findings):
-        print("\n".join(examination.memory_table(context)))
-        print("\n".join(duration.lines(context, args.price)))
-    if any(finding.status == FAILED for finding in findings):
-        return 1
-    training = context.parsed[0][0] if context is not None else None
-    can_probe = training is not None and training.held_out and not training.asynchronous
-    names = ["probe", "launch"] if can_probe else ["launch"]
-    words = [["trl-miner", name, args.recipe, *overrides] for name in names]
-    finish([], [format_command(command) for command in words])
-    return 0
+    rows = {"A training GPU needs at most": total, **{f"  {name}": parts[name] for name in parts}}
+    rows["It has free"] = gpu
+    if given.use_vllm:
+        cache = doctor.cache_bytes(shape, given, gpu)
+        length = doctor.PROMPT + given.max_completion_length
+        rows[f"vLLM's cache: {cache / shape.cached / length:.0f} completions at once"] = cache
+    for name, size in rows.items():
+        print(f"{name:<45}{size / GIB:8.1f} GiB")
+    for change, seconds in doctor.ways(shape, given, plan, gpu).items():
+        hours = seconds * max(given.max_steps, 0) / 3600
+        cost = f", {hours * len(gpus) * args.price:.4g} to pay" if args.price else ""
+        print(f"{seconds:5.0f} s a step, {hours:.4g} hours in all{cost}{change and f': {change}'}")
+    print(doctor.LEFT_OUT)
+    fits = total <= gpu and (not given.use_vllm or cache > 0)
+    print("It fits." if fits else "It does NOT fit.")
+    return 0 if fits else 1
