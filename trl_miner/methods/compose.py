@@ -4,11 +4,24 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from .method import AdvantageEstimator
-from .rollouts import Estimate, Rollouts
+import torch
+
+from ..common.names import did_you_mean, import_object
+from . import ESTIMATORS, POLICY_LOSSES
+from .grpo import GRPO
+from .method import AdvantageEstimator, Knobs, PolicyLoss, find_knobs
+from .rollouts import Estimate, Rollouts, estimate_of, merge
+
+T = TypeVar("T")
+NONE = AdvantageEstimator(
+    name="none",
+    label="Nothing",
+    function=lambda rollouts: torch.zeros_like(rollouts.advantages_N),
+    acts_on=("all_right",),
+)
 
 
 @dataclass(frozen=True)
@@ -17,13 +30,15 @@ class Composition:
 
     mixed: AdvantageEstimator  # of all prompts, but for those of `all_right`
     all_right: AdvantageEstimator | None  # of all-right prompts; None: `mixed` has these too
-    knobs: Mapping[str, Mapping[str, Any]]  # by the name of the method
+    knobs: Mapping[str, Knobs]  # by the name of the method
 
     @property
     def methods(self) -> tuple[AdvantageEstimator, ...]:
-        """Every method that has a part, once, for records and cards: GRPO only where it is alone,
-        and never "none"."""
-        raise NotImplementedError
+        """The methods that have a part, for records and cards: GRPO only where it is alone, because
+        its advantages are TRL's own."""
+        if self.all_right in (None, NONE):
+            return (self.mixed,)
+        return (self.all_right,) if self.mixed is GRPO else (self.mixed, self.all_right)
 
 
 def find_composition(
@@ -35,21 +50,83 @@ def find_composition(
 ) -> Composition:
     """Return the methods that two settings name.
 
-    `advantage_estimator` has all prompts on which it acts. One that acts on all-right prompts
-    alone, such as "miner", leaves the others to GRPO.
+    `advantage_estimator` has all prompts on which it acts; one that acts on all-right prompts
+    alone, such as "miner", leaves the others to GRPO. `all_right` has all-right prompts, where it
+    is given.
 
     Args:
         advantage_estimator: The name of a method, or the import path of your own.
-        all_right: The same for all-right prompts; "none": nothing; None: `advantage_estimator`.
+        all_right: The same, or "none": nothing; None: not given.
         kwargs: The setting `advantage_estimator_kwargs`: knobs of the methods, a mapping or JSON.
-        settings: The configuration's fields by name, for the knobs that they set (`miner_gamma`);
-            those that are missing keep the methods' defaults.
+        settings: Fields of the configuration by name, for the knobs that they set (`miner_gamma`);
+            what is missing keeps the method's default.
 
     Raises:
-        ValueError: An unknown name, a path that cannot be imported, a combination that makes no
-            sense, or a knob that is unknown or out of its range.
+        ValueError: An unknown name, a path that cannot be imported, or an unknown knob.
     """
-    raise NotImplementedError
+    mixed, right = find_estimator("advantage_estimator", advantage_estimator), None
+    if "mixed" not in mixed.acts_on:
+        mixed, right = GRPO, mixed
+    if all_right is not None:
+        right = find_estimator("all_right", all_right)
+    # GRPO gives all-right prompts nothing anyway, and its own zeros keep the loss TRL's
+    if right is mixed or (right is NONE and mixed is GRPO):
+        right = None
+    methods = (mixed,) if right is None else (mixed, right)
+    knobs = find_knobs("advantage_estimator_kwargs", kwargs, methods, settings or {})
+    return Composition(mixed, right, knobs)
+
+
+def find_policy_loss(
+    policy_loss: str, kwargs: Mapping[str, Any] | str | None = None
+) -> tuple[PolicyLoss, Knobs]:
+    """Return the method that the setting `policy_loss` names, and its knobs.
+
+    Args:
+        policy_loss: The name; "clip" is TRL's own.
+        kwargs: The setting `policy_loss_kwargs`, a mapping or JSON.
+
+    Raises:
+        ValueError: An unknown name or knob.
+    """
+    method = _named("policy_loss", policy_loss, POLICY_LOSSES)
+    return method, find_knobs("policy_loss_kwargs", kwargs, [method], {})[method.name]
+
+
+def find_estimator(setting: str, name: str) -> AdvantageEstimator:
+    """Return the advantage estimator of a name, or of an import path: a function of the rollouts,
+    or an `AdvantageEstimator`, which says besides on which prompts it acts.
+
+    Args:
+        setting: `advantage_estimator` or `all_right`.
+        name: Its value.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if "." in name:
+        found = import_object(setting, name)
+        if isinstance(found, AdvantageEstimator):
+            return replace(found, name=name)
+        if not callable(found):
+            raise ValueError(
+                f"{setting}: {name!r} is a {type(found).__name__}. Define a function"
+                f" {name.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
+            )
+        return AdvantageEstimator(name=name, label=name, function=found)
+    known = ESTIMATORS
+    if setting == "all_right":
+        known = {x.name: x for x in (NONE, *known.values()) if "all_right" in x.acts_on}
+    return _named(setting, name, known)
+
+
+def _named(setting: str, name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise ValueError(
+            f"No {setting} named {name!r}.{did_you_mean(name, known)} There are:"
+            f" {', '.join(known)}."
+        )
+    return known[name]
 
 
 def estimate(composition: Composition, rollouts: Rollouts) -> Estimate:
@@ -62,11 +139,13 @@ def estimate(composition: Composition, rollouts: Rollouts) -> Estimate:
         composition: The methods and their knobs.
         rollouts: The batch.
     """
-    raise NotImplementedError
+    base = _run(composition.mixed, composition, rollouts)
+    if composition.all_right is None:
+        return base
+    own = _run(composition.all_right, composition, replace(rollouts, base=base))
+    return merge(base, own, rollouts.kinds.is_ph_N, rollouts)
 
 
-def find_policy_loss(
-    policy_loss: str, kwargs: Mapping[str, Any] | str | None = None
-) -> "tuple[PolicyLoss, dict[str, Any]]":
-    """Return the method that `policy_loss` names, and its knobs."""
-    raise NotImplementedError
+def _run(method: AdvantageEstimator, composition: Composition, rollouts: Rollouts) -> Estimate:
+    result = method.function(rollouts, **composition.knobs[method.name])
+    return estimate_of(result, rollouts, method.name)

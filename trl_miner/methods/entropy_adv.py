@@ -1,69 +1,40 @@
 """Entropy-Adv (arXiv 2506.14758): a bonus where the policy was undecided.
 
-# N = P*G rollouts of the global batch, rows of one prompt adjacent; B of this process; T padded
-completion tokens
+# N = P*G completions of the global batch, those of one prompt adjacent; B of this process
+# T padded completion tokens
 """
 
-from typing import Annotated, Any
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from .method import AdvantageEstimator, NonNegative
-from .rollouts import Estimate, Rollouts
-
-AtLeastOne = Annotated[float, Field(ge=1)]
+from .method import AdvantageEstimator
+from .rollouts import Rollouts
 
 
-def entropy_advantages(
-    advantages_B: Tensor,
-    entropies_BT: Tensor,
-    mask_BT: Tensor,
-    *,
-    alpha: NonNegative = 0.4,
-    kappa: AtLeastOne = 2.0,
-) -> Tensor:
-    """Add a bonus to GRPO's advantages where the policy was undecided: A + min(alpha * H, |A| /
-    kappa).
+def entropy_adv(rollouts: Rollouts, *, alpha: float = 0.4, kappa: float = 2.0) -> Tensor:
+    """Return (B, T) A_i + min(alpha * H_ij, |A_i| / kappa), with GRPO's A_i and the entropy H_ij of
+    the old policy at each token, in nats.
 
     Args:
-        advantages_B: (B,) advantages of this process's rollouts.
-        entropies_BT: (B, T) entropy of the old policy at each token, in nats. Read where the
-            advantage is not 0.
-        mask_BT: (B, T), non-zero where a token counts.
+        rollouts: The batch.
         alpha: Weight of the entropy, at least 0; 0 is GRPO.
         kappa: The bonus is at most 1/kappa of the advantage; at least 1, so that no advantage
             changes its sign.
 
-    Returns:
-        (B, T) token advantages, 0 at padding; constants for the gradient.
-
-    Source: arXiv 2506.14758; MINER's paper, appendix on the exploration baselines, and its
-        published code.
+    Source: arXiv 2506.14758; MINER's paper, appendix on the exploration baselines.
     """
-    base_B1 = advantages_B.unsqueeze(1)
-    counts_BT = mask_BT.bool() & (base_B1 != 0)
-    bonus_BT = torch.minimum(
-        alpha * entropies_BT.detach().masked_fill(~counts_BT, 0.0), base_B1.abs() / kappa
-    )
-    return (base_B1 + bonus_BT).masked_fill(~mask_BT.bool(), 0.0)
-
-
-def _estimate(rollouts: Rollouts, **knobs: Any) -> Estimate:
-    entropies_BT = rollouts.score(("entropies",), rollouts.advantages_N != 0)["entropies"]
-    advantages_B = rollouts.local(rollouts.advantages_N)
-    advantages_BT = entropy_advantages(advantages_B, entropies_BT, rollouts.mask_BT, **knobs)
-    return Estimate(advantages_BT, rollouts.token_means(advantages_BT))
+    is_learned_N = rollouts.advantages_N != 0
+    base_B1 = rollouts.local(rollouts.advantages_N)[:, None]
+    counts_BT = rollouts.is_token_BT & (base_B1 != 0)
+    entropies_BT = rollouts.score("entropies", is_learned_N).masked_fill(~counts_BT, 0.0)
+    return base_B1 + torch.minimum(alpha * entropies_BT, base_B1.abs() / kappa)
 
 
 ENTROPY_ADV = AdvantageEstimator(
     name="entropy_adv",
     label="Entropy-Adv",
     arxiv="2506.14758",
-    function=entropy_advantages,
-    estimate=_estimate,
-    scores=frozenset({"entropies"}),
-    acts_on=frozenset({"mixed"}),
-    knobs=("alpha", "kappa"),
+    function=entropy_adv,
+    acts_on=("mixed",),
+    scores=("entropies",),
 )

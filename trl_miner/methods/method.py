@@ -1,34 +1,41 @@
 """The record of a method: all that the trainer, the settings and the model card need to know."""
 
 import inspect
-import math
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
 
-from .micro_batch import MicroBatch, Surrogate
-from .rollouts import Estimate, Rollouts
+from ..common.names import did_you_mean
+from .micro_batch import Surrogate
+from .rollouts import Estimate, Score
 
 Kind = Literal["mixed", "all_right"]  # "mixed": all prompts but the all-right ones
-AT_LEAST_0 = (0.0, math.inf)
+Knobs = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method:
     """What advantage estimators and policy losses have in common.
 
-    The knobs of a method are the keyword-only parameters of its function, defaults included.
+    The knobs of a method are the parameters of its function after the first, defaults included.
     """
 
     name: str  # the value of the setting, and the first part of its metrics' names
     label: str  # as papers write it
     arxiv: str | None = None  # None: no paper
-    # knobs that fields of the configuration set, by knob; `advantage_estimator_kwargs` and
-    # `policy_loss_kwargs` set the others
+    function: Callable[..., Any] | None
+    # The knobs that fields of the configuration set, by knob. Those of `advantage_estimator_kwargs`
+    # or `policy_loss_kwargs` are the others.
     settings: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # least, greatest
+
+    @property
+    def knobs(self) -> list[str]:
+        """The names of the knobs that no field of the configuration sets."""
+        names = [*inspect.signature(self.function).parameters][1:] if self.function else []
+        return [name for name in names if name not in self.settings]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,8 +46,8 @@ class AdvantageEstimator(Method):
     # batch; or (B, T), one for each token of this process; or an `Estimate`, which has metrics too.
     # Rows of prompts that another method has are not used.
     function: Callable[..., Tensor | Estimate]
-    acts_on: frozenset[Kind] = frozenset({"mixed", "all_right"})  # to which it can give anything
-    scores: frozenset[str] = frozenset()  # what it asks `Rollouts.score` for
+    acts_on: tuple[Kind, ...] = ("mixed", "all_right")  # to which it can give anything
+    scores: tuple[Score, ...] = ()  # what it asks `Rollouts.score` for
     from_total_rewards: bool = False  # made of `rewards_N`, in place of TRL's advantages
 
 
@@ -48,23 +55,49 @@ class AdvantageEstimator(Method):
 class PolicyLoss(Method):
     """A method that acts inside TRL's clipped loss: it replaces advantages or clipping bounds.
 
-    Its numbers are those of a micro-batch of all processes, so TRL's micro-batches must stay.
+    `function(micro_batch, *, knobs)` goes by the micro-batches of all processes, so those of TRL
+    must stay as they are.
     """
 
-    function: Callable[..., Surrogate] | None = None  # `function(micro_batch, *, knobs)`; None: TRL's
+    function: Callable[..., Surrogate] | None  # None: TRL's own loss
     off_policy_only: bool = False  # does nothing while every probability ratio is 1
 
 
-def knobs_of(method: Method) -> dict[str, inspect.Parameter]:
-    """Return the knobs of a method by name, with default and type."""
-    raise NotImplementedError
+def find_knobs(
+    setting: str, given: Any, methods: Sequence[Method], fields: Mapping[str, Any]
+) -> dict[str, Knobs]:
+    """Return the knobs of methods, by the method's name. What is not given keeps its default.
 
-
-def read_knobs(setting: str, given: Any, methods: tuple[Method, ...]) -> dict[str, dict[str, Any]]:
-    """Return the knobs that `advantage_estimator_kwargs` or `policy_loss_kwargs` sets, by the name
-    of the method. Of methods with a knob of one name, all get it.
+    Args:
+        setting: `advantage_estimator_kwargs` or `policy_loss_kwargs`.
+        given: Its value: a mapping, JSON of one, or None. A knob that several methods have goes to
+            all of them.
+        methods: Those that it is for.
+        fields: The configuration's fields by name.
 
     Raises:
-        ValueError: It is no mapping; a knob is unknown, has no value, or is out of its range.
+        ValueError: It is no mapping, or a knob is unknown.
     """
-    raise NotImplementedError
+    try:
+        given = json.loads(given) if isinstance(given, str) else dict(given or {})
+    except (TypeError, ValueError):
+        raise ValueError(f'{setting} is {given!r}. Write {{"my_knob": 1.0}}.') from None
+    known = [knob for method in methods for knob in method.knobs]
+    for knob in given:
+        if knob not in known:
+            raise ValueError(
+                f"{setting}: no knob {knob!r}.{did_you_mean(knob, known)} There are:"
+                f" {', '.join(known) or 'none'}."
+            )
+    return {
+        method.name: {knob: _number(given[knob]) for knob in method.knobs if knob in given}
+        | {knob: fields[name] for knob, name in method.settings.items() if name in fields}
+        for method in methods
+    }
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str) else value  # YAML reads 1e-3 as a text
+    except ValueError:
+        return value

@@ -4,8 +4,9 @@
 # T padded completion tokens
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Union
 
 import torch
@@ -15,6 +16,8 @@ from .groups import GroupKinds
 from .processes import World, accumulation_dtype
 
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
+# Elements looked at in one go: what stays in a processor's cache, or keeps a GPU busy
+CPU_BLOCK, GPU_BLOCK = 2**17, 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +40,27 @@ class Rollouts:
     # For a method of all-right prompts: the estimate of the other prompts' method.
     base: Union["Estimate", None] = None
 
+    @cached_property
+    def is_token_BT(self) -> Tensor:
+        """(B, T) bool: whether a token of this process counts."""
+        return self.mask_BT.bool()
+
+    @cached_property
+    def token_counts_N(self) -> Tensor:
+        """(N,) how many tokens of each completion count. Every process must ask."""
+        return self.world.gather(self.is_token_BT.sum(dim=1))
+
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B, ...): this process's rows of (N, ...)."""
         return values_N[self.world.local_slice(len(self.mask_BT))]
 
     def to_tokens(self, values_N: Tensor) -> Tensor:
         """Return (B, T): each value at every token of its completion, 0 at padding."""
-        return self.local(values_N)[:, None] * self.mask_BT.bool()
+        return self.local(values_N)[:, None] * self.is_token_BT
 
     def token_sums(self, values_BT: Tensor) -> Tensor:
         """Return (N,) the sums over the tokens of each completion. Every process must call."""
-        return self.world.gather(sum_tokens(values_BT, self.mask_BT))
-
-    def token_counts(self) -> Tensor:
-        """Return (N,) how many tokens of each completion count. Every process must call."""
-        return self.world.gather(self.mask_BT.bool().sum(dim=1))
+        return self.world.gather(sum_tokens(values_BT, self.is_token_BT))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,24 +75,67 @@ class Estimate:
     is_token_level: bool = True
 
 
-def sum_tokens(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
     """Return (B,) the sums over the tokens of each row, in the widest float of the device."""
     wide = accumulation_dtype(values_BT.device)
-    return values_BT.masked_fill(~mask_BT.bool(), 0.0).sum(dim=1, dtype=wide)
+    return values_BT.masked_fill(~is_token_BT, 0.0).sum(dim=1, dtype=wide)
 
 
-def estimate_of(
-    result: "Estimate | Tensor", rollouts: Rollouts, method: str
-) -> Estimate:
-    """Return what an estimator has returned as an `Estimate` of finite numbers, 0 at padding.
+def blocks(is_row_B: Tensor, num_tokens: int) -> Iterator[Tensor]:
+    """Yield the places of these rows, in blocks of few elements: all rows at once keep several
+    tensors of the batch's size alive, and take three times as long."""
+    size = CPU_BLOCK if is_row_B.device.type == "cpu" else GPU_BLOCK
+    yield from is_row_B.nonzero().squeeze(1).split(max(1, size // max(1, num_tokens)))
+
+
+def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Estimate:
+    """Return what an estimator has returned as an `Estimate` of its own memory, 0 at padding.
 
     Args:
-        result: (N,) one advantage for each completion of the global batch; or (B, T) one for each
+        result: (N,) one advantage for each completion of the global batch; (B, T) one for each
             token of this process; or an `Estimate`.
         rollouts: The batch. Every process must call.
-        method: The estimator's name, for errors.
+        name: The estimator's name, for errors.
 
     Raises:
-        ValueError: Another type or shape, or an advantage that is not finite.
+        ValueError: Another type or shape, or advantages that are not finite. Every process raises.
     """
-    raise NotImplementedError
+    metrics: Mapping[str, float] = {}
+    if isinstance(result, Estimate):
+        result, metrics = result.advantages_BT, result.metrics
+    advantages = torch.as_tensor(result).detach().to(rollouts.advantages_N)
+    shape_N, shape_BT = rollouts.advantages_N.shape, rollouts.mask_BT.shape
+    if advantages.shape not in (shape_N, shape_BT):
+        raise ValueError(
+            f"The estimator {name} returned shape {tuple(advantages.shape)}. It must return (N,) ="
+            f" {tuple(shape_N)}, one advantage for each completion of all processes, or (B, T) ="
+            f" {tuple(shape_BT)}, one for each token of this process."
+        )
+    is_token_level = advantages.dim() == 2
+    if is_token_level:
+        advantages_BT = advantages.masked_fill(~rollouts.is_token_BT, 0.0)
+        sums_N = rollouts.token_sums(advantages_BT)
+        advantages_N = (sums_N / rollouts.token_counts_N.clamp(min=1)).to(advantages_BT.dtype)
+    else:
+        advantages_BT, advantages_N = rollouts.to_tokens(advantages), advantages
+    if not advantages_N.isfinite().all():
+        row = int((~advantages_N.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"The estimator {name} returned {advantages_N[row].item()} for completion {row} of the"
+            " batch. Return 0 for a completion whose reward is NaN."
+        )
+    return Estimate(advantages_BT, advantages_N, metrics, is_token_level)
+
+
+def merge(base: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
+    """Return the estimate with the rows `is_own_N` of `own` and the other ones of `base`. It takes
+    the memory of `own`."""
+    advantages_BT = own.advantages_BT
+    for rows in blocks(~rollouts.local(is_own_N), advantages_BT.shape[1]):
+        advantages_BT[rows] = base.advantages_BT[rows] * rollouts.is_token_BT[rows]
+    return Estimate(
+        advantages_BT,
+        torch.where(is_own_N, own.advantages_N, base.advantages_N),
+        {**base.metrics, **own.metrics},
+        base.is_token_level or (own.is_token_level and bool(is_own_N.any())),
+    )
