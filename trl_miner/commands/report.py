@@ -1,49 +1,42 @@
-"""Draw the curves and tables of runs, as a page, pictures and Markdown.
+"""Draw runs as one picture and one table, and tell what their records say for certain.
 
-They show the reward, the kinds of prompt, the completions with a gradient, MINER's share of the
-gradient, and scores; Pass@K and Maj@K against K; and methods against GRPO, with intervals. Runs that
-differ only in their seed become one line with a band. The command reads only the folders: it needs
-no model and no network.
+RUN is the folder of a run, its output_dir: of trl-miner, or of TRL's own GRPOTrainer (with
+log_completions=True it tells more). Runs that differ only in their seed become one line. Only the
+folders are read: no model is loaded and nothing is downloaded.
 """
 
 import argparse
-from typing import Any
+import shlex
+from pathlib import Path
 
-from ..common.progress import finish
-from . import add_command
-from .inspect import add_scoring, scored
+NAME = "report"
+HELP = "Draw runs as one picture and one table, with facts."
 
 
-def add(commands: Any) -> None:
-    option = add_command(commands, "report", __doc__, run, reads_files_alone=True).add_argument
-    option(
-        "folders", nargs="+", metavar="RUN",
-        help="The output_dir of a run; the --output of trl-miner compare, or the runs.jsonl in it; the --output of "
-        "trl-miner eval; a run of plain TRL with log_completions; rollouts of verl or prime-rl, or a file of them.",
-    )  # fmt: skip
-    option(
-        "--output", metavar="FOLDER",
-        help="Where to write (default: report in the RUN, or beside it if it is a file; runs/report for several).",
-    )  # fmt: skip
-
-    option(
-        "--correct", metavar="NAME",
-        help="For rollouts: the reward function that decides what is correct, or several joined by + (default: found "
-        "by names and values).",
-    )  # fmt: skip
-    option(
-        "--threshold",
-        type=float,
-        help="Its reward from which on a completion is correct (default: 1).",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", nargs="+", metavar="RUN", help="The output_dir of a run.")
+    parser.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="Where to write (default: report in the RUN; runs/report for several).",
     )
-    add_scoring(option)
+    parser.add_argument(
+        "--correct",
+        metavar="NAME",
+        help="The reward function that decides what is correct (default: the run's setting, or the"
+        " only one).",
+    )
 
 
-def run(args: argparse.Namespace, rest: list[str]) -> int:
-    from ..viewing.report import write_report
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    from ..common.progress import finish
+    from ..report.page import inside, make_report, write_report
 
-    says: dict[str, Any] = {"correct": args.correct, "threshold": args.threshold}
-    credit = scored(args.folders[0], args, **says)
-    page = write_report(args.folders, args.output, credit=credit, **says)
-    finish([page, page.with_name("report.md"), page.with_name("figures")])
+    report = make_report(args.folders, args.correct)
+    alone = report.runs[0].folder if len(report.runs) == 1 else None
+    output = args.output or (inside(alone, "report") if alone else Path("runs/report"))
+    written = write_report(report, output)
+    print(report.text())
+    credit = [run.folder for run in report.runs if (run.folder / "credit").is_dir()]
+    finish(written, [shlex.join(["trl-miner", "inspect", str(folder)]) for folder in credit])
     return 0

@@ -2,8 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .runs import RunLog
+
+# Okabe and Ito's colors, distinguishable for color-blind readers: one per method.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", ":")  # one per metric of a panel
+PANELS = {
+    "Reward": {"reward": ""},
+    "Prompts, share": {"groups/ph": "all right", "groups/he": "mixed", "groups/nh": "all wrong"},
+    "Completions with a gradient, share": {"rollouts/used": ""},
+    "Completions cut off, share": {"completions/clipped_ratio": ""},
+    "Entropy, nats": {"entropy": ""},
+    "KL divergence, nats": {"kl": ""},
+    "Held-out Pass@1": {"eval_pass@1": ""},
+    "Held-out reward": {"eval_reward": ""},
+}
+COLUMNS = 3
 
 
 def draw(runs: Sequence[RunLog], path: str | Path) -> None:
@@ -16,4 +32,44 @@ def draw(runs: Sequence[RunLog], path: str | Path) -> None:
         runs: At least one.
         path: Of the picture; its ending (.png, .svg) says the format.
     """
-    raise NotImplementedError
+    from matplotlib.figure import Figure
+
+    methods = by_method(runs)
+    logged = {metric for run in runs for metric in run.log}
+    panels = [item for item in PANELS.items() if logged & {*item[1]}]
+    rows = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(4.5 * COLUMNS, 3.2 * rows), layout="constrained")
+    for place, (title, metrics) in enumerate(panels):
+        axes = figure.add_subplot(rows, COLUMNS, place + 1, title=title, xlabel="step")
+        for (metric, kind), style in zip(metrics.items(), STYLES, strict=False):
+            for (name, seeds), color in zip(methods.items(), COLORS * len(methods), strict=False):
+                label = ", ".join(filter(None, (name, kind)))
+                _draw_line(axes, seeds, metric, color=color, linestyle=style, label=label)
+        axes.grid(alpha=0.3)
+        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))  # no noise that fills the panel
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=130)
+
+
+def _draw_line(axes: Any, seeds: Sequence[RunLog], metric: str, **look: Any) -> None:
+    import pandas as pd
+
+    known = [run.log[metric].dropna() for run in seeds if metric in run.log]
+    if not known:
+        return
+    values = pd.concat(known, axis=1).sort_index()
+    axes.plot(values.index, values.mean(axis=1), marker=".", **look)
+    if len(known) > 1:
+        low, high = values.min(axis=1), values.max(axis=1)
+        axes.fill_between(values.index, low, high, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def by_method(runs: Sequence[RunLog]) -> dict[str, list[RunLog]]:
+    """Return the runs by their folder, those that differ in their seed alone together."""
+    methods: dict[str, list[RunLog]] = {}
+    for run in runs:
+        methods.setdefault(run.method_key, []).append(run)
+    return {
+        f"{seeds[0].folder}" + f" and {len(seeds) - 1} more seeds" * (len(seeds) > 1): seeds
+        for seeds in methods.values()
+    }

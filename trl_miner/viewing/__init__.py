@@ -1,1 +1,0 @@
-"""Pictures of a run. Reads run folders alone: no model, no trainer."""
