@@ -37,6 +37,15 @@ MATH_INSTRUCTION = (
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
 
+# how prompts ask for an answer, and what it then looks like
+FORMS = {
+    r"\\boxed": r"\boxed{%s}",
+    r"(?i)answer is\b": "The answer is %s.",
+    r"(?i)answer\s*:": "Answer: %s",
+    r"####": "#### %s",
+    r"<answer>": "<answer>%s</answer>",
+}
+
 
 @dataclass(frozen=True)
 class PromptForm:
@@ -116,6 +125,22 @@ def lists_options(question: str, options: Sequence[str]) -> bool:
             return False
         place = match.end()
     return True
+
+
+def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
+    """Return the form of an answer that a prompt asks for last; None: it asks for none.
+
+    >>> form_asked_for("What is 3 + 4? End with `Answer: NUMBER`.")
+    'Answer: %s'
+    """
+    text = prompt if isinstance(prompt, str) else "\n".join(each["content"] for each in prompt)
+    ends = {
+        match.end(): form for pattern, form in FORMS.items() for match in re.finditer(pattern, text)
+    }
+    last = max(ends, default=0)
+    if last == len(text.rstrip()):  # the answer follows at once
+        return "%s" if last else None
+    return ends[last]
 
 
 def guess_style(model: str, tokenizer: Any) -> Style:
