@@ -16,12 +16,7 @@ from .common.progress import be_quiet
 
 def main(words: list[str] | None = None) -> int:
     """Run a command, and return its exit code; a mistake of the user's exits with 2."""
-    replace_letters()
-    words = sys.argv[1:] if words is None else words
-    if "--traceback" in words:
-        os.environ[TRACEBACK] = "1"
-        words = [word for word in words if word != "--traceback"]
-    name, *rest = words or ["--help"]
+    name, *rest = begin(words) or ["--help"]
     if name in ("-h", "--help", "--version"):
         print(overview() if name != "--version" else __version__)
         return 0
@@ -114,11 +109,16 @@ def overview() -> str:
     )
 
 
-def replace_letters() -> None:
-    """Let a terminal that lacks a letter show a question mark in its place."""
+def begin(words: list[str] | None) -> list[str]:
+    """Return the words of a command line, by default this process's, without `--traceback`, which
+    is obeyed. Let a terminal that lacks a letter show a question mark in its place."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's cannot
             stream.reconfigure(errors="replace")
+    words = sys.argv[1:] if words is None else words
+    if "--traceback" in words:
+        os.environ[TRACEBACK] = "1"
+    return [word for word in words if word != "--traceback"]
 
 
 if __name__ == "__main__":

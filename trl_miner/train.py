@@ -4,8 +4,10 @@
 import signal
 import sys
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
+from .cli import begin
 from .common.errors import (
     FAILED,
     INTERRUPTED,
@@ -25,14 +27,13 @@ _GO_ON = "To go on: the same command with --resume_from_checkpoint latest"
 def main(words: list[str] | None = None) -> int:
     """Train what the words of a command line say, and return the exit code: 0, 1 if the training
     failed, 130 after Ctrl-C. A mistake (2) and SIGTERM (143) raise SystemExit."""
-    from .cli import replace_letters
-
-    replace_letters()
+    words = begin(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exit ends all children
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # TRL's names
     with told_in_one_line("train"):
         from .recipe.reading import read
 
-        recipe = read(sys.argv[1:] if words is None else words)
+        recipe = read(words)
         from .run.training import Run
 
         run = Run(recipe)

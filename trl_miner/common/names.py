@@ -14,9 +14,9 @@ def setting(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return " Did you mean 'NAME'?" with the most similar known name; empty: none is similar."""
-    close = difflib.get_close_matches(name, [*known], n=1)
+    close = difflib.get_close_matches(name, [*known], n=1, cutoff=likeness)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -41,7 +41,7 @@ def find(target: str) -> Path | None:
             return path
     if name in known:
         return known[name]
-    hint = did_you_mean(name, known)
+    hint = did_you_mean(name, known, likeness=0.8)  # openai/gsm8k means no recipe
     looks_like_a_file = Path(target).suffix or target.startswith((".", "/", "~")) or not target
     if not Path(target).exists() and (hint or looks_like_a_file):
         raise ValueError(

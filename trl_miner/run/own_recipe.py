@@ -1,7 +1,5 @@
 """The recipe that a file of one's own is trained with, for the user to edit and run again."""
 
-from pathlib import Path
-
 import yaml
 
 from ..common.redaction import hide_settings
@@ -27,23 +25,7 @@ def recipe_text(recipe: Recipe) -> str:
         for name, about in _DEFAULTS.items()
         if name not in recipe.given
     ]
-    head = "# What trl-miner train made of a file. Edit it, and give it in the file's place."
+    head = (
+        "# Made by trl-miner train. To change a setting: --NAME VALUE, or edit and give this file."
+    )
     return "\n".join([head, body.rstrip("\n"), *lines, ""])
-
-
-def told_defaults(recipe: Recipe, path: Path) -> str:
-    """Return what to print of the settings: which are ours, which TRL's, and where to change
-    them."""
-    ours = {
-        name: recipe.given[name]
-        for name in ("max_steps", "num_generations")
-        if name in recipe.given
-    }
-    of_trl = [
-        f"  {name} {getattr(recipe.config, name)}: {about}"
-        for name, about in _DEFAULTS.items()
-        if name not in recipe.given
-    ]
-    told = ", ".join(f"{name} {value}" for name, value in ours.items())
-    title = [f"Settings: {told}, as {path} says; of TRL's defaults:"]
-    return "\n".join([*title, *of_trl, "Change one with --NAME VALUE, or in that file."])

@@ -38,7 +38,7 @@ class Record:
     base_model: Source
     dataset: Source
     rows: str  # how many there are to train on, and a digest of them
-    settings: dict[str, str]  # all of them by name, as text
+    settings: dict[str, str]  # by name, as text; those that are None are left out
     methods: tuple[str, ...]  # labels, such as "MINER"
     papers: dict[str, str]  # arXiv ids by label
     seed: int
@@ -49,17 +49,30 @@ def make_record(trainer: Any, recipe: Recipe, dataset: str) -> Record:
     """Return what a run is, before its training. `dataset` is its name or path."""
     args, model = trainer.args, recipe.model
     known = vars(recipe.data) | vars(recipe.run) | vars(model) | args.to_dict()
-    methods = trainer.methods
+    papers = papers_of(trainer)
     return Record(
         base_model=source(str(recipe.given.get("model_name_or_path", model.model_name_or_path))),
         dataset=source(dataset),
         rows=digest(trainer.train_dataset),
         settings=as_texts(known),
-        methods=tuple(method.label for method in methods),
-        papers={method.label: method.arxiv for method in methods if method.arxiv},
+        methods=tuple(papers),
+        papers={label: arxiv for label, arxiv in papers.items() if arxiv},
         seed=args.seed,
         versions=versions(),
     )
+
+
+def papers_of(trainer: Any) -> dict[str, str | None]:
+    """Return the arXiv id, or None, of each method that has a part in a training, by its label."""
+    args = trainer.args
+    loss, _ = args.policy_loss_method
+    methods = [*trainer.composition.methods, *([loss] if loss.function else [])]
+    papers = {method.label: method.arxiv for method in methods}
+    if args.importance_sampling_level == "sequence":
+        papers["GSPO"] = "2507.18071"
+    if args.dynamic_sampling:
+        papers["dynamic sampling"] = "2503.14476"
+    return papers
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -137,7 +150,11 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as text, without secrets, and of a path on this machine its last name."""
-    kept = {name: value for name, value in settings.items() if name not in _NOT_KEPT}
+    kept = {
+        name: value
+        for name, value in settings.items()
+        if value is not None and name not in _NOT_KEPT
+    }
     return {
         name: Path(value).name
         if isinstance(value, str) and value.startswith(("/", "~"))

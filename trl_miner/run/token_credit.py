@@ -6,7 +6,6 @@ rows of a prompt are adjacent.
 # N rollouts of the global batch, B of this process, T padded completion tokens, G rollouts a prompt
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -25,7 +24,6 @@ FOLDER = "credit"
 # Kinds of prompts: all right, mixed, all wrong, unscorable.
 KINDS = ("PH", "HE", "NH", "unscorable")
 MOST_ROLLOUTS = 64  # of a record: whole prompts, of each kind in turn
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -43,13 +41,12 @@ def schema() -> Any:
 
     step, group (a number of the prompt in its batch), rollout; kind (of KINDS), prompt, completion;
     reward, is_correct (1, 0, null), grpo_advantage, advantage (mean over tokens), nll (mean, nats);
-    length (tokens of the model's); token_ids, tokens (texts); old_logps, weights (MINER's focal
-    weights, of all-right prompts), advantages_before (MINER's cap), advantages: a number per token.
+    length (tokens of the model's); token_ids, tokens (texts), old_logps, advantages: one per token,
+    and null where it is not the model's.
     """
     import pyarrow as pa
 
     numbers = ("reward", "is_correct", "grpo_advantage", "advantage", "nll")
-    lists = ("old_logps", "weights", "advantages_before", "advantages")
     return pa.schema(
         [
             *((name, pa.int32()) for name in ("step", "group", "rollout")),
@@ -58,7 +55,7 @@ def schema() -> Any:
             ("length", pa.int32()),
             ("token_ids", pa.list_(pa.int32())),
             ("tokens", pa.list_(pa.string())),
-            *((name, pa.list_(pa.float32())) for name in lists),
+            *((name, pa.list_(pa.float32())) for name in ("old_logps", "advantages")),
         ]
     )
 
@@ -133,63 +130,39 @@ class TokenCredit:
     ) -> Iterator[dict[str, Any]]:
         """Yield what is recorded of this process's rollouts."""
         rollouts, output, estimate = batch.rollouts, batch.output, batch.estimate
-        texts = TokenTexts(self.trainer.processing_class)
+        tokenizer = self.trainer.processing_class
         logps_BT = rollouts.score("old_logps", is_row_N)
-        weights_BT, before_BT = self._uncapped(batch, is_row_N, logps_BT)
         place = rollouts.world.local_slice(len(rollouts.mask_BT)).start
         kinds_N = sum(index * is_kind_N for index, is_kind_N in enumerate(rollouts.kinds))
         for row in rollouts.local(is_row_N).nonzero().flatten().tolist():
             group, rollout = divmod(place + row, rollouts.num_generations)
             length = int(output["completion_mask"][row].sum())
             is_token = rollouts.is_token_BT[row, :length]
-
-            def tokens(values_BT: "Tensor", row: int = row, counts: "Tensor" = is_token) -> Any:
-                """Return a number per token, and NaN, for null, where it is not the model's."""
-                values = values_BT[row, : len(counts)].float()
-                return values.masked_fill(~counts, float("nan")).cpu().numpy()
-
+            per_token = [
+                values_BT[row, :length].float().masked_fill(~is_token, float("nan")).tolist()
+                for values_BT in (logps_BT, estimate.advantages_BT)
+            ]
             prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()].tolist()
             ids = output["completion_ids"][row, :length].tolist()
-            is_ph = bool(rollouts.kinds.is_ph_N[place + row])
-            logps = logps_BT[row, :length][is_token]
+            nlls = -logps_BT[row, :length][is_token]
             yield {
                 "step": step,
                 "group": group,
                 "rollout": rollout,
                 "kind": KINDS[int(kinds_N[place + row])],
-                "prompt": texts.whole(prompt),
-                "completion": texts.whole(ids),
+                "prompt": tokenizer.decode(prompt, skip_special_tokens=True),
+                "completion": tokenizer.decode(ids, skip_special_tokens=True),
                 "reward": rollouts.rewards_N[place + row].item(),
                 "is_correct": rollouts.is_correct_N[place + row].item(),
                 "grpo_advantage": rollouts.advantages_N[place + row].item(),
                 "advantage": estimate.advantages_N[place + row].item(),
-                "nll": -logps.double().mean().item(),
+                "nll": nlls.double().mean().item(),
                 "length": int(is_token.sum()),
                 "token_ids": ids,
-                "tokens": texts.pieces(ids),
-                "old_logps": tokens(logps_BT),
-                "weights": tokens(weights_BT) if weights_BT is not None and is_ph else None,
-                "advantages_before": tokens(before_BT),
-                "advantages": tokens(estimate.advantages_BT),
+                "tokens": token_texts(tokenizer, ids),
+                "old_logps": per_token[0],
+                "advantages": per_token[1],
             }
-
-    def _uncapped(
-        self, batch: "ScoredBatch", is_row_N: "Tensor", logps_BT: "Tensor"
-    ) -> "tuple[Tensor | None, Tensor]":
-        """Return MINER's focal weights (None: it has no part in the run) and the advantages before
-        its cap, (B, T) of the chosen rows."""
-        from ..methods.miner import MINER, focal_weights, miner
-
-        rollouts, composition = batch.rollouts, self.trainer.composition
-        if MINER not in composition.methods:
-            return None, batch.estimate.advantages_BT
-        knobs = {**composition.knobs[MINER.name], "lambda_max": None}
-        chosen = rollouts.kinds._replace(is_ph_N=rollouts.kinds.is_ph_N & is_row_N)
-        alone = dataclasses.replace(rollouts, kinds=chosen, score=lambda *_: logps_BT)
-        is_ph_B1 = rollouts.local(chosen.is_ph_N)[:, None]
-        before_BT = miner(alone, **knobs).advantages_BT
-        weights_BT = focal_weights(logps_BT, rollouts.mask_BT, knobs["gamma"])
-        return weights_BT, before_BT.where(is_ph_B1, batch.estimate.advantages_BT)
 
 
 def choose_rollouts(rollouts: "Rollouts") -> "Tensor":
@@ -219,35 +192,12 @@ def write_credit(folder: Path, step: int, rows: Sequence[dict[str, Any]]) -> Non
     pq.write_table(pa.table(columns), path, compression="zstd", write_page_checksum=True)
 
 
-class TokenTexts:
-    """The text of each token as it stands in a completion: all of them together are its text."""
+def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:
+    """Return one text per token, which are the completion's together; a character whose bytes
+    several tokens share goes to the last of them."""
+    from tokenizers.decoders import DecodeStream
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    def whole(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a prompt or completion, without special tokens."""
-        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
-
-    def pieces(self, token_ids: Sequence[int]) -> list[str]:
-        """Return one text per token; a character whose bytes several tokens share goes to the last
-        of them."""
-        texts, start = [self._piece(token_id) for token_id in token_ids], 0
-        for place, text in enumerate(texts):
-            if _REPLACEMENT not in text:
-                start = place + 1
-                continue
-            together = self._decode(token_ids[start : place + 1])
-            if _REPLACEMENT not in together:
-                texts[start : place + 1] = [""] * (place - start) + [together]
-                start = place + 1
-        return texts
-
-    def _piece(self, token_id: int) -> str:
-        """Decode one token, as the second of two: alone, a SentencePiece tokenizer drops the space
-        before a word."""
-        alone, twice = self._decode([token_id]), self._decode([token_id, token_id])
-        return twice[len(alone) :] if twice.startswith(alone) else alone
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))
+    backend, stream = getattr(tokenizer, "backend_tokenizer", None), DecodeStream()
+    if backend is None:  # a tokenizer in Python
+        return [tokenizer.decode([token_id]) for token_id in token_ids]
+    return [stream.step(backend, token_id) or "" for token_id in token_ids]

@@ -11,6 +11,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
 from transformers.utils import find_adapter_config_file
+from transformers.utils.logging import disable_progress_bar
 from trl import get_peft_config, get_quantization_config
 
 from ..common.errors import describe
@@ -20,12 +21,12 @@ from ..data.own import TrainingData, load_training_data
 from ..data.preview import show_preview
 from ..data.prompts import save_form
 from ..evaluation.in_training import EvaluationCallback
+from ..recipe.functions import load_rewards, load_tools
 from ..recipe.reading import OWN_FILE, Recipe
 from ..trainer.trainer import MinerGRPOTrainer
 from . import folder as folders
-from .functions import load_rewards, load_tools
 from .lines import LogLines
-from .own_recipe import recipe_text, told_defaults
+from .own_recipe import recipe_text
 from .record import check_resume, make_record, read_record, write_record
 from .token_credit import TokenCredit
 
@@ -126,9 +127,10 @@ class Run:
             print(changes, flush=True)
         write_record(self.folder, record)
         if recipe.path is None:
-            (self.folder / folders.RECIPE).write_text(recipe_text(recipe), "utf-8")
+            path, text = self.folder / folders.RECIPE, recipe_text(recipe)
+            path.write_text(text, "utf-8")
             if not is_quiet():
-                print(told_defaults(recipe, self.folder / folders.RECIPE), flush=True)
+                print(f"{path}:", *text.splitlines(), sep="\n  ", flush=True)
 
     def _finish(self) -> None:
         """Write the card, push where that is wanted, and say what to do next. The model is saved:
@@ -201,6 +203,7 @@ def load_parts(recipe: Recipe, *, is_shown: bool = True) -> Parts:
     Raises:
         ValueError: One cannot be read, or nothing could be learned with them.
     """
+    disable_progress_bar()  # transformers', a line for each loading of weights
     name = find_model(str(recipe.model.model_name_or_path))
     tokenizer = load_tokenizer(recipe, name)
     names = recipe.run.reward_funcs

@@ -5,9 +5,9 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from ..common.names import did_you_mean, import_object
-from ..recipe.reading import Recipe
+from .reading import Recipe
 
-OVERLONG = "get_soft_overlong_punishment"
+_OVERLONG = "get_soft_overlong_punishment"
 
 
 def load_rewards(recipe: Recipe, *, has_options: bool) -> list[Callable[..., Any]]:
@@ -30,28 +30,29 @@ def load_rewards(recipe: Recipe, *, has_options: bool) -> list[Callable[..., Any
     }
     known["math_reward"] = update_wrapper(math, rewards.math_reward)
     known["choice_reward"] = rewards.choice_reward
-    longest = recipe.config.max_completion_length or 0
-    known[OVERLONG] = partial(_overlong, longest, recipe.run.soft_overlong_cache)
     names = recipe.run.reward_funcs or ["choice_reward" if has_options else "math_reward"]
+    if _OVERLONG in names:
+        known[_OVERLONG] = _overlong(recipe)
     return [_load_reward(name, known) for name in names]
 
 
 def _load_reward(name: str, known: dict[str, Any]) -> Callable[..., Any]:
-    if name in known:
-        return known[name]() if name == OVERLONG else known[name]
-    if "." not in name:
+    if "." in name:
+        return _callable("reward_funcs", name)
+    if name not in known:
         raise ValueError(
             f"reward_funcs: there is no {name!r}.{did_you_mean(name, known)} Take one of"
-            f" {', '.join(known)}, or an import path such as `my_rewards.short`."
+            f" {', '.join(known)}, {_OVERLONG}, or an import path such as `my_rewards.short`."
         )
-    return _callable("reward_funcs", name)
+    return known[name]
 
 
-def _overlong(longest: int, cache: int) -> Any:
+def _overlong(recipe: Recipe) -> Any:
     """Return DAPO's punishment of completions that come near the limit (arXiv 2503.14476, section
     3.4)."""
     from trl.rewards import get_soft_overlong_punishment
 
+    longest, cache = recipe.config.max_completion_length or 0, recipe.run.soft_overlong_cache
     if not 0 < cache < longest:
         raise ValueError(
             f"soft_overlong_cache is {cache}. It must be below max_completion_length, {longest}."
