@@ -1,27 +1,48 @@
 """Score a model on held-out problems while it trains."""
 
-from collections.abc import Callable
+# P problems, n samples of each, N samples of this process; every process has as many
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from transformers import TrainerCallback
+import numpy as np
+import torch
+from accelerate.utils import broadcast_object_list, gather_object
+from transformers import Trainer, TrainerCallback
+from trl.models import unwrap_model_for_generation
+
+from ..data.preview import rewards_of
+from ..data.prompts import token_ids
+from .held_out import AFTER, BEFORE, Moment, read_held_out, write_held_out
+from .seeded import sample_seed, sample_tokens
 
 
 class EvaluationCallback(TrainerCallback):
     """Scores held-out problems every so many steps, and whenever `record` is called.
 
-    Pass@1 and Pass@k go to the log (`eval_pass@1`, `eval_pass@8`) and, as the number of correct
-    samples of each problem, into `held_out.json` of `output_dir`. Every process samples its share.
-    A scoring changes nothing in the training: neither the model nor a random state.
+    Pass@1 and Pass@n go to the log (`eval_pass@1`, `eval_pass@8`) and, as the number of correct
+    samples of each problem, into `held_out.json` of `output_dir`. Where `eval_strategy` is on they
+    are metrics of each evaluation, too, so that `metric_for_best_model: pass@1` chooses the best
+    checkpoint and can end the training early.
+
+    Every process samples its share. A scoring changes nothing in the training: neither the model
+    nor a random state. With transformers a sample depends on the training's seed, its problem and
+    its number alone, so the scores do not depend on the number of processes, and two runs are
+    scored with the same noise. Where the training generates with vLLM, vLLM draws the samples.
 
     Args:
         trainer: The trainer whose model is scored.
         problems: A data set with the columns `prompt` and those that the reward function needs,
             such as `solution`.
-        samples: Completions per problem, at the temperature of the training.
+        samples: n, completions per problem, at the temperature of the training.
         every_steps: Optimizer steps between two scorings; 0: none in between.
-        reward_func: Grades the completions, at `correct_threshold`; None: the trainer's own
-            functions that decide what is correct. Where it returns None, a completion has no
-            verdict and is left out.
+        reward_func: Grades the completions: 1 is correct, None is no verdict. None: the trainer's
+            own functions that decide what is correct, at `correct_threshold`.
         batch_size: Completions that transformers generates at a time.
     """
 
@@ -34,17 +55,129 @@ class EvaluationCallback(TrainerCallback):
         reward_func: Callable[..., Any] | None = None,
         batch_size: int = 256,
     ) -> None:
-        raise NotImplementedError
+        self.trainer, self.problems, self.samples = trainer, problems, samples
+        self.every_steps, self.reward_func, self.batch_size = every_steps, reward_func, batch_size
+        rows = json.dumps([*problems], sort_keys=True, default=str)
+        self.fingerprint = hashlib.sha256(rows.encode()).hexdigest()[:16]
+        self.moments: dict[str, Moment] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Log the scores before the training: no tracker had started when they were made."""
+        if BEFORE in self.moments and state.global_step == 0:
+            self._log(self.moments[BEFORE])
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score every `every_steps`, but for the last: `record("after")` is its scoring."""
+        step = state.global_step
+        if self.every_steps and step % self.every_steps == 0 and step < state.max_steps:
+            self.record(f"step {step}")
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
+    ) -> None:
+        """Put the scores of this step among the metrics of an evaluation."""
+        known = [found for found in self.moments.values() if found.step == state.global_step]
+        scores = known[-1].scores if known else self.record(f"step {state.global_step}")
+        metrics |= {f"eval_{name}": value for name, value in scores.items()}
 
     def record(self, moment: str) -> dict[str, float]:
-        """Score the model as it is, and return the scores. Every process must call it.
+        """Score the model as it is, and return {"pass@1": 0.5, "pass@8": 0.75}. Every process must
+        call it.
 
         Args:
             moment: Its name in `held_out.json`: "before", "after", or "step 100".
         """
-        raise NotImplementedError
+        trainer, counts = self.trainer, self.count_correct()
+        found = Moment(trainer.state.global_step, self.samples, counts, self.fingerprint)
+        self.moments[moment] = found
+        shown = ", ".join(f"{name.title()} {value:.3f}" for name, value in found.scores.items())
+        without = f" ({counts.count(None)} without a verdict)" if None in counts else ""
+        trainer.accelerator.print(f"{moment}, {len(counts)} held-out problems{without}: {shown}")
+        if moment != BEFORE:
+            self._log(found)
+        if trainer.is_world_process_zero():
+            write_held_out(trainer.args.output_dir, self.moments)
+        return found.scores
+
+    def count_correct(self) -> list[int | None]:
+        """Sample the model, and return (P,) the correct completions of each problem; None: one of
+        them has no verdict. Every process must call it, and all get the same."""
+        places, n, seed = [*range(len(self.problems))], self.samples, self.trainer.args.seed
+        # Weights in shards are gathered by all processes at once: one with fewer problems samples
+        # the last once more.
+        split = self.trainer.accelerator.split_between_processes(places, apply_padding=True)
+        with split as own, kept_random_states():
+            rows = [dict(self.problems[place]) for place in own for _ in range(n)]
+            seeds = [sample_seed(seed, str(place), i) for place in own for i in range(n)]
+            is_correct_PN = self._grade(rows, self._sample(rows, seeds)).view(-1, n)
+        counts = [None if math.isnan(count) else int(count) for count in is_correct_PN.sum(1)]
+        by_place = dict(gather_object([*zip(own, counts, strict=True)]))
+        return [by_place[place] for place in places]
+
+    def _sample(self, rows: list[dict[str, Any]], seeds: list[int]) -> list[str]:
+        """Return (N,) completions."""
+        trainer, tokenizer = self.trainer, self.trainer.processing_class
+        chat = trainer.args.chat_template_kwargs
+        prompts = [token_ids(row["prompt"], tokenizer, chat) for row in rows]
+        if trainer.use_vllm:
+            torch.manual_seed(trainer.args.seed)  # a colocated engine draws from it
+            trainer.vllm_generation.sync_weights()
+            ids = trainer.vllm_generation.generate(prompts, None, self.samples)[1]
+        else:
+            with unwrap_model_for_generation(
+                trainer.model_wrapped,
+                trainer.accelerator,
+                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+            ) as model:
+                found = sample_tokens(
+                    model, tokenizer, prompts, seeds, max_new_tokens=trainer.max_completion_length,
+                    temperature=trainer.temperature, top_p=trainer.top_p,
+                    batch_size=self.batch_size,
+                )  # fmt: skip
+                ids = [tokens for _, tokens, _ in sorted(found)]
+        return list(tokenizer.batch_decode(ids, skip_special_tokens=True))
+
+    def _grade(self, rows: list[dict[str, Any]], texts: list[str]) -> torch.Tensor:
+        """Return (N,) whether each completion is correct: 1, 0, or NaN where it has no verdict."""
+        trainer, threshold = self.trainer, self.trainer.args.correct_threshold
+        rewards_NF = torch.full((len(rows), len(trainer.reward_funcs)), torch.nan)
+        for column in trainer.verifier.columns:
+            function = self.reward_func or trainer.reward_funcs[column]
+            rewards = rewards_of(function, rows, texts)
+            rewards_NF[:, column] = torch.tensor([math.nan if r is None else r for r in rewards])
+        rewards_N = trainer.verifier.rewards(rewards_NF)
+        is_correct_N = rewards_N >= (threshold if self.reward_func is None else 1)
+        return is_correct_N.float().masked_fill(rewards_N.isnan(), torch.nan)
+
+    def _log(self, found: Moment) -> None:
+        # Not TRL's own `log`, which would flush the metrics of the training step in progress; and
+        # it must not count as the log that the step itself is due.
+        control = self.trainer.control
+        due = control.should_log
+        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in found.scores.items()})
+        control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
         """Take over the scores of an interrupted run up to a checkpoint; return whether there were
-        any. Every process must call it."""
-        raise NotImplementedError
+        any. Every process must call it, and all take what the main one reads. Scores of other
+        problems are left out."""
+        found = [{}]
+        if checkpoint is not None and self.trainer.is_world_process_zero():
+            step = int(checkpoint.rpartition("-")[2])
+            found[0] = {
+                name: moment
+                for name, moment in read_held_out(self.trainer.args.output_dir).items()
+                if moment.problems == self.fingerprint and moment.step <= step and name != AFTER
+            }
+        self.moments = broadcast_object_list(found)[0]
+        return bool(self.moments)
+
+
+@contextmanager
+def kept_random_states() -> Iterator[None]:
+    """Give back the random states as they were: of Python, NumPy, PyTorch and all its devices."""
+    python, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        yield
+    random.setstate(python)
+    np.random.set_state(of_numpy)

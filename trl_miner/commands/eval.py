@@ -1,0 +1,85 @@
+"""Measure Pass@1, Pass@K and Maj@K on benchmarks, and compare models.
+
+The model runs in vLLM, on a running server, or in transformers. The defaults are the paper's:
+temperature 0.7, top_p 0.95, 8192 tokens, and its number of completions. The same command goes on
+with an interrupted evaluation; with more --samples it draws only the new ones.
+
+Without --model it scores folders that it has written, and compares the others with the first.
+"""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..data.settings import DataArguments
+
+NAME = "eval"
+HELP = "Measure Pass@1, Pass@K and Maj@K on benchmarks, and compare models."
+# What a file of one's own holds, where its columns have no usual names.
+COLUMNS = """dataset_prompt_column dataset_solution_column dataset_options_column options_columns
+    first_option answer_pattern decimal_comma sheet""".split()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `trl-miner eval`."""
+
+    def option(name: str, help: str, default: Any = None, **more: Any) -> None:
+        if isinstance(default, int | float):
+            more = {"type": type(default), "metavar": "N"} | more
+        shown = "" if default is None else f" (default: {default})"
+        parser.add_argument(f"--{name}", default=default, help=f"{help}{shown}.", **more)
+
+    add = parser.add_argument
+    add("folders", nargs="*", metavar="FOLDER", help="Outputs of this command, to score again.")
+    option("model", "A Hub id, a folder (an adapter's, too), or trl_miner/arithmetic")
+    option("benchmarks", "NAME, NAME:200 for the first 200 problems, or NAME=PATH for a file",
+           [], nargs="+")  # fmt: skip
+    option("output", "Where samples and scores are kept (default: evals/MODEL)")
+    option("samples", "Completions per problem (default: as in the paper)", type=int)
+    option("temperature", "Temperature; 0 is greedy", 0.7)
+    option("top-p", "Nucleus", 0.95)
+    option("max-tokens", "Limit of a completion, in tokens", 8192)
+    option("seed", "Seed of the sampling", 0)
+    option("revision", "Branch, tag or commit of the model on the Hub")
+    option("adapter", "A LoRA adapter on top of the model")
+    option("style", "Form of prompts (default: as trained, else guessed)",
+           choices=("plain", "chat"))  # fmt: skip
+    option("system-prompt", "System prompt in place of the training's")
+    option("prompt-template", "Text with {question} in it, in place of the training's")
+    option("backend", "What runs the model (default: vllm if it is installed)", "auto",
+           choices=("auto", "vllm", "transformers"))  # fmt: skip
+    option("base-url", "A server with OpenAI's API, such as http://localhost:8000/v1")
+    option("served-model", "The server's name for the model (default: its only one)")
+    option("api-key-env", "Variable that holds the server's key")
+    option("batch-size", "Completions that transformers generates at a time", 32)
+    option("dtype", "Type of the weights (default: as stored)", "auto")
+    option("tensor-parallel-size", "GPUs that share the model, for vLLM", type=int)
+    option("gpu-memory-utilization", "Share of the GPU's memory, for vLLM", type=float)
+    option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
+    option("k", "More K of Pass@K and Maj@K, beside 1 and all", [], type=int, nargs="+")
+    option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
+    for field in fields(DataArguments):
+        if field.name in COLUMNS:
+            more: dict[str, Any] = {"nargs": "+"} if field.name == "options_columns" else {}
+            more = {"action": "store_true"} if field.name == "decimal_comma" else more
+            add(f"--{field.name}", help=field.metadata["help"], **more)
+
+
+def run(args: argparse.Namespace, words: list[str]) -> int:
+    """Sample what is missing, score, and print."""
+    from ..common.progress import finish
+    from ..evaluation.evaluate import evaluate
+    from ..evaluation.scores import FILE, score_folders
+
+    if not args.folders and not (args.model and args.benchmarks):
+        raise ValueError("Give --model and --benchmarks, or folders that were evaluated.")
+    folders = [Path(folder) for folder in args.folders]
+    if args.model:
+        args.data = DataArguments(**{name: getattr(args, name) for name in COLUMNS})
+        args.output = args.output or Path("evals", args.model.strip("/.").replace("/", "--"))
+        evaluate(args)
+        folders.append(Path(args.output))
+    print(score_folders(folders, args.k, args.paper))
+    finish([folder / FILE for folder in folders])
+    return 0

@@ -1,0 +1,112 @@
+"""Sampling with transformers, where a sample depends on its own seed and nothing else.
+
+`generate` draws all rows of a batch from one stream, so that a sample depends on its batch and on
+what was sampled before. Here each row has a stream of its own, from which it takes noise once per
+position: the number of processes, the batch and a resumption do not matter, and a longer limit
+gives a longer sample that begins alike.
+"""
+
+# B rows of a batch, V tokens of the vocabulary
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+
+
+def sample_seed(seed: int, problem: str, number: int) -> int:
+    """Return the seed of a sample: 31 bits, because some servers take no more."""
+    digest = hashlib.blake2b(json.dumps([seed, problem, number]).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 33
+
+
+class Race(LogitsProcessor):
+    """Turns logits into scores whose largest is a sample of the policy, cut to its nucleus.
+
+    An exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max
+    trick). At temperature 0 the scores are the logits.
+    """
+
+    def __init__(self, seeds: Sequence[int], device: Any, temperature: float, top_p: float) -> None:
+        self._streams = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self._temperature, self._top_p = temperature, top_p
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if self._temperature == 0:
+            return scores
+        logps_BV = scores.float() / self._temperature
+        if self._top_p < 1:
+            logps_BV = TopPLogitsWarper(self._top_p)(input_ids, logps_BV)
+        noise_BV = torch.empty_like(logps_BV)
+        for noise_V, stream in zip(noise_BV, self._streams, strict=True):
+            noise_V.exponential_(generator=stream)
+        return logps_BV.log_softmax(dim=1) - noise_BV.clamp_min(1e-30).log()
+
+
+@torch.no_grad()
+def sample_tokens(
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    *,
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float = 1.0,
+    batch_size: int = 256,
+) -> Iterator[tuple[int, list[int], bool]]:
+    """Sample one completion of each prompt; yield its place, its tokens with the one that ends it,
+    and whether it was cut off at the limit.
+
+    Prompts of like length go together. The model's own settings of generation, such as top_k, do
+    not count, apart from the tokens that end a completion.
+
+    Args:
+        model: A causal language model; it comes back in its mode.
+        tokenizer: Its tokenizer, which has a token to pad with.
+        prompts: The tokens of each.
+        seeds: Of each sample.
+        max_new_tokens: The limit, at least 1.
+        temperature: 0: greedy.
+        top_p: Of the nucleus.
+        batch_size: Completions at a time.
+    """
+    kept, was_training, device = model.generation_config, model.training, model.device
+    own = kept.eos_token_id  # a chat model has several
+    ends = [*(own if isinstance(own, list) else [own]), tokenizer.eos_token_id]
+    config = GenerationConfig(
+        max_new_tokens=max_new_tokens,
+        eos_token_id=[token for token in ends if token is not None] or None,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with FSDP2
+    is_sharded = any(hasattr(weight, "full_tensor") for weight in model.parameters())
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
+    # `generate` takes from the model's own settings whatever it is not given
+    model.generation_config = GenerationConfig()
+    model.eval()
+    try:
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            padded = tokenizer.pad(
+                {"input_ids": [prompts[place] for place in places]},
+                padding_side="left",
+                return_tensors="pt",
+            ).to(device)
+            race = Race([seeds[place] for place in places], device, temperature, top_p)
+            sampled = model.generate(
+                **padded,
+                generation_config=config,
+                logits_processor=LogitsProcessorList([race]),
+                synced_gpus=is_sharded or None,
+            )[:, padded["input_ids"].shape[1] :].tolist()
+            for place, row in zip(places, sampled, strict=True):
+                end = next((at + 1 for at, token in enumerate(row) if token in ends), None)
+                yield place, row[:end], end is None
+    finally:
+        model.generation_config = kept
+        model.train(was_training)
