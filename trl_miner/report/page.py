@@ -6,28 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .facts import contradictions, facts
-from .plots import draw
+from .plots import ENDS, SHARES, draw
 from .runs import RunLog, read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 PAGE, PICTURE = "index.html", "training.png"
-# Rows of the table that are the first and the last logged value, and those that are means.
-ENDS = {
-    "reward": "Reward",
-    "entropy": "Entropy, nats",
-    "kl": "KL divergence, nats",
-    "eval_pass@1": "Held-out Pass@1",
-    "eval_reward": "Held-out reward",
-}
-SHARES = {
-    "groups/ph": "Prompts all right",
-    "groups/he": "Prompts mixed",
-    "groups/nh": "Prompts all wrong",
-    "rollouts/used": "Completions with a gradient",
-    "completions/clipped_ratio": "Completions cut off",
-}
 
 
 @dataclass(frozen=True)
@@ -75,8 +60,9 @@ def make_report(folders: Sequence[str | Path], correct: str | None = None) -> Re
 
 def _cells(run: RunLog) -> dict[str, str]:
     """Return the cells of a run by the title of the row."""
-    seed = str(run.record.seed) if run.record else ""
-    cells = {"Method": run.method, "Seed": seed, "Steps": str(run.log.index.max())}
+    cells = {"Method": run.method, "Steps": str(run.log.index.max())}
+    if run.record:
+        cells["Seed"] = str(run.record.seed)
     for metric, title in ENDS.items():
         if metric in run.log:
             values = run.log[metric].dropna()

@@ -8,16 +8,20 @@ from .runs import RunLog
 
 # Okabe and Ito's colors, distinguishable for color-blind readers: one per method.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", ":")  # one per metric of a panel
-PANELS = {
-    "Reward": {"reward": ""},
-    "Prompts, share": {"groups/ph": "all right", "groups/he": "mixed", "groups/nh": "all wrong"},
-    "Completions with a gradient, share": {"rollouts/used": ""},
-    "Completions cut off, share": {"completions/clipped_ratio": ""},
-    "Entropy, nats": {"entropy": ""},
-    "KL divergence, nats": {"kl": ""},
-    "Held-out Pass@1": {"eval_pass@1": ""},
-    "Held-out reward": {"eval_reward": ""},
+# What a panel shows, and a row of the table: its first and its last value, or its mean.
+ENDS = {
+    "reward": "Reward",
+    "entropy": "Entropy, nats",
+    "kl": "KL divergence, nats",
+    "eval_pass@1": "Held-out Pass@1",
+    "eval_reward": "Held-out reward",
+}
+SHARES = {
+    "groups/ph": "Prompts all right",
+    "groups/he": "Prompts mixed",
+    "groups/nh": "Prompts all wrong",
+    "rollouts/used": "Completions with a gradient",
+    "completions/clipped_ratio": "Completions cut off",
 }
 COLUMNS = 3
 
@@ -36,18 +40,17 @@ def draw(runs: Sequence[RunLog], path: str | Path) -> None:
 
     methods = by_method(runs)
     logged = {metric for run in runs for metric in run.log}
-    panels = [item for item in PANELS.items() if logged & {*item[1]}]
+    panels = [item for item in (ENDS | SHARES).items() if item[0] in logged]
     rows = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(4.5 * COLUMNS, 3.2 * rows), layout="constrained")
-    for place, (title, metrics) in enumerate(panels):
-        axes = figure.add_subplot(rows, COLUMNS, place + 1, title=title, xlabel="step")
-        for (metric, kind), style in zip(metrics.items(), STYLES, strict=False):
-            for (name, seeds), color in zip(methods.items(), COLORS * len(methods), strict=False):
-                label = ", ".join(filter(None, (name, kind)))
-                _draw_line(axes, seeds, metric, color=color, linestyle=style, label=label)
+    for place, (metric, title) in enumerate(panels, 1):
+        axes = figure.add_subplot(rows, COLUMNS, place, title=title, xlabel="step")
+        for (name, seeds), color in zip(methods.items(), COLORS * len(methods), strict=False):
+            _draw_line(axes, seeds, metric, color=color, label=name)
         axes.grid(alpha=0.3)
         axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))  # no noise that fills the panel
-        axes.legend(fontsize="small")
+        if place == 1:
+            axes.legend(fontsize="small")
     figure.savefig(path, dpi=130)
 
 

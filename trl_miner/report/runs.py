@@ -94,7 +94,7 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     threshold = float(settings.get("correct_threshold", 1))
     if "rollouts/grpo" not in log and "frac_reward_zero_std" in log:
         log["rollouts/grpo"] = log["rollouts/used"] = 1 - log["frac_reward_zero_std"]
-    if completions is not None and verifier in completions and "groups/ph" not in log:
+    if completions is not None and verifier and "groups/ph" not in log:
         log = log.join(_kinds(completions, verifier, threshold))
     return RunLog(path, log, record, completions, verifier, threshold)
 
