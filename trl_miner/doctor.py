@@ -16,12 +16,15 @@ SERVER, ASLEEP = 4 * GIB, 1 * GIB  # vLLM beside weights and cache; what stays o
 FLOPS, BANDWIDTH = 4e14, 2.4e12  # of a GPU, in a second
 # of transformers and of vLLM, for a token of all rows, beside the reading of weights and cache
 TOKEN_SECONDS = 0.03, 0.005
-ROWS = 256  # completions that vLLM samples at once
+ROWS = 1024  # completions that vLLM samples at once, its default on an H100
 ANSWER = 1 / 3  # mean completion, as a share of max_completion_length
 HEAD = 2 * 4096 * 32_768  # bytes of a tile of logits in TRL's fused head
 PROMPT = 1000  # tokens of the longest prompt
 BUCKETS = 4 * 10**9  # bytes that ZeRO or FSDP gathers and sends
-COLOCATED = "--vllm_mode colocate --vllm_enable_sleep_mode true --vllm_tensor_parallel_size 1"
+COLOCATED = (
+    "--vllm_mode colocate --vllm_enable_sleep_mode true --vllm_tensor_parallel_size 1"
+    " --vllm_gpu_memory_utilization 0.5"
+)
 LEFT_OUT = (
     "Left out: rewards, scoring, loading and sending weights, attention's FLOPs, padding, and that"
     " completions without an advantage cost no training. An A100 takes three times as long to train"
@@ -61,7 +64,7 @@ def shape_of(given: SimpleNamespace) -> Shape:
     name = given.model_name_or_path
     if name in KNOWN:
         return KNOWN[name]
-    config = AutoConfig.from_pretrained(name, revision=given.model_revision)
+    config = AutoConfig.from_pretrained(name)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -78,12 +81,12 @@ def shape_of(given: SimpleNamespace) -> Shape:
 def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str, float]:
     """Return what a training GPU of `gpu` bytes holds in the backward pass, by component."""
     config, number = plan.accelerate, plan.processes
-    is_fsdp = config.get("distributed_type") == "FSDP"
-    stage = config.get("deepspeed_config", {}).get("zero_stage", 3 * is_fsdp)
-    loaded = 4 if given.dtype == "float32" else 2  # bytes of a weight
-    trained, frozen, reference = shape.parameters, 0.0, loaded * shape.parameters * bool(given.beta)
+    otherwise = 3 * (config.get("distributed_type") == "FSDP")
+    stage = config.get("deepspeed_config", {"zero_stage": otherwise})["zero_stage"]
+    loaded = 4 if given.dtype == "float32" and not stage else 2  # bytes of a weight
+    trained, frozen = shape.parameters, loaded * shape.parameters * bool(given.beta)
     if given.use_peft:
-        frozen, reference = trained * (0.56 if given.load_in_4bit else loaded), 0
+        frozen = trained * (0.56 if given.load_in_4bit else loaded)
         trained = given.lora_r * shape.layers * (7 * shape.hidden + 3 * shape.width + 3 * shape.mlp)
     # weights, gradients, two moments of Adam; ZeRO and FSDP train in 16 bits, and keep 32 beside
     states = 16 if stage or given.use_peft else 4 * loaded
@@ -92,16 +95,16 @@ def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -
     layer = tokens * (36 * shape.hidden + 44 * shape.width + 14 * shape.mlp)
     at_once = 1 if given.gradient_checkpointing else shape.layers
     inputs = 4 * tokens * shape.hidden * shape.layers
-    beside = 0.0
-    if given.use_vllm and given.vllm_mode == "colocate":
-        beside = ASLEEP if given.vllm_enable_sleep_mode else given.vllm_gpu_memory_utilization * gpu
+    awake = given.vllm_gpu_memory_utilization * gpu
+    beside = ASLEEP if given.vllm_enable_sleep_mode else awake
+    is_beside = given.use_vllm and given.vllm_mode == "colocate"
     return {
         "weights, gradients, optimizer": trained * (whole + (states - whole) / number),
-        "frozen weights, reference model": (frozen + reference) / (number if stage == 3 else 1),
+        "frozen weights, or a reference model": frozen / (number if stage == 3 else 1),
         "activations, at most": inputs + at_once * layer + 16 * tokens * shape.hidden + HEAD,
         "buckets": BUCKETS if stage else 4 * trained * (number > 1),
         "CUDA and NCCL, by a rule of thumb": CUDA,
-        "vLLM beside it": beside,
+        "vLLM beside it": beside * is_beside,
     }
 
 
@@ -115,21 +118,22 @@ def step_seconds(
     shape: Shape, given: SimpleNamespace, gpu: int, samplers: int, trainers: int
 ) -> float:
     """Return the seconds of an optimizer step: sampling on some GPUs, then training on some."""
-    longest, size = given.max_completion_length, given.vllm_tensor_parallel_size
+    size, mean = given.vllm_tensor_parallel_size, ANSWER * given.max_completion_length
+    weights = 2 * shape.parameters
     rows = given.optimizer_batch_size or (
         given.per_device_train_batch_size * given.gradient_accumulation_steps * trainers
     )
-    copies = max(samplers // size, 1)
-    room = cache_bytes(shape, given, gpu) / shape.cached / ANSWER / longest
-    at_once = max(min(rows / copies, ROWS, room), 1) if given.use_vllm else rows / copies
-    read = 2 * shape.parameters + at_once * ANSWER * longest * shape.cached
+    at_once = rows / max(samplers // size, 1)
+    all_tokens = at_once * mean
+    if given.use_vllm:
+        at_once = max(min(at_once, ROWS, cache_bytes(shape, given, gpu) / shape.cached / mean), 1)
+    read = weights + at_once * mean * shape.cached
     # the last to end is the longest
-    tokens = max(rows * ANSWER * longest / copies / at_once, longest)
+    tokens = max(all_tokens / at_once, given.max_completion_length)
     sampling = tokens * (read / size / BANDWIDTH + TOKEN_SECONDS[given.use_vllm])
     # forward, twice as much backward, once more where it is recomputed; the reference model's
     passes = 3 + given.gradient_checkpointing + bool(given.beta)
-    flops = 2 * shape.parameters * passes * rows * ANSWER * longest
-    return sampling + flops / trainers / FLOPS
+    return sampling + weights * passes * rows * mean / trainers / FLOPS
 
 
 def ways(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str, float]:
@@ -138,6 +142,7 @@ def ways(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str
     count = plan.server_gpus + plan.processes
     found = {"": step_seconds(shape, given, gpu, plan.server_gpus or count, plan.processes)}
     if plan.server_gpus:
-        colocated = SimpleNamespace(**vars(given) | {"vllm_tensor_parallel_size": 1})
+        changed = {"vllm_tensor_parallel_size": 1, "vllm_gpu_memory_utilization": 0.5}
+        colocated = SimpleNamespace(**vars(given) | changed)
         found[COLOCATED] = step_seconds(shape, colocated, gpu, count, count)
     return found

@@ -35,25 +35,21 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         print("It trains on a CPU. Train with --max_steps 3: the log has the seconds of a step.")
         return 0
     shape, gpu = doctor.shape_of(given), min(gpus.values())
-    parts = doctor.training_bytes(shape, given, plan, gpu)
-    total = sum(parts.values())
-    print(
-        f"{shape.parameters / 1e9:.2f} B parameters: vLLM's server on {plan.server_gpus} of"
-        f" {len(gpus)} GPUs, the training on {plan.processes}"
-    )
-    rows = {"A training GPU needs at most": total, **{f"  {name}": parts[name] for name in parts}}
-    rows["It has free"] = gpu
+    rows = doctor.training_bytes(shape, given, plan, gpu)
+    needed = sum(rows.values())
+    rows["in all"], rows["free on a GPU"] = needed, gpu
     if given.use_vllm:
         cache = doctor.cache_bytes(shape, given, gpu)
-        length = doctor.PROMPT + given.max_completion_length
-        rows[f"vLLM's cache: {cache / shape.cached / length:.0f} completions at once"] = cache
+        whole = cache / shape.cached / (doctor.PROMPT + given.max_completion_length)
+        rows[f"vLLM's cache, for {whole:.0f} longest completions"] = cache
+        needed = needed if cache else float("inf")
+    print(f"{shape.parameters / 1e9:.2f} B parameters, {plan.processes} GPUs train:")
     for name, size in rows.items():
-        print(f"{name:<45}{size / GIB:8.1f} GiB")
+        print(f"  {name:<45}{size / GIB:8.1f} GiB")
+    print(f"It {'fits' if needed <= gpu else 'does NOT fit'}.")
     for change, seconds in doctor.ways(shape, given, plan, gpu).items():
         hours = seconds * max(given.max_steps, 0) / 3600
-        cost = f", {hours * len(gpus) * args.price:.4g} to pay" if args.price else ""
-        print(f"{seconds:5.0f} s a step, {hours:.4g} hours in all{cost}{change and f': {change}'}")
+        cost = f", at a price of {hours * len(gpus) * args.price:.4g}" if args.price else ""
+        print(f"{seconds:.0f} s a step, {hours:.3g} hours{cost} {change and f'with {change}'}")
     print(doctor.LEFT_OUT)
-    fits = total <= gpu and (not given.use_vllm or cache > 0)
-    print("It fits." if fits else "It does NOT fit.")
-    return 0 if fits else 1
+    return int(needed > gpu)

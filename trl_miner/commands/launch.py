@@ -65,5 +65,5 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     if plan.server_gpus and plan.processes:
         shape, gpu = doctor.shape_of(given), min(gpus.values())
         for change, seconds in doctor.ways(shape, given, plan, gpu).items():
-            print(f"# {seconds:.0f} s a step by arithmetic {change and f'with {change}'}")
+            print(f"# by arithmetic {seconds:.0f} s a step {change and f'with {change}'}")
     return 0 if args.dry_run else supervise(plan)
