@@ -8,13 +8,15 @@ the gradient is the same sum.
 # K rows of all W processes; n rows of one process; a part is a micro-batch, rows from start to end
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, count, takewhile
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from torch import Tensor
 
 Batch = dict[str, Any]  # TRL's: tensors with a row for each completion, and numbers
@@ -52,20 +54,22 @@ def why_padding_stays(config: Any) -> str:
     return ""
 
 
-def why_micro_batches_stay(trainer: Any) -> str:
-    """Return why a row's loss depends on the other rows of its micro-batch; "": it does not."""
-    args = trainer.args
+def why_micro_batches_stay(args: Any, has_router_loss: bool) -> str:
+    """Return why a row's loss depends on the other rows of its micro-batch; "": it does not.
+
+    Args:
+        args: The trainer's settings.
+        has_router_loss: Of a mixture of experts.
+    """
+    is_sum = args.loss_type in ROW_MEAN | TOKEN_SUM
+    has_bonus = args.entropy_coef or args.use_adaptive_entropy
     reasons = {
-        f"loss_type={args.loss_type} is no sum over completions": args.loss_type
-        not in ROW_MEAN | TOKEN_SUM,
-        f"policy_loss={args.policy_loss} compares the tokens of a micro-batch": args.policy_loss
-        != "clip",
-        "top_entropy_quantile picks among the tokens of a micro-batch": args.top_entropy_quantile
-        < 1,
-        "the entropy bonus is a mean over the tokens of a micro-batch": bool(args.entropy_coef)
-        or args.use_adaptive_entropy,
-        "the router's loss is a mean over the tokens of a micro-batch": trainer.aux_loss_enabled,
-        "pad_to_multiple_of sets the lengths": bool(args.pad_to_multiple_of),
+        f"loss_type={args.loss_type} is no sum over completions": not is_sum,
+        f"policy_loss={args.policy_loss} compares its tokens": args.policy_loss != "clip",
+        "top_entropy_quantile picks among its tokens": args.top_entropy_quantile < 1,
+        "the entropy bonus is a mean over its tokens": has_bonus,
+        "the router's loss is a mean over its tokens": has_router_loss,
+        "pad_to_multiple_of sets its lengths": args.pad_to_multiple_of,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -95,43 +99,37 @@ class Cutting:
 
         Args:
             lengths_n2: (n, 2) the tokens of each row's prompt and completion.
-            budget: Tokens of a part, where nothing else is set.
+            budget: Tokens of a part, where `max_tokens` says nothing.
             most: None: as many as there are rows.
             least: At most n.
         """
         rows, saves, budget = lengths_n2.tolist(), self.saves, self.max_tokens or budget
         while len(parts := self._cheapest(rows, budget, saves)) > (most or len(rows)):
-            # first fewer parts within the budget; at less than 4 tokens a quarter would be none
+            # first fewer parts within the budget; of less than 4 tokens a quarter is none
             saves, budget = 2 * saves + 1, budget if saves < budget else budget * 5 // 4 + 1
-        while len(parts) < least:
-            start, end = widest = max(parts, key=lambda part: part[1] - part[0])
-            i, middle = parts.index(widest), (start + end) // 2
+        while len(parts) < least:  # cut the longest
+            start, end = max(parts, key=lambda part: part[1] - part[0])
+            i, middle = parts.index((start, end)), (start + end) // 2
             parts[i : i + 1] = (start, middle), (middle, end)
         return parts
 
-    def _cheapest(
-        self, rows: Sequence[Sequence[int]], budget: int, saves: int
-    ) -> list[tuple[int, int]]:
-        n, (prompts, completions) = len(rows), zip(*rows, strict=True)
-        best = [(0, n)] * (n + 1)  # of the rows from here on: their cost, and where a part ends
+    def _cheapest(self, rows: list[list[int]], budget: int, saves: int) -> list[tuple[int, int]]:
+        n = len(rows)
+        # of the rows from here on: what they cost, and where their first part ends
+        best = [(math.inf, n)] * n + [(0.0, n)]
         for start in reversed(range(n)):
-            widths = map(
-                int.__add__,
-                accumulate(prompts[start:], max),
-                accumulate(completions[start:], max),
-            )
-            costs = (
-                accumulate(map(sum, rows[start:]))
-                if self.is_packed
-                else map(int.__mul__, count(1), widths)
-            )
-            most = max(budget, sum(rows[start]))
-            fitting = enumerate(takewhile(lambda cost: cost <= most, costs), start + 1)  # noqa: B023
-            best[start] = min((cost + saves + best[end][0], end) for end, cost in fitting)
+            prompt = completion = real = 0
+            for end, row in enumerate(rows[start:], start + 1):
+                prompt, completion = max(prompt, row[0]), max(completion, row[1])
+                real += sum(row)
+                cost = real if self.is_packed else (end - start) * (prompt + completion)
+                if cost > budget and end > start + 1:
+                    break
+                best[start] = min(best[start], (cost + saves + best[end][0], end))
         starts = [0]
         while starts[-1] < n:
             starts.append(best[starts[-1]][1])
-        return list(zip(starts, starts[1:], strict=False))
+        return list(pairwise(starts))
 
 
 def deal(lengths_K: Tensor, counts_K: Tensor, num_processes: int, least: int = 1) -> Tensor:
@@ -170,43 +168,36 @@ def loss_mask(batch: Batch) -> Tensor:
     return mask
 
 
-def of_all_processes(accelerator: Accelerator, name: str, values: Tensor) -> Tensor:
-    """Return a column of TRL's batch with the rows of all processes, padded to one width. A number
-    stays as it is. Every process must call."""
-    if values.dim() > 1:
-        is_left = name.startswith("prompt_")
-        values = accelerator.pad_across_processes(values, dim=1, pad_first=is_left)
-    gathered: Tensor = accelerator.gather(values) if values.dim() else values
-    return gathered
+def gathered(accelerator: Accelerator, batch: Batch) -> Batch:
+    """Return a batch of TRL's with the rows of all processes, each column padded to one width;
+    numbers stay as they are. Every process must call."""
+    columns = {}
+    for name, value in batch.items():
+        if value.dim() > 1:
+            is_left = name.startswith("prompt_")
+            value = accelerator.pad_across_processes(value, dim=1, pad_first=is_left)
+        columns[name] = accelerator.gather(value) if value.dim() else value
+    return columns
 
 
-class Shares(NamedTuple):
-    """What a micro-batch has of an optimizer step of TRL's, over all processes."""
-
-    rows: float
-    kept_rows: float  # of those that are computed
-    tokens: float  # that count in the loss
-    kept_tokens: float  # of those in rows that are computed
-    padded: float  # of the tokens that go through the model, prompts and padding included
-
-
-@dataclass(frozen=True)
 class CompactStep:
     """Makes the micro-batches of optimizer steps."""
 
-    accelerator: Accelerator
-    cutting: Cutting
-    moves_all: bool  # whether a row without an advantage moves weights, too: a KL penalty
-    is_row_mean: bool  # whether TRL's loss is a mean over the rows of a micro-batch
-    fills_all: bool  # whether no micro-batch may be empty: DeepSpeed
+    def __init__(self, trainer: Any, cutting: Cutting) -> None:
+        self.accelerator, self.cutting = trainer.accelerator, cutting
+        self.moves_all = trainer.beta != 0.0  # a KL penalty moves rows without an advantage, too
+        self.is_row_mean = trainer.loss_type in ROW_MEAN
+        self.has_row_ratios = trainer.importance_sampling_level == "sequence"
+        # it counts backwards, and overwrites the gradient in the first of a step: none may be empty
+        self.fills_all = self.accelerator.distributed_type == DistributedType.DEEPSPEED
 
     def micro_batches(self, batches: Sequence[Batch], share: float) -> Iterator[Batch]:
         """Yield as many micro-batches as TRL's, of the rows of all processes that count.
 
         Those that are not needed are empty and come first, so that the last one has the longest
-        rows and synchronises the gradients. `row_weight` scales TRL's loss: its mean over the rows
-        becomes the sum that it was; 0 says that the micro-batch is empty. `shares` turn TRL's means
-        over a micro-batch into means over the optimizer step.
+        rows and synchronises the gradients. Beside TRL's columns each has `row_weight`, which makes
+        of TRL's mean over its rows the sum that it was, 0 where it is empty; and `shares`, by which
+        TRL's means over a micro-batch become means over the step.
 
         Args:
             batches: TRL's, of this process.
@@ -216,45 +207,42 @@ class CompactStep:
             name: torch.cat([batch[name] for batch in batches]) if value.dim() else value
             for name, value in batches[0].items()
         }
-        columns = {
-            name: of_all_processes(self.accelerator, name, value) for name, value in joined.items()
-        }
-        mask = loss_mask(columns) != 0
-        moves = (columns["advantages"].view(len(mask), -1) != 0) | self.moves_all
-        lengths_K2, tokens_K = (
-            row_lengths(columns["prompt_mask"], columns["completion_mask"]),
-            mask.sum(1),
-        )
+        columns = gathered(self.accelerator, joined)
+        mask, advantages = loss_mask(columns) != 0, columns["advantages"]
+        counts = mask & ((advantages.view(len(mask), -1) != 0) | self.moves_all)
+        lengths_K2 = row_lengths(columns["prompt_mask"], columns["completion_mask"])
         least = len(batches) if self.fills_all else 1
-        rows = deal(lengths_K2.sum(1), (mask & moves).any(1), self.accelerator.num_processes, least)
+        rows = deal(lengths_K2.sum(1), counts.any(1), self.accelerator.num_processes, least)
         longest = lengths_K2[rows].amax(1)  # of each place over the processes: all cut alike
         per_batch = len(batches[0]["advantages"])
-        width = columns["prompt_ids"].shape[1] + mask.shape[1]
-        parts = self.cutting.cut(longest, per_batch * width, len(batches), least)
-        all_tokens, kept_tokens = (
-            tokens.sum().clamp(min=1) for tokens in (tokens_K, tokens_K[rows])
-        )
+        all_padded = len(mask) * (columns["prompt_ids"].shape[1] + mask.shape[1])
+        budget = all_padded * per_batch // len(mask)
+        parts = self.cutting.cut(longest, budget, len(batches), least)
         for _ in batches[len(parts) :]:
             yield {"row_weight": 0.0}
         for start, end in reversed(parts):
-            part = rows[start:end]
-            prompt, completion = longest[start:end].amax(0).tolist()
+            part, (prompt, completion) = rows[start:end], longest[start:end].amax(0).tolist()
             own = part[:, self.accelerator.process_index]
             # TRL's metrics take one column for one value per sequence
             batch = shorten(columns, own, prompt, max(2, completion))
             batch["row_weight"] = (end - start) / per_batch if self.is_row_mean else 1.0
-            tokens = tokens_K[part].sum()
-            num_rows, computed = part.numel(), part.numel() * (prompt + completion)
+            padded = part.numel() * (prompt + completion)
             if self.cutting.is_packed:
-                computed = int(lengths_K2[part].sum())
-            shares = (
-                num_rows / len(mask),
-                num_rows / rows.numel(),
-                tokens / all_tokens,
-                tokens / kept_tokens,
-                computed / (len(mask) * width),
-            )
-            yield batch | {"shares": Shares(*(float(value) * share for value in shares))}
+                padded = int(lengths_K2[part].sum())
+            of_rows = part.numel() / len(mask)
+            all_tokens, kept_tokens, tokens = (mask[x].sum().item() for x in (..., rows, part))
+            shares = {
+                "micro_batches/rows": of_rows,
+                "micro_batches/tokens": padded / all_padded,
+                # rows that are left out are not clipped
+                "clipped": tokens / max(all_tokens, 1),
+                "kept": tokens / max(kept_tokens, 1),
+                "kept_rows": part.numel() / rows.numel(),
+            }
+            if self.has_row_ratios and advantages.dim() == 1:
+                shares["clipped"] = of_rows
+            batch["shares"] = {name: value * share for name, value in shares.items()}
+            yield batch
 
 
 def shorten(columns: Batch, rows: Tensor, prompt: int, completion: int) -> Batch:

@@ -11,7 +11,7 @@ from trl import GRPOConfig
 from ..common.names import setting
 from ..methods import ESTIMATORS, POLICY_LOSSES
 from ..methods.compose import NONE, Composition, find_composition, find_policy_loss
-from ..methods.method import Method, PolicyLoss
+from ..methods.method import PolicyLoss
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 # Losses of TRL with which a sequence-level ratio averages the advantage over a completion.
 AVERAGED_BY_SEQUENCE_RATIO = ("grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo")
+
+OF_MINER = ("miner_gamma", "miner_lambda_max", "miner_intrinsic")
 
 
 def _names(methods: Any) -> str:
@@ -157,13 +159,6 @@ class MinerGRPOConfig(GRPOConfig):
         """The method of `policy_loss` and its knobs."""
         return find_policy_loss(self.policy_loss, self.policy_loss_kwargs)
 
-    @property
-    def is_on_policy(self) -> bool:
-        """Whether every optimizer step trains on completions of its own policy alone, so that all
-        probability ratios are 1."""
-        cycle = (self.steps_per_generation or 1) * self.num_iterations
-        return self.gradient_accumulation_steps % cycle == 0
-
     def _check_own_settings(self) -> None:
         if self.miner_lambda_max == math.inf:  # on a command line the only way to say "no cap"
             self.miner_lambda_max = None
@@ -186,23 +181,15 @@ class MinerGRPOConfig(GRPOConfig):
             )
 
     def _check_policy_loss(self) -> None:
+        losses, delta = ", ".join(CLIPPED_LOSSES), self.delta not in (None, math.inf)
         wrong = {
-            f"works on the ratio of each token: got importance_sampling_level="
-            f"{self.importance_sampling_level!r}": self.importance_sampling_level != "token",
-            f"works inside a clipped loss, {', '.join(CLIPPED_LOSSES)}: got loss_type="
-            f"{self.loss_type!r}": self.loss_type not in CLIPPED_LOSSES,
-            f"has no clipping for delta to bound: got delta={self.delta}": self.policy_loss
-            == "kl_cov"
-            and self.delta not in (None, math.inf),
-            "has bounds of its own, which use_adaptive_entropy=true does not follow": bool(
-                self.use_adaptive_entropy
-            ),
+            "importance_sampling_level: token": self.importance_sampling_level != "token",
+            f"a clipped loss_type, {losses}": self.loss_type not in CLIPPED_LOSSES,
+            "delta left out, which bounds a clipping": delta and self.policy_loss == "kl_cov",
+            "use_adaptive_entropy left out": self.use_adaptive_entropy,
         }
-        for why, is_wrong in wrong.items():
-            if is_wrong:
-                raise ValueError(
-                    f"policy_loss={self.policy_loss} {why}. Change that, or set `policy_loss: clip`."
-                )
+        for needed in (needed for needed, is_wrong in wrong.items() if is_wrong):
+            raise ValueError(f"policy_loss={self.policy_loss} needs {needed}. Or set it to clip.")
 
     def _accumulation(self, optimizer_batch_size: int) -> int:
         per_device, processes = (
@@ -224,25 +211,21 @@ class MinerGRPOConfig(GRPOConfig):
         return wanted
 
     def _warn_of_settings_without_effect(self) -> None:
-        composition, loss = self.composition, self.policy_loss_method[0]
-        methods: tuple[Method, ...] = composition.methods
-        used = {name for method in methods for name in method.settings.values()}
-        of_miner = ("miner_gamma", "miner_lambda_max", "miner_intrinsic")
-        idle = {name: "needs MINER" for name in of_miner if name not in used}
+        used = {name for each in self.composition.methods for name in each.settings.values()}
+        cycle = (self.steps_per_generation or 1) * self.num_iterations
+        is_on_policy = self.gradient_accumulation_steps % cycle == 0
+        changed = {
+            field.name for field in fields(self) if getattr(self, field.name) != field.default
+        }
+        idle = {name: "MINER" for name in OF_MINER if name not in used}
         if not self.compute_less:
-            idle["max_tokens_per_micro_batch"] = "needs compute_less: true"
-        for name, why in idle.items():
-            if (value := getattr(self, name)) != getattr(type(self), name):
-                logger.warning(f"{name}={value!r} has no effect: it {why}. Leave it out.")
-        if loss.off_policy_only and self.is_on_policy:
-            logger.warning(
-                f"policy_loss={loss.name} does nothing strictly on-policy, where every probability"
-                " ratio is 1. Raise steps_per_generation or num_iterations."
-            )
+            idle["max_tokens_per_micro_batch"] = "compute_less: true"
+        if self.policy_loss_method[0].off_policy_only and is_on_policy:
+            # every probability ratio is 1
+            idle["policy_loss"] = "a larger steps_per_generation or num_iterations"
         is_averaged = self.loss_type in AVERAGED_BY_SEQUENCE_RATIO
-        if self.importance_sampling_level == "sequence" and is_averaged and used:
-            logger.warning(
-                f"importance_sampling_level='sequence' with loss_type={self.loss_type!r} averages"
-                " the advantage over each completion, so that MINER's does not reach single"
-                " tokens. Use importance_sampling_level='token' for it."
-            )
+        if self.importance_sampling_level == "sequence" and is_averaged:
+            # which averages the advantages of a completion's tokens
+            idle["miner_gamma"] = "importance_sampling_level: token"
+        for name in changed & idle.keys():
+            logger.warning(f"{name}={getattr(self, name)!r} has no effect without {idle[name]}.")

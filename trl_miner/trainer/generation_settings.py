@@ -24,11 +24,6 @@ NEUTRAL: dict[str, Any] = {
     "suppress_tokens": [],
     "typical_p": 1.0,
 }
-# The same without such a value.
-WITHOUT_NEUTRAL = """
-    bad_words_ids exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
-    guidance_scale sequence_bias stop_strings watermarking_config
-    """.split()
 
 
 def neutralize(generation: GenerationConfig, of_model: GenerationConfig | None) -> None:
@@ -38,27 +33,16 @@ def neutralize(generation: GenerationConfig, of_model: GenerationConfig | None) 
     Args:
         generation: The training's. transformers takes what is None in it from the model's.
         of_model: The model's; None: it has none.
-
-    Raises:
-        ValueError: The model's has one that no other value undoes.
     """
     own = {
         name: value
-        for name in (*NEUTRAL, *WITHOUT_NEUTRAL)
-        if (value := getattr(of_model, name, None)) not in (None, NEUTRAL.get(name))
+        for name, neutral in NEUTRAL.items()
+        if (value := getattr(of_model, name, None)) not in (None, neutral)
         and getattr(generation, name, None) is None
     }
-    if stays := [name for name in own if name not in NEUTRAL]:
-        raise ValueError(
-            f"The model's generation_config has {', '.join(stays)}, which would change the samples"
-            " of the training, and no value undoes that. Set"
-            f" {' and '.join(f'model.generation_config.{name} = None' for name in stays)}."
-        )
     if own:
-        shown = ", ".join(f"{name}={value!r}" for name, value in own.items())
         logger.warning(
-            f"The model's generation_config has {shown}: training samples are drawn without."
-            " To have them, set generation_kwargs."
+            f"Training samples are drawn without the {own} of the model's generation_config, which"
+            " changes the distribution. To have them, set generation_kwargs."
         )
-        for name in own:
-            setattr(generation, name, NEUTRAL[name])
+        generation.update(**{name: NEUTRAL[name] for name in own})

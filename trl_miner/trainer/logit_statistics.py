@@ -56,7 +56,7 @@ def logit_statistics(
             make equally many.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    head, (num_rows, length) = model.get_output_embeddings(), ids_BT.shape
+    head, length = model.get_output_embeddings(), ids_BT.shape[1]
     found = {name: torch.zeros(ids_BT.shape, device=ids_BT.device) for name in STATISTICS}
     num_calls, seen = -(-num_tokens * head.weight.shape[0] // LOGITS_BLOCK), 0
 

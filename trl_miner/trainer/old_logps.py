@@ -3,7 +3,6 @@
 # N completions of the global batch, B of this process, T padded completion tokens
 """
 
-import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,6 @@ from .logit_statistics import STATISTICS, logit_statistics
 if TYPE_CHECKING:
     from .trainer import MinerGRPOTrainer
 
-logger = logging.getLogger(__name__)
-
-# Mean absolute difference of the sampler's log-probs from the policy's, in nats per token. Between
-# vLLM and a trainer in bfloat16 it is about 0.035.
-TOO_FAR = 0.2
 # Values with which a sampler draws from the policy itself.
 _UNCHANGED: dict[str, tuple[Any, ...]] = {
     "top_p": (None, 1.0),
@@ -41,7 +35,6 @@ class OldPolicy:
 
     def __init__(self, trainer: "MinerGRPOTrainer") -> None:
         self._trainer = trainer
-        self._is_sampler_checked = False
         # whether log-probs that come with the completions can stand for the policy's
         self._draws_from_policy = all(
             getattr(trainer.args, name, values[0]) in values for name, values in _UNCHANGED.items()
@@ -74,28 +67,7 @@ class OldPolicy:
         is_unknown = ~sampled_BT.isfinite() & mask_BT & is_row_B[:, None]
         if int(world.sum(is_unknown.sum())):
             return None
-        if not self._is_sampler_checked and bool(is_row_N.any()):
-            self._check_sampler(output, sampled_BT, is_row_N)
         return sampled_BT.masked_fill(~mask_BT, 0.0)
-
-    def _check_sampler(self, output: Batch, sampled_BT: Tensor, is_row_N: Tensor) -> None:
-        """Compare the sampler's log-probs with the policy's, once, on the first row asked for of
-        each process, and warn where they are of another distribution."""
-        self._is_sampler_checked, world = True, current_world()
-        first_WB = is_row_N.view(world.size, -1).cumsum(1) == 1
-        chosen_N = is_row_N & first_WB.flatten()
-        mask_BT = loss_mask(output).bool() & chosen_N[world.local_slice(len(sampled_BT))][:, None]
-        apart_BT = (sampled_BT - self._forward(output, "old_logps", chosen_N)).abs()
-        sums = torch.stack([apart_BT[mask_BT].sum().float(), mask_BT.sum().float()])
-        total, count = world.sum(sums).tolist()
-        if total > TOO_FAR * count:
-            logger.warning(
-                f"The sampler's log-probs are {total / count:.2g} nats per token from the policy's"
-                f" at temperature {self._trainer.temperature:g}; rounding explains less than"
-                f" {TOO_FAR / 2:g}, and MINER's advantages come from them. Start the vLLM server"
-                " with --logprobs-mode processed_logprobs; a rollout_func must return log-probs at"
-                " trainer.temperature, or None."
-            )
 
     @torch.no_grad()
     def _forward(self, output: Batch, name: str, is_row_N: Tensor) -> Tensor:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from ..methods.method import PolicyLoss
 from ..methods.micro_batch import MicroBatch, Surrogate
 from ..methods.processes import current_world
 from .compact_step import Batch, loss_mask
@@ -24,29 +26,32 @@ class Watched:
 
 
 def surrogate(
-    method: Any, knobs: dict[str, Any], scores: Any, batch: Batch, *, bounds: Any, seed: int
+    method: tuple[PolicyLoss, Any],
+    logps_BT: Tensor,
+    batch: Batch,
+    bounds: tuple[float, float],
+    seed: tuple[int, int],
 ) -> Surrogate:
     """Return what a policy loss makes of a micro-batch. Every process must call.
 
     Args:
-        method: Its record.
-        knobs: Its parameters.
-        scores: Of the micro-batch, as TRL's forward returns them.
+        method: Its record, and its parameters.
+        logps_BT: Of the micro-batch.
         batch: The micro-batch.
         bounds: TRL's epsilon_low and epsilon_high.
-        seed: Of this place in the run: a resumed one draws the same, and so does each process.
+        seed: Of the run, and the place in it: a resumed run draws the same, as does each process.
     """
-    logps_BT, mask_BT = scores[0], loss_mask(batch)
-    old_logps_BT = batch.get("old_per_token_logps")
-    advantages = batch["advantages"].view(len(mask_BT), -1)
-    micro_batch = MicroBatch(
-        logps_BT,
-        logps_BT.detach() if old_logps_BT is None else old_logps_BT,
-        advantages.expand(mask_BT.shape),
-        mask_BT,
-        *bounds,
-        torch.Generator().manual_seed(seed % 2**63),
-        current_world(),
+    mask_BT, (record, knobs) = loss_mask(batch), method
+    assert record.function is not None, "clip is TRL's own loss"
+    return record.function(
+        MicroBatch(
+            logps_BT,
+            batch.get("old_per_token_logps", logps_BT.detach()),
+            batch["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
+            mask_BT,
+            *bounds,
+            generator=torch.Generator().manual_seed(seed[0] * 2**31 + seed[1]),
+            world=current_world(),
+        ),
+        **knobs,
     )
-    found: Surrogate = method.function(micro_batch, **knobs)
-    return found

@@ -6,7 +6,6 @@ transformers writes trainer_state.json after it, so that a whole checkpoint has 
 """
 
 import logging
-import math
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ def _file(folder: Path, accelerator: Accelerator) -> Path:
 
 
 def save_cycle(
-    folder: Path, accelerator: Accelerator, layout: list[int], state: Mapping[str, Any]
+    folder: Path, accelerator: Accelerator, layout: list[Any], state: Mapping[str, Any]
 ) -> None:
     """Write a state into a checkpoint's folder. Every process must call.
 
@@ -40,7 +39,7 @@ def save_cycle(
     accelerator.wait_for_everyone()
 
 
-def load_cycle(folder: Path, accelerator: Accelerator, layout: list[int]) -> dict[str, Any] | None:
+def load_cycle(folder: Path, accelerator: Accelerator, layout: list[Any]) -> dict[str, Any] | None:
     """Return the state that `save_cycle` wrote, on every process or on none: one that generated
     alone would wait for the others forever. Every process must call.
 
@@ -68,7 +67,7 @@ def load_cycle(folder: Path, accelerator: Accelerator, layout: list[int]) -> dic
     return None
 
 
-def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
+def skip_passes(dataloader: Any, passes: int) -> None:
     """Go to the pass over the data in which a resumed run goes on; transformers skips batches
     inside that pass.
 
@@ -76,11 +75,9 @@ def skip_passes(dataloader: Any, steps: int, accumulation: int) -> None:
     run, so the orders of the earlier passes are drawn here and dropped.
 
     Args:
-        dataloader: accelerate's, of a data set with a length.
-        steps: Optimizer steps that are done.
-        accumulation: Micro-batches of a step; the last one of a pass may have fewer.
+        dataloader: accelerate's.
+        passes: That are done.
     """
-    passes = steps // max(math.ceil(len(dataloader) / accumulation), 1)
     sampler = dataloader
     while (
         inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)

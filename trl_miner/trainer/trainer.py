@@ -19,37 +19,47 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.utils.data import IterableDataset
-from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
 from ..methods.compose import Composition, estimate
-from ..methods.groups import correctness, group_kinds
-from ..methods.method import PolicyLoss
+from ..methods.groups import correctness, differs_in_correctness, group_kinds
 from ..methods.processes import current_world
 from ..methods.rollouts import Estimate, Rollouts
-from . import compact_step, resume  # the names are checked first
-from . import trl_names as trl_names
-from .compact_step import Batch, CompactStep, Cutting, loss_mask, row_lengths
+from . import trl_names as trl_names  # checked first
+from .compact_step import (
+    Batch,
+    CompactStep,
+    Cutting,
+    can_pack,
+    loss_mask,
+    row_lengths,
+    why_micro_batches_stay,
+    why_padding_stays,
+)
 from .config import MinerGRPOConfig
-from .correctness import Verifier, check_rewards, checked, find_verifier
+from .correctness import check_rewards, checked, find_verifier
 from .dynamic_sampling import PromptStream, fill_batch
 from .finite_gradients import FiniteGradients
 from .generation_settings import neutralize
-from .logit_statistics import STATISTICS, check_logits
+from .logit_statistics import check_logits
 from .old_logps import OldPolicy
 from .policy_loss import Watched, surrogate
+from .resume import load_cycle, save_cycle, skip_passes
 
 logger = logging.getLogger(__name__)
 
-CLIPPED = {
-    "clip_ratio/low_mean",
-    "clip_ratio/high_mean",
-    "clip_ratio/region_mean",
-    "cispo_clip_ratio",
+# Means of TRL's over a micro-batch, and the share by which they make one over the optimizer step.
+OVER_STEP = {
+    "clip_ratio/low_mean": "clipped",
+    "clip_ratio/high_mean": "clipped",
+    "clip_ratio/region_mean": "clipped",
+    "cispo_clip_ratio": "clipped",
+    "entropy": "kept",
+    "kl": "kept",
+    "vespo/phi_seq_mean": "kept_rows",
 }
 
 
@@ -81,29 +91,33 @@ class MinerGRPOTrainer(GRPOTrainer):
     args: MinerGRPOConfig
     composition: Composition
     observers: list[Callable[[ScoredBatch], None]]
-    policy_loss: tuple[PolicyLoss, dict[str, Any]]  # with its knobs
-    verifier: Verifier
-    old_policy: OldPolicy
     prompt_stream: PromptStream | None = None  # of dynamic sampling
-    # None: TRL's micro-batches
-    compact_step: CompactStep | None = None
-    # None: TRL's forward; else how many rows without a gradient are cut
-    cutting: Cutting | None = None
-    # of the optimizer step under way: its number, its first micro-step, and what is left of it
-    step_begun: tuple[int, int] = (-1, 0)
-    micro_batches: Iterator[Batch] = iter(())
-    step_means: dict[str, float]
-    checkpoint: Path | None = None  # of a training that is about to resume
+    cutting: Cutting | None = None  # of rows into forwards; None: TRL's own
+    compact_step: CompactStep | None = None  # None: TRL's micro-batches
+    micro_batches: Iterator[Batch] = iter(())  # planned
+    planned_until: int = 0  # the micro-step that has no plan yet
+    steps_left: int = 0  # micro-steps of the optimizer step, after the plan
+    resumed_at: int = 0  # the micro-step at which the training has gone on
 
-    def __init__(self, model: Any, *args: Any, **kwargs: Any) -> None:
-        config = kwargs.get("args", args[1] if len(args) > 1 else None)
-        _refuse_quantized_vllm(model, config)
-        super().__init__(model, *args, **kwargs)
-        self.args = config = MinerGRPOConfig.of(self.args)
-        self.composition, self.observers, self.step_means = config.composition, [], {}
-        self.policy_loss = config.policy_loss_method
-        if any(STATISTICS[0] in method.scores for method in self.composition.methods):
-            check_logits(self.accelerator.unwrap_model(self.model))
+    # of TRL, whose types say less
+    model: Any
+    num_generations: int
+    _buffered_inputs: Any
+    _logs: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.args = MinerGRPOConfig.of(self.args)
+        model, config = self.accelerator.unwrap_model(self.model), self.args
+        if self.use_vllm and getattr(model, "is_quantized", False):
+            raise ValueError(
+                "use_vllm does not get the weights of a model in 4 or 8 bits right"
+                " (https://github.com/huggingface/trl/issues/4973). Leave out use_vllm, or the"
+                " quantization."
+            )
+        self.composition, self.observers = config.composition, []
+        if any("token_logits" in method.scores for method in self.composition.methods):
+            check_logits(model)
         names, functions = self.reward_func_names, self.reward_funcs
         self.verifier = find_verifier(names, config.correct_reward_func, config.reward_weights)
         self.reward_funcs = [checked(*pair) for pair in zip(names, functions, strict=True)]
@@ -111,37 +125,23 @@ class MinerGRPOTrainer(GRPOTrainer):
         if config.dynamic_sampling:
             self.prompt_stream = PromptStream(self.train_dataset, config.seed)
         if not self.use_vllm:
-            own = getattr(self.accelerator.unwrap_model(self.model), "generation_config", None)
-            neutralize(self.generation_config, own)
+            neutralize(self.generation_config, getattr(model, "generation_config", None))
         self.add_callback(FiniteGradients(self.accelerator))
-        self.add_callback(_TakeUp(self))
+        self.step_means: dict[str, float] = {}  # of TRL's metrics, over the micro-batches so far
         self._plan_steps()
 
     def _plan_steps(self) -> None:
-        """Decide whether steps are compact, and forwards without needless padding."""
-        if not self.args.compute_less:
-            return
-        model_config = self.model.config.get_text_config()
-        if reason := compact_step.why_padding_stays(model_config):
-            if self.is_world_process_zero():
-                logger.warning(f"compute_less: the step stays TRL's, because {reason}.")
-            return
-        # many small micro-batches are cheap on a CPU, and few large ones on a GPU
-        saves = 0 if self.accelerator.device.type == "cpu" else 256
-        is_packed = compact_step.can_pack(model_config)
-        self.cutting = Cutting(self.args.max_tokens_per_micro_batch, is_packed, saves)
-        if reason := compact_step.why_micro_batches_stay(self):
-            if self.is_world_process_zero():
-                logger.warning(f"compute_less: micro-batches stay TRL's, because {reason}.")
-            return
-        self.compact_step = CompactStep(
-            self.accelerator,
-            self.cutting,
-            moves_all=self.beta != 0.0,
-            is_row_mean=self.loss_type in compact_step.ROW_MEAN,
-            # it counts backwards: it overwrites the gradient in the first of a step
-            fills_all=self.accelerator.distributed_type == DistributedType.DEEPSPEED,
-        )
+        """Decide whether forwards go without needless padding, and whether steps are compact."""
+        args, config = self.args, self.model.config.get_text_config()
+        kept = why_padding_stays(config)
+        if args.compute_less and not kept:
+            # many small micro-batches are cheap on a CPU, and few large ones on a GPU
+            saves = 0 if self.accelerator.device.type == "cpu" else 256
+            self.cutting = Cutting(args.max_tokens_per_micro_batch, can_pack(config), saves)
+            kept = why_micro_batches_stay(args, self.aux_loss_enabled)
+            self.compact_step = None if kept else CompactStep(self, self.cutting)
+        if args.compute_less and kept and self.is_world_process_zero():
+            logger.warning(f"compute_less: micro-batches stay TRL's, because {kept}.")
 
     # 1. The advantages
 
@@ -149,27 +149,15 @@ class MinerGRPOTrainer(GRPOTrainer):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
         if self.prompt_stream is None:
-            output, rewards_NF = self._generate_and_reward(inputs)
-            metrics = {}
+            (output, rewards_NF), metrics = self._generate_and_reward(inputs), dict[str, float]()
         else:
-            output, rewards_NF, metrics = fill_batch(
-                self.accelerator,
-                inputs,
-                self._generate_and_reward,
-                lambda rewards_NF: self._correctness(rewards_NF)[0],
-                self.prompt_stream,
-                self.num_generations,
-            )
+            output, rewards_NF, metrics = self._fill_batch(self.prompt_stream, inputs)
         rollouts = self._rollouts(output, rewards_NF)
         result = estimate(self.composition, rollouts)
         # (B,) where no method speaks per token, as TRL's metrics of sequences know them
-        output["advantages"] = (
-            result.advantages_BT
-            if result.is_token_level
-            else rollouts.local(result.advantages_N).to(output["advantages"].dtype)
-        )
-        metrics |= batch_metrics(rollouts, result)
-        for name, value in metrics.items():
+        of_rows = rollouts.local(result.advantages_N).to(output["advantages"].dtype)
+        output["advantages"] = result.advantages_BT if result.is_token_level else of_rows
+        for name, value in (metrics | batch_metrics(rollouts, result)).items():
             self._metrics["train"][name].append(value)
         batch = ScoredBatch(self.state.global_step + 1, output, rollouts, result)
         for observe in self.observers:
@@ -180,39 +168,41 @@ class MinerGRPOTrainer(GRPOTrainer):
         """Return TRL's scored batch of this process, and the (N, F) rewards of all."""
         output = super()._generate_and_score_completions(inputs)
         # TRL keeps the gathered rewards for its table of completions
-        N = len(inputs) * self.accelerator.num_processes
-        columns = [[*self._logs["rewards"][name]][-N:] for name in self.reward_func_names]
-        rewards_NF = torch.tensor(columns, device=output["advantages"].device).T
-        check_rewards(self.reward_func_names, rewards_NF)
+        N, names = len(inputs) * self.accelerator.num_processes, self.reward_func_names
+        columns = [[*self._logs["rewards"][name]][-N:] for name in names]
+        rewards_NF = torch.tensor(columns, device=self.accelerator.device).T
+        check_rewards(names, rewards_NF)
         return output, rewards_NF
 
-    def _correctness(self, rewards_NF: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (N,) which completions are correct, and the (N,) rewards that decide it."""
-        verifier_rewards_N = self.verifier.rewards(rewards_NF)
-        return correctness(verifier_rewards_N, self.args.correct_threshold), verifier_rewards_N
+    def _fill_batch(
+        self, stream: PromptStream, inputs: list[Any]
+    ) -> tuple[Batch, Tensor, dict[str, float]]:
+        def is_mixed(rewards_NF: Tensor) -> Tensor:
+            deciding_N = self.verifier.rewards(rewards_NF)
+            is_correct_N = correctness(deciding_N, self.args.correct_threshold)
+            return differs_in_correctness(is_correct_N, self.num_generations)
+
+        G, accelerator = self.num_generations, self.accelerator
+        return fill_batch(accelerator, inputs, self._generate_and_reward, is_mixed, stream, G)
 
     def _rollouts(self, output: Batch, rewards_NF: Tensor) -> Rollouts:
         rewards_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(dim=1)
         rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan
-        is_correct_N, verifier_rewards_N = self._correctness(rewards_NF)
-        self.verifier.watch(verifier_rewards_N, self.args.correct_threshold)
-        world = current_world()
+        deciding_N, threshold = self.verifier.rewards(rewards_NF), self.args.correct_threshold
+        is_correct_N = correctness(deciding_N, threshold)
+        G, world = self.num_generations, current_world()
         advantages_N = world.gather(output["advantages"])
-        return Rollouts(
+        kinds = group_kinds(
             rewards_N,
-            advantages_N,
-            is_correct_N,
-            loss_mask(output),
-            group_kinds(
-                rewards_N,
-                self.num_generations,
-                correct_threshold=self.args.correct_threshold,
-                verifier_rewards_N=verifier_rewards_N,
-                advantages_N=advantages_N,
-            ),
-            self.num_generations,
-            partial(self.old_policy.score, output),
-            world,
+            G,
+            correct_threshold=threshold,
+            verifier_rewards_N=deciding_N,
+            advantages_N=advantages_N,
+        )
+        score = partial(self.old_policy.score, output)
+        mask_BT = loss_mask(output)
+        return Rollouts(
+            rewards_N, advantages_N, is_correct_N, mask_BT, kinds, G, score=score, world=world
         )
 
     # 2. The optimizer step
@@ -221,18 +211,16 @@ class MinerGRPOTrainer(GRPOTrainer):
         inputs: Batch = super()._prepare_inputs(generation_batch)
         if self.compact_step is None or not self.model.training or "num_images" in inputs:
             return inputs
-        # an epoch's last step is short, and a step may span several generation batches
-        size, place = (
-            self.current_gradient_accumulation_steps,
-            self._step % len(self._buffered_inputs),
-        )
-        number, first = self.step_begun
-        if number != self.state.global_step or self._step - first >= size:
-            first = self._step
-            self.step_begun = self.state.global_step, first
-        done = self._step - first
-        if place == 0 or done == 0:  # TRL's buffer stays as it is, for the next iteration
-            batches = self._buffered_inputs[place : place + size - done]
+        if self._step >= self.planned_until:
+            # an epoch's last step is short, and a step may span several generation batches
+            size, place = (
+                self.current_gradient_accumulation_steps,
+                self._step % len(self._buffered_inputs),
+            )
+            wanted = self.steps_left or size
+            batches = self._buffered_inputs[place : place + wanted]  # stays for the next iteration
+            self.steps_left = wanted - len(batches)
+            self.planned_until = self._step + len(batches)
             self.micro_batches = self.compact_step.micro_batches(batches, len(batches) / size)
         return next(self.micro_batches)
 
@@ -244,24 +232,17 @@ class MinerGRPOTrainer(GRPOTrainer):
             return self._policy_loss(model, inputs)
         loss: Tensor = super()._compute_loss(model, inputs) * weight
         if "shares" in inputs:
-            self._average_over_step(inputs)
+            self._average_over_step(inputs["shares"])
         return loss
 
     def _policy_loss(self, model: Any, inputs: Batch) -> Tensor:
         """Return TRL's loss with the advantages and bounds that `policy_loss` finds for this
         micro-batch, once its forward is done: on copies of the trainer and of the inputs."""
-        (method, knobs), view, seen = self.policy_loss, copy(self), dict(inputs)
-        seed = (self.args.seed * 2**32 + self._step) * 2**2
+        view, seen = copy(self), dict(inputs)
 
         def look(scores: Any) -> None:
-            found = surrogate(
-                method,
-                knobs,
-                scores,
-                inputs,
-                bounds=(self.epsilon_low, self.epsilon_high),
-                seed=seed,
-            )
+            bounds, seed = (self.epsilon_low, self.epsilon_high), (self.args.seed, self._step)
+            found = surrogate(self.args.policy_loss_method, scores[0], inputs, bounds, seed)
             seen["advantages"] = found.advantages_BT
             if found.epsilon_low is not None and found.epsilon_high is not None:
                 view.epsilon_low, view.epsilon_high = found.epsilon_low, found.epsilon_high
@@ -271,18 +252,13 @@ class MinerGRPOTrainer(GRPOTrainer):
         loss: Tensor = super(MinerGRPOTrainer, view)._compute_loss(Watched(model, look), seen)
         return loss
 
-    def _average_over_step(self, inputs: Batch) -> None:
+    def _average_over_step(self, shares: dict[str, float]) -> None:
         """Make one mean over the optimizer step of TRL's means over micro-batches, which hold
-        unlike numbers of tokens. Rows that are left out count as not clipped."""
-        metrics, shares = self._metrics["train"], inputs["shares"]
-        by_row = self.importance_sampling_level == "sequence" and inputs["advantages"].dim() == 1
-        weights = dict.fromkeys(CLIPPED, shares.rows if by_row else shares.tokens)
-        weights |= dict.fromkeys(("entropy", "kl"), shares.kept_tokens)
-        weights["vespo/phi_seq_mean"] = shares.kept_rows
-        values = {
-            name: metrics[name].pop() * weights[name] for name in weights.keys() & metrics.keys()
-        }
-        values |= {"micro_batches/rows": shares.rows, "micro_batches/tokens": shares.padded}
+        unlike numbers of tokens; and log what is computed of TRL's step."""
+        metrics = self._metrics["train"]
+        values = {name: share for name, share in shares.items() if "/" in name}
+        for name in OVER_STEP.keys() & metrics.keys():
+            values[name] = metrics[name].pop() * shares[OVER_STEP[name]]
         for name, value in values.items():
             self.step_means[name] = self.step_means.get(name, 0.0) + value
             if self.accelerator.sync_gradients:
@@ -298,54 +274,37 @@ class MinerGRPOTrainer(GRPOTrainer):
         logits_to_keep: int,
         batch_size: int | None = None,
         compute_entropy: bool = False,
-        compute_aux_loss: bool = False,
-        **images: Any,
+        **more: Any,
     ) -> Any:
+        given = input_ids, attention_mask, logits_to_keep
+        forward, cutting = super()._get_per_token_logps_and_entropies, self.cutting
         if isinstance(model, Watched):
             scores = self._get_per_token_logps_and_entropies(
-                model.model,
-                input_ids,
-                attention_mask,
-                logits_to_keep,
-                batch_size,
-                compute_entropy,
-                compute_aux_loss,
-                **images,
+                model.model, *given, batch_size, compute_entropy, **more
             )
             model.look(scores)
             return scores
-        as_trl = super()._get_per_token_logps_and_entropies
-        is_plain = not compute_aux_loss and all(value is None for value in images.values())
-        if self.cutting is None or not is_plain or not self.model.training:
-            return as_trl(
-                model,
-                input_ids,
-                attention_mask,
-                logits_to_keep,
-                batch_size,
-                compute_entropy,
-                compute_aux_loss,
-                **images,
-            )
-        forward = self._packed_forward if self.cutting.is_packed else as_trl
+        is_plain = all(value is None or value is False for value in more.values())  # no images
+        if cutting is None or not is_plain or not self.model.training:
+            return forward(model, *given, batch_size, compute_entropy, **more)
+        if cutting.is_packed:
+            forward = self._packed_forward
         if batch_size is None:  # a micro-batch
-            return forward(model, input_ids, attention_mask, logits_to_keep, None, compute_entropy)
+            return forward(model, *given, None, compute_entropy)
         # many rows without a gradient: like lengths together, and the same parts on every process
         P = input_ids.shape[1] - logits_to_keep
         lengths_B2 = row_lengths(attention_mask[:, :P], attention_mask[:, P:])
         order = lengths_B2.sum(1).argsort(descending=True, stable=True)
         longest = self.accelerator.gather(lengths_B2[order]).view(-1, *lengths_B2.shape).amax(0)
-        scores_BT = torch.zeros(
-            1 + compute_entropy, len(order), logits_to_keep, device=order.device
-        )
-        for start, end in self.cutting.cut(longest, batch_size * int(longest.amax(0).sum())):
+        found = torch.zeros(1 + compute_entropy, len(order), logits_to_keep, device=order.device)
+        for start, end in cutting.cut(longest, batch_size * int(longest.amax(0).sum())):
             rows, (prompt, completion) = order[start:end], longest[start:end].amax(0).tolist()
             kept = min(completion, logits_to_keep)
             columns = slice(max(0, P - prompt), P + kept)
-            ids, mask = input_ids[rows, columns], attention_mask[rows, columns]
-            found = forward(model, ids, mask, kept, None, compute_entropy)
-            scores_BT[:, rows, :kept] = torch.stack(found[: len(scores_BT)]).float()
-        return *scores_BT, *[None] * (3 - len(scores_BT))
+            part = input_ids[rows, columns], attention_mask[rows, columns], kept
+            scores = forward(model, *part, None, compute_entropy)
+            found[:, rows, :kept] = torch.stack(scores[: len(found)]).float()
+        return *found, *[None] * (3 - len(found))
 
     def _packed_forward(
         self,
@@ -375,58 +334,44 @@ class MinerGRPOTrainer(GRPOTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model, as transformers does; of a checkpoint, the batch under way, too."""
         super().save_model(output_dir, _internal_call)
-        if not (_internal_call and output_dir) or self.args.save_only_model:
-            return
-        is_within = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        state = {
-            "micro_step": self._step,
-            "batches": self._buffered_inputs if is_within else None,
-            "metrics": dict(self._metrics["train"]),
-            "drawn": self.prompt_stream.drawn if self.prompt_stream else 0,
-        }
-        resume.save_cycle(Path(output_dir), self.accelerator, self._layout(), state)
+        if _internal_call and output_dir and not self.args.save_only_model:
+            state = {
+                "step": self._step,
+                "batches": self._buffered_inputs,
+                "metrics": dict(self._metrics["train"]),
+                "drawn": self.prompt_stream.drawn if self.prompt_stream else 0,
+            }
+            save_cycle(Path(output_dir), self.accelerator, self._layout(), state)
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
         """Train, as transformers does. From a checkpoint of this trainer the run goes on as if it
         had never stopped, also between two steps on one generation batch."""
         folder: Any = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)
-        self.checkpoint = Path(folder) if folder else None
-        return super().train(resume_from_checkpoint, **kwargs)
-
-    def take_up(self, dataloader: Any) -> None:
-        """Restore the batch under way and the place in the data, once transformers has restored
-        the rest."""
-        folder, self.checkpoint = self.checkpoint, None
-        if folder is None:
-            return
-        if not isinstance(dataloader.dataset, IterableDataset):
-            accumulation = self.args.gradient_accumulation_steps
-            resume.skip_passes(dataloader, self.state.global_step, accumulation)
-        state = resume.load_cycle(folder, self.accelerator, self._layout())
+        state = load_cycle(Path(folder), self.accelerator, self._layout()) if folder else None
+        self.resumed_at = 0
         if state is not None:
-            self._step, self._buffered_inputs = state["micro_step"], state["batches"]
+            self._step = self.resumed_at = state["step"]
+            self._buffered_inputs = state["batches"]
             self._metrics["train"].update(state["metrics"])
             if self.prompt_stream:
                 self.prompt_stream.drawn = state["drawn"]
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _layout(self) -> list[int]:
+    def get_train_dataloader(self) -> Any:
+        """Return TRL's, at the pass over the data in which a resumed training goes on."""
+        loader = super().get_train_dataloader()
+        if self.resumed_at and not isinstance(self.train_dataset, IterableDataset):
+            skip_passes(loader, self.resumed_at // len(loader))
+        return loader
+
+    def _layout(self) -> list[Any]:
         args = self.args
-        sizes = args.per_device_train_batch_size, args.gradient_accumulation_steps
-        return [*sizes, args.steps_per_generation, self.num_iterations, self.num_generations]
-
-
-class _TakeUp(TrainerCallback):
-    """Tells a trainer that a training begins, with the data loader that transformers has made."""
-
-    def __init__(self, trainer: MinerGRPOTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: Any, state: Any, control: Any, *, train_dataloader: Any = None, **kwargs: Any
-    ) -> None:
-        self.trainer.take_up(train_dataloader)
+        batches = args.per_device_train_batch_size, args.gradient_accumulation_steps
+        return [*batches, args.steps_per_generation, self.num_iterations, self.num_generations]
 
 
 def batch_metrics(rollouts: Rollouts, result: Estimate) -> dict[str, float]:
@@ -441,21 +386,3 @@ def batch_metrics(rollouts: Rollouts, result: Estimate) -> dict[str, float]:
     shares = torch.stack(columns).float().mean(dim=1).tolist()
     correct = rollouts.is_correct_N.nanmean().item()
     return {**dict(zip(names, shares, strict=True)), "correctness/mean": correct, **result.metrics}
-
-
-def _refuse_quantized_vllm(model: Any, config: Any) -> None:
-    """Refuse a quantized model with vLLM: TRL merges the adapter into the quantized weights, which
-    rounds them anew, and sends them without what they mean.
-
-    Raises:
-        ValueError: The model is quantized, and vLLM generates.
-    """
-    if not getattr(config, "use_vllm", False):
-        return
-    init = config.model_init_kwargs or {}
-    if getattr(model, "is_quantized", False) or init.get("quantization_config") is not None:
-        raise ValueError(
-            "use_vllm does not get the weights of a quantized model right"
-            " (https://github.com/huggingface/trl/issues/4973): got a model in 4 or 8 bits. Leave"
-            " out use_vllm, or the quantization."
-        )

@@ -6,7 +6,7 @@ another minor version.
 
 import inspect
 import logging
-from types import FunctionType
+from typing import Any
 
 import trl
 from trl import GRPOTrainer
@@ -31,26 +31,24 @@ OF_TRANSFORMERS = ("_internal_call", "_attn_implementation")
 OF_ACCELERATE = ()
 
 
-def missing_names(trainer: type) -> list[str]:
+def missing_names(trainer: Any) -> list[str]:
     """Return those names that a class of trainers does not have as TRL 1.16 has them."""
     methods = [
         inspect.unwrap(value)
-        for cls in trainer.__mro__
-        for value in vars(cls).values()
-        if isinstance(value, FunctionType)
+        for kind in trainer.__mro__
+        for value in vars(kind).values()
+        if inspect.isfunction(value)
     ]
     used = {name for method in methods for name in method.__code__.co_names}
     lost = [name for name in READ if name not in used]
-    for name, parameters in OVERRIDDEN.items():
-        found = [*inspect.signature(getattr(trainer, name, missing_names)).parameters]
-        if found[: len(parameters.split())] != parameters.split():
-            lost.append(f"{name}({', '.join(parameters.split()[1:])})")
-    if "_internal_call" not in inspect.signature(trainer.save_model).parameters:
-        lost.append("save_model(_internal_call)")
+    for name, parameters in {**OVERRIDDEN, "save_model": "self output_dir _internal_call"}.items():
+        method, wanted = getattr(trainer, name, lambda: None), parameters.split()
+        if [*inspect.signature(method).parameters][: len(wanted)] != wanted:
+            lost.append(f"{name}({', '.join(wanted[1:])})")
     return lost
 
 
-def check(trainer: type, version: str) -> None:
+def check(trainer: Any, version: str) -> None:
     """Check a class of TRL's trainers.
 
     Raises:
