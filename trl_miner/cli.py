@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from . import __version__
 from .commands import GROUPS, Command, load
 from .common.errors import TRACEBACK, told_in_one_line
-from .common.names import did_you_mean
+from .common.names import current_folder_last, did_you_mean
 from .common.progress import be_quiet
 
 
@@ -112,6 +112,7 @@ def overview() -> str:
 def begin(words: list[str] | None) -> list[str]:
     """Return the words of a command line, by default this process's, without `--traceback`, which
     is obeyed. Let a terminal that lacks a letter show a question mark in its place."""
+    current_folder_last()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a notebook's cannot
             stream.reconfigure(errors="replace")

@@ -27,8 +27,8 @@ def import_object(setting: str, path: str) -> Any:
         ValueError: There is no such module or name, or the module's own code fails.
     """
     module_name, _, name = path.rpartition(".")
-    if not {"", os.getcwd()}.intersection(sys.path):
-        sys.path.append(os.getcwd())
+    if "" not in sys.path:  # a notebook has the current folder first
+        current_folder_last()
     fault = f"{setting}: {path!r} cannot be imported: "
     try:
         module = importlib.import_module(module_name)
@@ -38,3 +38,10 @@ def import_object(setting: str, path: str) -> Any:
         hint = did_you_mean(name, vars(module))
         raise ValueError(f"{fault}{module_name} has no {name!r}.{hint}")
     return getattr(module, name)
+
+
+def current_folder_last() -> None:
+    """Move the current folder, which `python -m` puts first, to the end of the import path: its
+    json.py must not replace Python's."""
+    here = os.getcwd()
+    sys.path[:] = [*(entry for entry in sys.path if entry not in ("", here)), here]

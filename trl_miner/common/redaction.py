@@ -43,6 +43,6 @@ def hide_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _hidden(value: Any) -> Any:
     if isinstance(value, Mapping):
         return hide_settings(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return [_hidden(each) for each in value]
     return hide(value) if isinstance(value, str) else value

@@ -42,8 +42,8 @@ def find(target: str) -> Path | None:
     if name in known:
         return known[name]
     hint = did_you_mean(name, known, likeness=0.8)  # openai/gsm8k means no recipe
-    looks_like_a_file = Path(target).suffix or target.startswith((".", "/", "~")) or not target
-    if not Path(target).exists() and (hint or looks_like_a_file):
+    looks_like_a_file = Path(target).suffix or target.startswith((".", "/", "~"))
+    if not target or (not Path(target).exists() and (hint or looks_like_a_file)):
         raise ValueError(
             f"No recipe or file named {target!r}.{hint} `trl-miner recipes` shows all recipes."
         )
@@ -52,7 +52,7 @@ def find(target: str) -> Path | None:
 
 def is_recipe(name: str) -> bool:
     """Return whether a name of `shipped` is a recipe's."""
-    return PurePosixPath(name).parts[0] not in _NO_RECIPES
+    return PurePosixPath(name).parent.name not in _NO_RECIPES
 
 
 def select(name: str) -> list[str]:

@@ -42,3 +42,10 @@ class RunArguments:
         None, "For launch: accelerate's configuration, a file seen from the recipe's folder."
     )
     quiet: bool = setting(False, "Show only scores, warnings and errors.")
+
+    def __post_init__(self) -> None:
+        try:
+            number = float(self.held_out or 0)
+        except ValueError:
+            return  # a benchmark, which `load_training_data` finds
+        self.held_out = int(number) if number.is_integer() else number
