@@ -46,12 +46,9 @@ def why_padding_stays(config: Any) -> str:
     """
     if config.model_type not in ROW_WISE:
         return f"model_type={config.model_type} is not known to see nothing but the tokens of a row"
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    of_layers = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]
-    kinds = {str(kind.get("rope_type", kind.get("type", "default"))) for kind in of_layers}
-    if kinds & {"dynamic", "longrope"}:
-        return f"its {'/'.join(sorted(kinds))} RoPE depends on the padded length"
-    return ""
+    rope = str(getattr(config, "rope_parameters", None))
+    kinds = [kind for kind in ("dynamic", "longrope") if f"'{kind}'" in rope]
+    return f"its {kinds[0]} RoPE depends on the padded length" if kinds else ""
 
 
 def why_micro_batches_stay(args: Any, has_router_loss: bool) -> str:

@@ -3,7 +3,7 @@
 import logging
 import math
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from trl import GRPOConfig
@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 # Losses of TRL with which a sequence-level ratio averages the advantage over a completion.
 AVERAGED_BY_SEQUENCE_RATIO = ("grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo")
-
-OF_MINER = ("miner_gamma", "miner_lambda_max", "miner_intrinsic")
 
 
 def _names(methods: Any) -> str:
@@ -131,7 +129,7 @@ class MinerGRPOConfig(GRPOConfig):
         if self.optimizer_batch_size is not None:
             self.gradient_accumulation_steps = self._accumulation(self.optimizer_batch_size)
         super().__post_init__()
-        self._warn_of_settings_without_effect()
+        self._warn_of_what_has_no_effect()
 
     @classmethod
     def of(cls, args: GRPOConfig) -> "MinerGRPOConfig":
@@ -139,8 +137,7 @@ class MinerGRPOConfig(GRPOConfig):
         if isinstance(args, cls):
             return args
         config = cls.__new__(cls)
-        own = {field.name: field.default for field in fields(cls)}
-        config.__dict__.update(own | vars(args))
+        vars(config).update(vars(args))  # what is missing has the default
         config._check_own_settings()
         return config
 
@@ -210,22 +207,18 @@ class MinerGRPOConfig(GRPOConfig):
             )
         return wanted
 
-    def _warn_of_settings_without_effect(self) -> None:
+    def _warn_of_what_has_no_effect(self) -> None:
         used = {name for each in self.composition.methods for name in each.settings.values()}
         cycle = (self.steps_per_generation or 1) * self.num_iterations
         is_on_policy = self.gradient_accumulation_steps % cycle == 0
-        changed = {
-            field.name for field in fields(self) if getattr(self, field.name) != field.default
-        }
-        idle = {name: "MINER" for name in OF_MINER if name not in used}
-        if not self.compute_less:
-            idle["max_tokens_per_micro_batch"] = "compute_less: true"
         if self.policy_loss_method[0].off_policy_only and is_on_policy:
-            # every probability ratio is 1
-            idle["policy_loss"] = "a larger steps_per_generation or num_iterations"
+            logger.warning(
+                f"policy_loss={self.policy_loss} does nothing strictly on-policy, where every"
+                " probability ratio is 1. Raise steps_per_generation or num_iterations."
+            )
         is_averaged = self.loss_type in AVERAGED_BY_SEQUENCE_RATIO
-        if self.importance_sampling_level == "sequence" and is_averaged:
-            # which averages the advantages of a completion's tokens
-            idle["miner_gamma"] = "importance_sampling_level: token"
-        for name in changed & idle.keys():
-            logger.warning(f"{name}={getattr(self, name)!r} has no effect without {idle[name]}.")
+        if used and self.importance_sampling_level == "sequence" and is_averaged:
+            logger.warning(
+                "importance_sampling_level=sequence averages the advantages of a completion, so"
+                " that MINER's do not reach single tokens. Use token."
+            )

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from trl.trainer.utils import is_async_callable
 
+from ..methods.groups import correctness
+
 logger = logging.getLogger(__name__)
 
 # TRL squares rewards in float32: far below its largest number, 3e38, advantages would be 0 without
@@ -34,6 +36,7 @@ class Verifier:
     # then unscorable: the others may only judge its form. Of named ones, those that scored a
     # completion decide, so that each task can have its own.
     is_guess: bool
+    threshold: float = 1.0
 
     def rewards(self, rewards_NF: Tensor) -> Tensor:
         """Return (N,) the rewards that decide; NaN: unscorable."""
@@ -43,9 +46,16 @@ class Verifier:
         unscorable_N = is_missing_ND.any(dim=1) if self.is_guess else is_missing_ND.all(dim=1)
         return smallest_N.masked_fill(unscorable_N, math.nan)
 
+    def is_correct(self, rewards_NF: Tensor) -> Tensor:
+        """Return (N,) 1: correct, 0: wrong, NaN: unscorable."""
+        return correctness(self.rewards(rewards_NF), self.threshold)
+
 
 def find_verifier(
-    names: Sequence[str], chosen: str | None = None, weights: Sequence[float] | None = None
+    names: Sequence[str],
+    chosen: str | None = None,
+    weights: Sequence[float] | None = None,
+    threshold: float = 1.0,
 ) -> Verifier:
     """Return the reward functions that decide what is correct: the chosen ones; else the only one;
     else all that have a weight, with a warning.
@@ -54,6 +64,7 @@ def find_verifier(
         names: Of all reward functions.
         chosen: The setting `correct_reward_func`: a name, or several joined by "+".
         weights: Of the reward functions; None: all 1.
+        threshold: The least reward of a correct completion.
 
     Raises:
         ValueError: No function has a chosen name.
@@ -73,7 +84,9 @@ def find_verifier(
             " above correct_threshold, since nothing says which of the reward functions verifies."
             " Set correct_reward_func to that one, or to several joined by '+'."
         )
-    return Verifier(tuple(i for i, name in enumerate(names) if name in deciding), is_guess)
+    return Verifier(
+        tuple(i for i, name in enumerate(names) if name in deciding), is_guess, threshold
+    )
 
 
 def check_rewards(names: Sequence[str], rewards_NF: Tensor) -> None:

@@ -4,19 +4,18 @@ a whole batch.
 # N = P*G completions of the global batch, those of one prompt adjacent; B of this process
 """
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate.logging import get_logger
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
+from ..methods.groups import differs_in_correctness
 from ..methods.processes import current_world
 from .compact_step import Batch, gathered, loss_mask
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 ROUNDS = 10  # generations of a batch at most, as in DAPO's code
 
@@ -34,39 +33,28 @@ class PromptStream:
                 " not have. Load the data set without streaming, or leave dynamic_sampling out."
             )
         self.rows, self.seed = rows, seed
-        self.drawn = 0  # rounds so far; all of the state
+        self.rounds = 0  # drawn so far; all of the state
 
     def draw(self, num_prompts: int, num_generations: int) -> list[Any]:
         """Return this process's rows of the next round, each as often as it has completions."""
-        self.drawn += 1
-        generator = torch.Generator().manual_seed(self.seed + 2**32 * self.drawn)
+        self.rounds += 1
+        generator = torch.Generator().manual_seed(self.seed + 2**32 * self.rounds)
         order = torch.randperm(len(self.rows), generator=generator).tolist()
         world, places = current_world(), range(num_prompts * num_generations)
         own = places[world.local_slice(len(places) // world.size)]
         return [self.rows[order[place // num_generations % len(order)]] for place in own]
 
 
-def fill_batch(
-    accelerator: Accelerator,
-    inputs: list[Any],
-    generate: Callable[[list[Any]], tuple[Batch, Tensor]],
-    is_mixed: Callable[[Tensor], Tensor],
-    stream: PromptStream,
-    num_generations: int,
-) -> tuple[Batch, Tensor, dict[str, float]]:
-    """Generate in rounds until the batch is full of mixed prompts.
+def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str, float]]:
+    """Generate in rounds until the batch is full of prompts with correct and wrong completions.
 
-    The first mixed prompts are kept, in the order of their generation; where `ROUNDS` rounds do not
+    The first such prompts are kept, in the order of their generation; where `ROUNDS` rounds do not
     have enough, others fill the batch, with a warning. Advantages are those of the round in which a
     prompt was generated. Every process must call.
 
     Args:
-        accelerator: The trainer's.
+        trainer: A `MinerGRPOTrainer`.
         inputs: This process's B rows of the data set in the first round.
-        generate: Returns TRL's scored batch of B rows, and the (N, F) rewards of all processes.
-        is_mixed: Returns (P,) bool of (N, F) rewards.
-        stream: The prompts of the other rounds.
-        num_generations: G.
 
     Returns:
         The batch of this process, the (N, F) rewards of all, and metrics.
@@ -74,31 +62,33 @@ def fill_batch(
     Raises:
         ValueError: The batch has images.
     """
-    G, num_prompts = num_generations, len(inputs) * accelerator.num_processes // num_generations
-    mixed = torch.empty(0, dtype=torch.bool, device=accelerator.device)
+    G, accelerator = trainer.num_generations, trainer.accelerator
+    num_prompts = len(inputs) * accelerator.num_processes // G
+    is_mixed_P = torch.empty(0, dtype=torch.bool, device=accelerator.device)
     batches: list[Batch] = []
     rewards: list[Tensor] = []
-    while len(batches) < ROUNDS and int(mixed.sum()) < num_prompts:
-        batch, rewards_NF = generate(stream.draw(num_prompts, G) if batches else inputs)
+    while len(batches) < ROUNDS and int(is_mixed_P.sum()) < num_prompts:
+        rows = trainer.prompt_stream.draw(num_prompts, G) if batches else inputs
+        batch, rewards_NF = trainer.generate_and_reward(rows)
         if "num_images" in batch:
             raise ValueError("dynamic_sampling takes prompts of text alone: got images.")
         batches.append(gathered(accelerator, batch))
         rewards.append(rewards_NF)
-        mixed = torch.cat([mixed, is_mixed(rewards_NF)])
-    if (missing := num_prompts - int(mixed.sum())) > 0 and accelerator.is_main_process:
-        logger.warning(
-            f"dynamic_sampling found {num_prompts - missing} mixed prompts in {ROUNDS} rounds of"
-            f" {num_prompts}: others fill the batch. Take easier or harder problems, or a larger"
-            " num_generations."
-        )
+        is_mixed = differs_in_correctness(trainer.verifier.is_correct(rewards_NF), G)
+        is_mixed_P = torch.cat([is_mixed_P, is_mixed])
     metrics = {
-        "dynamic_sampling/rounds": len(batches),
-        "dynamic_sampling/mixed": mixed.float().mean().item(),
+        "dynamic_sampling/rounds": float(len(batches)),
+        "dynamic_sampling/mixed": is_mixed_P.float().mean().item(),
     }
+    if (found := int(is_mixed_P.sum())) < num_prompts:
+        logger.warning(
+            f"dynamic_sampling found {found} mixed prompts in {ROUNDS} rounds of {num_prompts}:"
+            " others fill the batch. Take easier or harder problems, or a larger num_generations."
+        )
     if len(batches) == 1:
         return batch, rewards_NF, metrics
-    # mixed prompts first, in the order of their generation
-    kept_P = (~mixed).int().argsort(stable=True)[:num_prompts, None]
+    # the mixed ones first, in the order of their generation
+    kept_P = (~is_mixed_P).int().argsort(stable=True)[:num_prompts, None]
     kept_N = (kept_P * G + torch.arange(G, device=kept_P.device)).flatten()
     own = kept_N[current_world().local_slice(len(inputs))]
     made = {
@@ -111,9 +101,8 @@ def fill_batch(
 
 def _joined(columns: list[Tensor], name: str) -> Tensor:
     """Return the rows of several batches, padded to one width."""
-    if columns[0].dim() > 1:
-        width, is_left = max(column.shape[1] for column in columns), name.startswith("prompt_")
-        lacking = [width - column.shape[1] for column in columns]
-        sides = [(count, 0) if is_left else (0, count) for count in lacking]
-        columns = [pad(column, side) for column, side in zip(columns, sides, strict=True)]
-    return torch.cat(columns)
+    if columns[0].dim() == 1:
+        return torch.cat(columns)
+    side = "left" if name.startswith("prompt_") else "right"
+    rows = [row for column in columns for row in column]
+    return pad_sequence(rows, batch_first=True, padding_side=side)

@@ -5,66 +5,69 @@ generates that batch again, by other weights; here the batch is kept, a file for
 transformers writes trainer_state.json after it, so that a whole checkpoint has it.
 """
 
-import logging
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate.logging import get_logger
 from accelerate.utils import gather_object, send_to_device
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
-def _file(folder: Path, accelerator: Accelerator) -> Path:
-    return folder / f"generation_cycle_{accelerator.process_index}.pt"
+def _file(trainer: Any, folder: Path) -> Path:
+    return folder / f"generation_cycle_{trainer.accelerator.process_index}.pt"
 
 
-def save_cycle(
-    folder: Path, accelerator: Accelerator, layout: list[Any], state: Mapping[str, Any]
-) -> None:
-    """Write a state into a checkpoint's folder. Every process must call.
+def _layout(trainer: Any) -> list[Any]:
+    """Return all on which the order of batches depends, besides the data."""
+    args = trainer.args
+    sizes = trainer.accelerator.num_processes, args.per_device_train_batch_size
+    of_steps = args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
+    return [*sizes, *of_steps, args.num_generations]
 
-    Args:
-        folder: Of the checkpoint.
-        accelerator: The trainer's.
-        layout: All numbers that the state depends on, such as batch sizes.
-        state: Numbers, tensors, lists and dicts.
-    """
+
+def save_cycle(trainer: Any, folder: Path) -> None:
+    """Write the batch under way and the place in it into a checkpoint's folder. Every process must
+    call."""
     folder.mkdir(parents=True, exist_ok=True)
-    layout = [accelerator.num_processes, *layout]
-    torch.save({"layout": layout, **state}, _file(folder, accelerator))
-    accelerator.wait_for_everyone()
+    state = {
+        "layout": _layout(trainer),
+        "step": trainer._step,
+        "batches": trainer._buffered_inputs,
+        "metrics": dict(trainer._metrics["train"]),
+        "rounds": trainer.prompt_stream and trainer.prompt_stream.rounds,
+    }
+    torch.save(state, _file(trainer, folder))
+    trainer.accelerator.wait_for_everyone()
 
 
-def load_cycle(folder: Path, accelerator: Accelerator, layout: list[Any]) -> dict[str, Any] | None:
-    """Return the state that `save_cycle` wrote, on every process or on none: one that generated
+def load_cycle(trainer: Any, folder: Path) -> bool:
+    """Take up the batch that `save_cycle` wrote, on every process or on none: one that generated
     alone would wait for the others forever. Every process must call.
 
-    It is None, with a warning where that changes the training, if a process has no file, or if the
-    layout is another one.
-
-    Args:
-        folder: Of the checkpoint.
-        accelerator: The trainer's.
-        layout: As in `save_cycle`.
+    Returns:
+        Whether there is one. With another number of processes or other batches there is none, and a
+        warning.
     """
-    path, kept = _file(folder, accelerator), None
+    path, state = _file(trainer, folder), None
     if path.is_file():  # through the CPU: torch.load does not know accelerate's cpu:0
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-        if kept["layout"] != [accelerator.num_processes, *layout]:
-            kept = None
-    if all(gather_object([kept is not None])):
-        state: dict[str, Any] = send_to_device(kept, accelerator.device)
-        return state
-    if accelerator.is_main_process and any(folder.glob("generation_cycle_*.pt")):
-        logger.warning(
-            f"{folder.name} was saved with other batches or another number of processes. The run"
-            " goes on with new completions, so that it will differ from an uninterrupted one."
-        )
-    return None
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    is_ours = state is not None and state["layout"] == _layout(trainer)
+    if state is None or not all(gather_object([is_ours])):
+        if any(folder.glob("generation_cycle_*.pt")):
+            logger.warning(
+                f"{folder.name} was saved with other batches or another number of processes. The"
+                " run goes on with new completions, and will differ from an uninterrupted one."
+            )
+        return False
+    trainer._step = state["step"]
+    trainer._buffered_inputs = send_to_device(state["batches"], trainer.accelerator.device)
+    trainer._metrics["train"].update(state["metrics"])
+    if trainer.prompt_stream:
+        trainer.prompt_stream.rounds = state["rounds"]
+    return True
 
 
 def skip_passes(dataloader: Any, passes: int) -> None:

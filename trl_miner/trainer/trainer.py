@@ -10,7 +10,6 @@ it.
 # T padded completion tokens, F reward functions
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -19,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.logging import get_logger
 from torch import Tensor
 from torch.utils.data import IterableDataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
 from ..methods.compose import Composition, estimate
-from ..methods.groups import correctness, differs_in_correctness, group_kinds
+from ..methods.groups import group_kinds
 from ..methods.processes import current_world
 from ..methods.rollouts import Estimate, Rollouts
 from . import trl_names as trl_names  # checked first
@@ -44,12 +44,11 @@ from .correctness import check_rewards, checked, find_verifier
 from .dynamic_sampling import PromptStream, fill_batch
 from .finite_gradients import FiniteGradients
 from .generation_settings import neutralize
-from .logit_statistics import check_logits
-from .old_logps import OldPolicy
+from .old_logps import score
 from .policy_loss import Watched, surrogate
 from .resume import load_cycle, save_cycle, skip_passes
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 # Means of TRL's over a micro-batch, and the share by which they make one over the optimizer step.
 OVER_STEP = {
@@ -116,12 +115,10 @@ class MinerGRPOTrainer(GRPOTrainer):
                 " quantization."
             )
         self.composition, self.observers = config.composition, []
-        if any("token_logits" in method.scores for method in self.composition.methods):
-            check_logits(model)
         names, functions = self.reward_func_names, self.reward_funcs
-        self.verifier = find_verifier(names, config.correct_reward_func, config.reward_weights)
+        chosen, weights = config.correct_reward_func, config.reward_weights
+        self.verifier = find_verifier(names, chosen, weights, config.correct_threshold)
         self.reward_funcs = [checked(*pair) for pair in zip(names, functions, strict=True)]
-        self.old_policy = OldPolicy(self)
         if config.dynamic_sampling:
             self.prompt_stream = PromptStream(self.train_dataset, config.seed)
         if not self.use_vllm:
@@ -140,7 +137,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             self.cutting = Cutting(args.max_tokens_per_micro_batch, can_pack(config), saves)
             kept = why_micro_batches_stay(args, self.aux_loss_enabled)
             self.compact_step = None if kept else CompactStep(self, self.cutting)
-        if args.compute_less and kept and self.is_world_process_zero():
+        if args.compute_less and kept:
             logger.warning(f"compute_less: micro-batches stay TRL's, because {kept}.")
 
     # 1. The advantages
@@ -149,9 +146,9 @@ class MinerGRPOTrainer(GRPOTrainer):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
         if self.prompt_stream is None:
-            (output, rewards_NF), metrics = self._generate_and_reward(inputs), dict[str, float]()
+            (output, rewards_NF), metrics = self.generate_and_reward(inputs), dict[str, float]()
         else:
-            output, rewards_NF, metrics = self._fill_batch(self.prompt_stream, inputs)
+            output, rewards_NF, metrics = fill_batch(self, inputs)
         rollouts = self._rollouts(output, rewards_NF)
         result = estimate(self.composition, rollouts)
         # (B,) where no method speaks per token, as TRL's metrics of sequences know them
@@ -164,7 +161,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             observe(batch)
         return output
 
-    def _generate_and_reward(self, inputs: list[Any]) -> tuple[Batch, Tensor]:
+    def generate_and_reward(self, inputs: list[Any]) -> tuple[Batch, Tensor]:
         """Return TRL's scored batch of this process, and the (N, F) rewards of all."""
         output = super()._generate_and_score_completions(inputs)
         # TRL keeps the gathered rewards for its table of completions
@@ -174,35 +171,27 @@ class MinerGRPOTrainer(GRPOTrainer):
         check_rewards(names, rewards_NF)
         return output, rewards_NF
 
-    def _fill_batch(
-        self, stream: PromptStream, inputs: list[Any]
-    ) -> tuple[Batch, Tensor, dict[str, float]]:
-        def is_mixed(rewards_NF: Tensor) -> Tensor:
-            deciding_N = self.verifier.rewards(rewards_NF)
-            is_correct_N = correctness(deciding_N, self.args.correct_threshold)
-            return differs_in_correctness(is_correct_N, self.num_generations)
-
-        G, accelerator = self.num_generations, self.accelerator
-        return fill_batch(accelerator, inputs, self._generate_and_reward, is_mixed, stream, G)
-
     def _rollouts(self, output: Batch, rewards_NF: Tensor) -> Rollouts:
         rewards_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(dim=1)
         rewards_N[rewards_NF.isnan().all(dim=1)] = torch.nan
-        deciding_N, threshold = self.verifier.rewards(rewards_NF), self.args.correct_threshold
-        is_correct_N = correctness(deciding_N, threshold)
-        G, world = self.num_generations, current_world()
+        world = current_world()
         advantages_N = world.gather(output["advantages"])
         kinds = group_kinds(
             rewards_N,
-            G,
-            correct_threshold=threshold,
-            verifier_rewards_N=deciding_N,
+            self.num_generations,
+            correct_threshold=self.verifier.threshold,
+            verifier_rewards_N=self.verifier.rewards(rewards_NF),
             advantages_N=advantages_N,
         )
-        score = partial(self.old_policy.score, output)
-        mask_BT = loss_mask(output)
         return Rollouts(
-            rewards_N, advantages_N, is_correct_N, mask_BT, kinds, G, score=score, world=world
+            rewards_N,
+            advantages_N,
+            self.verifier.is_correct(rewards_NF),
+            loss_mask(output),
+            kinds,
+            self.num_generations,
+            partial(score, self, output),
+            world,
         )
 
     # 2. The optimizer step
@@ -213,11 +202,8 @@ class MinerGRPOTrainer(GRPOTrainer):
             return inputs
         if self._step >= self.planned_until:
             # an epoch's last step is short, and a step may span several generation batches
-            size, place = (
-                self.current_gradient_accumulation_steps,
-                self._step % len(self._buffered_inputs),
-            )
-            wanted = self.steps_left or size
+            size = self.current_gradient_accumulation_steps
+            wanted, place = self.steps_left or size, self._step % len(self._buffered_inputs)
             batches = self._buffered_inputs[place : place + wanted]  # stays for the next iteration
             self.steps_left = wanted - len(batches)
             self.planned_until = self._step + len(batches)
@@ -335,13 +321,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         """Save the model, as transformers does; of a checkpoint, the batch under way, too."""
         super().save_model(output_dir, _internal_call)
         if _internal_call and output_dir and not self.args.save_only_model:
-            state = {
-                "step": self._step,
-                "batches": self._buffered_inputs,
-                "metrics": dict(self._metrics["train"]),
-                "drawn": self.prompt_stream.drawn if self.prompt_stream else 0,
-            }
-            save_cycle(Path(output_dir), self.accelerator, self._layout(), state)
+            save_cycle(self, Path(output_dir))
 
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
@@ -351,14 +331,8 @@ class MinerGRPOTrainer(GRPOTrainer):
         folder: Any = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)
-        state = load_cycle(Path(folder), self.accelerator, self._layout()) if folder else None
-        self.resumed_at = 0
-        if state is not None:
-            self._step = self.resumed_at = state["step"]
-            self._buffered_inputs = state["batches"]
-            self._metrics["train"].update(state["metrics"])
-            if self.prompt_stream:
-                self.prompt_stream.drawn = state["drawn"]
+        self.planned_until = self.steps_left = 0
+        self.resumed_at = self._step if folder and load_cycle(self, Path(folder)) else 0
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
@@ -367,11 +341,6 @@ class MinerGRPOTrainer(GRPOTrainer):
         if self.resumed_at and not isinstance(self.train_dataset, IterableDataset):
             skip_passes(loader, self.resumed_at // len(loader))
         return loader
-
-    def _layout(self) -> list[Any]:
-        args = self.args
-        batches = args.per_device_train_batch_size, args.gradient_accumulation_steps
-        return [*batches, args.steps_per_generation, self.num_iterations, self.num_generations]
 
 
 def batch_metrics(rollouts: Rollouts, result: Estimate) -> dict[str, float]:
