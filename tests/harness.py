@@ -78,7 +78,10 @@ def build_policy(folder):
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    model = Qwen3ForCausalLM(config)
+    # a tenth of the tokens ends a completion: lengths differ
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(40, 60)]
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -112,6 +115,23 @@ def mixed_reward(prompts, completions, **kwargs):
     """Reward a third of the prompts always, a third never, and a third by the parity of the
     completion's checksum."""
     return by_thirds(prompts, [float(crc(completion) % 2) for completion in completions])
+
+
+def fixed_rollouts(prompts, trainer, *, shortest=1, spread=9, **extra):
+    """Return completions as a `rollout_func`, which depend on the prompt, the optimizer step and
+    the place in the global batch alone: the same on any number of processes."""
+    first = trainer.accelerator.process_index * len(prompts) + 100 * trainer.state.global_step
+    tokenizer = trainer.processing_class
+    prompt_ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+    seeds = [crc(f"{prompt}{first + row}") for row, prompt in enumerate(prompts)]
+    completion_ids = [
+        [
+            3 + crc(f"{seed} {place}") % (len(tokenizer) - 3)
+            for place in range(shortest + seed % spread)
+        ]
+        for seed in seeds
+    ]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None, **extra}
 
 
 def settings(output_dir, **overrides):
