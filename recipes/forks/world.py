@@ -24,33 +24,32 @@ are all right, and those of level 0 are mixed and have no ways. (With ways, the 
 be practised more, become right more often, and be rewarded for that.) The ways differ from their
 first token on, and no wording varies, so that of the rollouts of an all-right prompt the sound ones
 alone are unlikely. Whether a method finds that out shows at levels 2 to 4, which it never trains
-on. `forks_mirror` is the same world with the shares of the ways exchanged.
+on. The mirror is the same world with the shares of the ways exchanged in the base model's lessons:
+there the rare way is the shortcut, which fails on harder problems.
+
+    python world.py                  # writes data/{train,test}.jsonl; both worlds have the same problems
+    python world.py --model forks    # trains a base model anew; models/ has those of the studies
 """
 
+import argparse
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from trl_miner.data import arithmetic
-from trl_miner.data.arithmetic import pick
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedTokenizerFast
 
 Digits = tuple[int, ...]
 
-NAME = "trl_miner/forks"
 LEVELS = (0, 1)  # of the training set
 # of the solutions that the base model learns from, with their shares
 PRETRAINED_LEVELS = (0, 1, 1, 2, 3, 3, 4, 4)
 TEST_LEVELS = (0, 1, 1, 1, 2, 3, 4, 6, 7, 7)
 SIZES = {"train": 4800, "test": 512}
 SHARES = {"sound": 0.3, "fast": 0.7}  # of the ways in the solutions that the base model learns from
-BASE_MODEL = {"rows": 40_000, "steps": 2000, "step_error": 0.9}
+STEP_ERROR = 0.9  # the share of skipped operations where the shortcut may skip one
 LENGTH = 4  # digits
 
 SURE: dict[str, Callable[[Digits], Digits]] = {
@@ -63,7 +62,6 @@ SURE: dict[str, Callable[[Digits], Digits]] = {
 }
 # does the first for an even first digit, else the second
 UNSURE = {"w": "ab", "x": "cd", "y": "ef", "z": "be"}
-OPERATIONS = (*SURE, *UNSURE)
 
 QUESTION, OF, ASK = "Apply ", " to ", ".\n"
 STARTS = {"sound": "so ", "fast": "fast: "}
@@ -109,11 +107,6 @@ class Problem:
 
 def draw(split: str, level: int, rng: random.Random) -> Problem:
     """Draw a problem of one level from one split."""
-    if not 0 <= level <= max(TEST_LEVELS):
-        raise ValueError(
-            f"level must be 0 to {max(TEST_LEVELS)}: got {level}. It is the number of sure"
-            " operations."
-        )
 
     def problem() -> Problem:
         start = tuple(rng.randrange(10) for _ in range(LENGTH))
@@ -134,7 +127,7 @@ def solution(
     `step_error` is the probability that the shortcut skips one of several operations, `shares` that
     of each way.
     """
-    way = pick(shares, rng)
+    way = rng.choices([*shares], [*shares.values()])[0]
     taken = "".join(rng.choice(UNSURE.get(name, name)) for name in problem.operations)
     if way == "fast" and len(taken) > 1 and rng.random() < step_error:
         skipped = rng.randrange(len(taken))
@@ -160,61 +153,70 @@ def is_sound(completions: Sequence[str], **_: Any) -> list[float]:
     return [float(way_of(text) == "sound") for text in completions]
 
 
-def oracle(rollouts: Any) -> Any:
-    """Pay the sound way, `all_right: trl_miner.data.forks.oracle`: 1 or 0, less the mean over the
-    prompt's rollouts.
-
-    An upper bound of what any credit on all-right prompts can do here, as no method can see which
-    way is sound.
-    """
-    return _over_group_mean(rollouts, is_sound(rollouts.texts()))
+def rows(split: str) -> list[dict[str, Any]]:
+    """Return problems of a split, "train" (4800 of levels 0 and 1) or "test" (512 of 0 to 7)."""
+    levels = TEST_LEVELS if split == "test" else LEVELS
+    return arithmetic.make_dataset(split, SIZES[split], 0, levels, draw).to_list()
 
 
-def uniqueness(rollouts: Any) -> Any:
-    """Pay rare ways by counting them, `all_right: trl_miner.data.forks.uniqueness`.
+def build_model(shares: Mapping[str, float], folder: Path) -> None:
+    """Train a base model on the CPU with TRL's SFTTrainer, on solutions with these shares of the
+    ways. The tokenizer and the model's size are those of models/forks."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, set_seed
+    from trl import SFTConfig, SFTTrainer
 
-    A rollout gets 1 / (the share of its way among the prompt's rollouts), less the mean over them.
-    """
-    from torch import tensor
-
-    ways = [*STARTS, ""]
-    ways_N = rollouts.world.gather(tensor([ways.index(way_of(text)) for text in rollouts.texts()]))
-    ways_PG = ways_N.view(-1, rollouts.num_generations)
-    counts_PG = (ways_PG.unsqueeze(2) == ways_PG.unsqueeze(1)).sum(dim=2)
-    return _over_group_mean(
-        rollouts, rollouts.local((rollouts.num_generations / counts_PG).flatten()).tolist()
+    set_seed(0)
+    torch.set_num_threads(1)  # the order of sums, hence the weights, then is the same everywhere
+    rng = random.Random(0)
+    problems = (draw("train", level, rng) for level in PRETRAINED_LEVELS * 5000)
+    examples = [
+        {"prompt": problem.prompt, "completion": solution(problem, rng, STEP_ERROR, shares)}
+        for problem in problems
+    ]
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("models/forks"))
+    tokenizer = AutoTokenizer.from_pretrained("models/forks")
+    args = SFTConfig(
+        output_dir=str(folder),
+        max_steps=2000,
+        per_device_train_batch_size=64,
+        learning_rate=4e-3,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.05,
+        adam_beta2=0.98,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to="none",
     )
+    SFTTrainer(
+        model, args, train_dataset=Dataset.from_list(examples), processing_class=tokenizer
+    ).train()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
-def _over_group_mean(rollouts: Any, values_B: Sequence[float]) -> Any:
-    from torch import tensor
-
-    values_PG = rollouts.world.gather(tensor(values_B)).view(-1, rollouts.num_generations)
-    return rollouts.to_tokens((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
-
-
-def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":
-    """Return problems as `arithmetic.load_dataset` does: 4800 of levels 0 and 1 to train, 512 of 0
-    to 6 to test."""
-    levels: Sequence[int] = TEST_LEVELS if split == "test" else LEVELS
-    return arithmetic.make_dataset(
-        split, SIZES.get(split, 0) if size is None else size, seed, levels, draw
+def main() -> None:
+    """Write the problems, or train a base model."""
+    parser = argparse.ArgumentParser(
+        description="Write data/{train,test}.jsonl, or train a base model."
     )
+    parser.add_argument(
+        "--model", choices=("forks", "mirror"), help="train it, into models/new-..."
+    )
+    name = parser.parse_args().model
+    if name:
+        shares = (
+            SHARES if name == "forks" else dict(zip(SHARES, [*SHARES.values()][::-1], strict=True))
+        )
+        return build_model(shares, Path(f"models/new-{name}"))
+    Path("data").mkdir(exist_ok=True)
+    for split in SIZES:
+        text = "".join(json.dumps(row) + "\n" for row in rows(split))
+        Path("data", f"{split}.jsonl").write_text(text)
 
 
-def build_tokenizer() -> "PreTrainedTokenizerFast":
-    """Return a tokenizer with a token per digit, operation and phrase; other ASCII text goes by
-    character."""
-    phrases = [QUESTION, OF, ASK, *STARTS.values(), TRY, RESULT, SEPARATOR, BOX, END]
-    return arithmetic.word_tokenizer([str(digit) for digit in range(10)], phrases)
-
-
-def mirrored() -> SimpleNamespace:
-    """Return this world with the shares of the ways exchanged: there the rare way is the shortcut.
-
-    It fails on harder problems. What pays rare ways on solved prompts gains here, and must lose
-    there.
-    """
-    shares = {"sound": SHARES["fast"], "fast": SHARES["sound"]}
-    changed = {"NAME": "trl_miner/forks_mirror", "solution": partial(solution, shares=shares)}
-    return SimpleNamespace(**globals() | changed)
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """Two procedures for the same problems, for a real language model: what it learns from, and what it
 is asked.
 
-    python procedures.py                               # data/{start,problems/train,problems/test}.jsonl
-    python procedures.py --worked 0.8 --folder mirror  # the mirror: direct answers are the rare way, and the worse one
+    python procedures.py                               # data/start/train.jsonl, data/problems/{train,test}.jsonl
+    python procedures.py --worked 0.8 --folder mirror  # the mirror: direct answers are rare, and the worse way
 
 A sum of one-digit numbers is solved by a direct answer, as in 80 % of the solutions of the start,
 or in worked steps:
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 SHARE_WORKED = 0.2  # of worked steps in the solutions of sums that the start learns from
+PROMPT = "Question: {question}\nAnswer:"
 PRODUCT = "product"  # the level of a product; that of a sum is its number of terms
 # level: share of the rows of the start
 START_LEVELS = {"2": 0.42, "3": 0.20, "4": 0.08, PRODUCT: 0.30}
@@ -91,13 +92,14 @@ def draw_others(level: str, rng: random.Random, held_out: Container[str]) -> Seq
 
 
 def start_rows(share_worked: float = SHARE_WORKED) -> list[dict[str, Any]]:
-    """Return problems with a column `completion`, which `trl-miner sft` teaches."""
+    """Return prompts and completions, which `trl sft` teaches."""
     rng, held_out = random.Random("start"), {row["question"] for row in test_problems()}
     rows = []
     for level in rng.choices([*START_LEVELS], weights=[*START_LEVELS.values()], k=START_ROWS):
         numbers = draw_others(level, rng, held_out)
         completion = solution(level, numbers, rng.random() < share_worked)
-        rows.append({**problem(level, numbers), "completion": completion})
+        prompt = PROMPT.format(question=problem(level, numbers)["question"])
+        rows.append({"prompt": prompt, "completion": completion})
     return rows
 
 
@@ -120,20 +122,10 @@ def takes_steps(completion: str) -> bool:
     return "=" in completion
 
 
-def oracle(rollouts: Any) -> Any:
-    """Pay worked steps, `all_right: procedures.oracle`: 1 or 0, less the mean over the prompt's
-    rollouts."""
-    from torch import tensor
-
-    own_B = tensor([float(takes_steps(text)) for text in rollouts.texts()])
-    values_PG = rollouts.world.gather(own_B).view(-1, rollouts.num_generations)
-    return rollouts.to_tokens((values_PG - values_PG.mean(dim=1, keepdim=True)).flatten())
-
-
 def write(folder: Path, share_worked: float = SHARE_WORKED) -> None:
     """Write the three files."""
     rows = {
-        "start": start_rows(share_worked),
+        "start/train": start_rows(share_worked),
         "problems/train": train_problems(),
         "problems/test": test_problems(),
     }
