@@ -18,7 +18,7 @@ FLOPS, BANDWIDTH = 4e14, 2.4e12  # of a GPU, in a second
 TOKEN_SECONDS = 0.03, 0.005
 ROWS = 1024  # completions that vLLM samples at once, its default on an H100
 ANSWER = 1 / 3  # mean completion, as a share of max_completion_length
-HEAD = 2 * 4096 * 32_768  # bytes of a tile of logits in TRL's fused head
+FRAGMENTS = 1.1  # what the allocator holds, as a share of what is in use
 PROMPT = 1000  # tokens of the longest prompt
 BUCKETS = 4 * 10**9  # bytes that ZeRO or FSDP gathers and sends
 COLOCATED = (
@@ -81,27 +81,29 @@ def shape_of(given: SimpleNamespace) -> Shape:
 def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -> dict[str, float]:
     """Return what a training GPU of `gpu` bytes holds in the backward pass, by component."""
     config, number = plan.accelerate, plan.processes
-    otherwise = 3 * (config.get("distributed_type") == "FSDP")
-    stage = config.get("deepspeed_config", {"zero_stage": otherwise})["zero_stage"]
+    zero = config.get("deepspeed_config", {})
+    stage = zero.get("zero_stage", 3 * (config.get("distributed_type") == "FSDP"))
     loaded = 4 if given.dtype == "float32" and not stage else 2  # bytes of a weight
     trained, frozen = shape.parameters, loaded * shape.parameters * bool(given.beta)
     if given.use_peft:
         frozen = trained * (0.56 if given.load_in_4bit else loaded)
         trained = given.lora_r * shape.layers * (7 * shape.hidden + 3 * shape.width + 3 * shape.mlp)
-    # weights, gradients, two moments of Adam; ZeRO and FSDP train in 16 bits, and keep 32 beside
+    # weights, gradients, two moments of Adam; ZeRO and FSDP train in 16 bits, and keep 32 beside,
+    # ZeRO with the optimizer, which may be in the CPU's memory
     states = 16 if stage or given.use_peft else 4 * loaded
+    states -= 12 * (zero.get("offload_optimizer_device", "none") != "none")
     whole = {0: states, 2: 2}.get(stage, 0)  # of these, what is not divided
     tokens = given.per_device_train_batch_size * (given.max_completion_length + PROMPT)
-    layer = tokens * (36 * shape.hidden + 44 * shape.width + 14 * shape.mlp)
+    layer = 36 * shape.hidden + 44 * shape.width + 14 * shape.mlp
+    kept = loaded * shape.hidden * shape.layers  # each layer's input
     at_once = 1 if given.gradient_checkpointing else shape.layers
-    inputs = 4 * tokens * shape.hidden * shape.layers
     awake = given.vllm_gpu_memory_utilization * gpu
     beside = ASLEEP if given.vllm_enable_sleep_mode else awake
     is_beside = given.use_vllm and given.vllm_mode == "colocate"
     return {
         "weights, gradients, optimizer": trained * (whole + (states - whole) / number),
         "frozen weights, or a reference model": frozen / (number if stage == 3 else 1),
-        "activations, at most": inputs + at_once * layer + 16 * tokens * shape.hidden + HEAD,
+        "activations, at most": FRAGMENTS * tokens * (kept + at_once * layer),
         "buckets": BUCKETS if stage else 4 * trained * (number > 1),
         "CUDA and NCCL, by a rule of thumb": CUDA,
         "vLLM beside it": beside * is_beside,

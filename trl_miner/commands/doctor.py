@@ -37,7 +37,10 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     shape, gpu = doctor.shape_of(given), min(gpus.values())
     rows = doctor.training_bytes(shape, given, plan, gpu)
     needed = sum(rows.values())
-    rows["in all"], rows["free on a GPU"] = needed, gpu
+    if given.use_vllm and given.vllm_mode == "colocate":  # and awake while it samples
+        states = sum(rows[name] for name in [*rows][:2]) + doctor.CUDA
+        needed = max(needed, states + given.vllm_gpu_memory_utilization * gpu)
+    rows["in all, at most"], rows["free on a GPU"] = needed, gpu
     if given.use_vllm:
         cache = doctor.cache_bytes(shape, given, gpu)
         whole = cache / shape.cached / (doctor.PROMPT + given.max_completion_length)
