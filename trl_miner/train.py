@@ -1,6 +1,7 @@
 """Train a recipe in this process: `trl-miner train RECIPE`, or one of several processes with
 `accelerate launch -m trl_miner.train --config recipes/...`."""
 
+import shutil
 import signal
 import sys
 import traceback
@@ -53,8 +54,10 @@ def _go(run: "Run") -> int:
         tell("train", f"sys.exit({error.code!r}) in code of your own ended the training.")
         return FAILED
     except Exception as error:
-        if is_disk_full(error):
-            tell("train", f"the disk is full: {error}. Free some space. {_GO_ON}.")
+        # torch does not say why it could not write
+        if is_disk_full(error) or shutil.disk_usage(run.folder).free < 2**20:
+            cause = " ".join(str(error).split())
+            tell("train", f"the disk of {run.folder} is full ({cause}). Free some space. {_GO_ON}.")
         else:
             print(hide(traceback.format_exc()), file=sys.stderr, flush=True)
         return FAILED

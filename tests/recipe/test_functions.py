@@ -19,7 +19,9 @@ def recipe(tmp_path, monkeypatch):
         "three = 3\ndef short(completions, **kwargs): return [1.0] * len(completions)\n"
         "class Shop: ...\n"
     )
-    yield lambda **settings: read([write_recipe(tmp_path / "a.yaml", **settings)])
+    yield lambda **settings: read(
+        [write_recipe(tmp_path / "a.yaml", model_name_or_path="M", **settings)]
+    )
     sys.modules.pop("mine", None)
 
 

@@ -74,13 +74,13 @@ def select(name: str) -> list[str]:
 
 def described(names: Sequence[str]) -> str:
     """Return a line for each shipped file: its name, and the first comment in it."""
-    files, width = shipped(), max(map(len, names))
-    lines = []
-    for name in names:
-        text = files[name].read_text("utf-8").splitlines()
-        comment = next((line for line in text if line.startswith("# ")), "# ")
-        lines.append(f"  {name:<{width}}  {comment[2:]}")
-    return "\n".join(lines)
+    width = max(map(len, names))
+    return "\n".join(f"  {name:<{width}}  {_first_comment(shipped()[name])}" for name in names)
+
+
+def _first_comment(path: Path) -> str:
+    found = re.search(r"^# (.*)", path.read_text("utf-8"), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def key_of(name: str) -> str:

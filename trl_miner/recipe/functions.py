@@ -66,13 +66,14 @@ def load_tools(recipe: Recipe) -> dict[str, Any]:
     Raises:
         ValueError: One cannot be imported, or is no function.
     """
-    run, found = recipe.run, {}
-    if run.tools:
-        found["tools"] = [_callable("tools", path) for path in run.tools]
-    for name in ("environment_factory", "rollout_func"):
-        if path := getattr(run, name):
-            found[name] = _callable(name, path)
-    return found
+    names = ("tools", "environment_factory", "rollout_func")
+    named = {name: path for name in names if (path := getattr(recipe.run, name))}
+    return {
+        name: [_callable(name, each) for each in path]
+        if isinstance(path, list)
+        else _callable(name, path)
+        for name, path in named.items()
+    }
 
 
 def _callable(setting: str, path: str) -> Any:

@@ -36,8 +36,12 @@ OWN_FILE = {
 }
 # Where the settings are declared.
 _SOURCES = {
-    "trl": ["trainer/grpo_config.py", "trainer/base_config.py", "trainer/model_config.py"]
-    + ["scripts/utils.py"],
+    "trl": [
+        "trainer/grpo_config.py",
+        "trainer/base_config.py",
+        "trainer/model_config.py",
+        "scripts/utils.py",
+    ],
     "transformers": ["training_args.py"],
     "trl_miner": ["trainer/config.py", "data/settings.py", "recipe/settings.py"],
 }
@@ -75,11 +79,11 @@ def read(words: list[str]) -> Recipe:
             " such as arithmetic/quick."
         )
     values = vars(settings)
-    *objects, mixture = [
+    data, run, config, model, mixture = (
         kind(**{each.name: values[each.name] for each in fields(kind) if each.init})
         for kind in kinds
-    ]
-    return Recipe(path, given, *objects, mixture if mixture.datasets else None)
+    )
+    return Recipe(path, given, data, run, config, model, mixture if mixture.datasets else None)
 
 
 def read_plain(words: list[str]) -> tuple[Path | None, dict[str, Any]]:
@@ -100,15 +104,20 @@ def _parse(
     declare them."""
     target, words = _split_target(words)
     path = find(target) if target is not None else None
-    if target is None:
-        given = {}
-    elif path is None:
-        given = {**OWN_FILE, "dataset_name": target}
-    else:
+    given: dict[str, Any] = {}
+    if path is not None:
         given = _read_yaml(path)
-    os.environ.update({name: str(value) for name, value in (given.pop("env", None) or {}).items()})
+    elif target is not None:
+        given = {**OWN_FILE, "dataset_name": target}
+    for name, value in dict(given.pop("env", None) or {}).items():
+        os.environ[name] = str(value)
     typed = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
     _check_names([*given, *typed])
+    if {"model", "model_name_or_path"}.isdisjoint(n.replace("-", "_") for n in (*given, *typed)):
+        raise ValueError(
+            "Nothing to train. Give a recipe (trl-miner train arithmetic/quick), or your data and a"
+            " model (trl-miner train problems.csv --model Qwen/Qwen3-0.6B)."
+        )
 
     from trl import DatasetMixtureConfig, ModelConfig  # torch is loaded, which takes seconds
 
@@ -129,17 +138,14 @@ def _parse(
 
 def _split_target(words: list[str]) -> tuple[str | None, list[str]]:
     """Return the recipe or the data that words name, first or behind `--config`, and the others."""
-    words = [part for word in words for part in _split_config(word)]
-    if "--config" in words[:-1]:
-        place = words.index("--config")
-        return words[place + 1], words[:place] + words[place + 2 :]
+    for place, word in enumerate(words):
+        if word == "--config" and place + 1 < len(words):
+            return words[place + 1], words[:place] + words[place + 2 :]
+        if word.startswith("--config="):
+            return word.partition("=")[2], words[:place] + words[place + 1 :]
     if words and not words[0].startswith("-"):
         return words[0], words[1:]
     return None, words
-
-
-def _split_config(word: str) -> list[str]:
-    return word.split("=", 1) if word.startswith("--config=") else [word]
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -149,8 +155,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} cannot be read: {error}") from None
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         raise ValueError(f"{path} must hold lines such as `max_steps: 100`.")
-    if not isinstance(given.get("env") or {}, dict):
-        raise ValueError(f"{path}: env must hold lines such as `NAME: value`.")
     return given
 
 
@@ -160,7 +164,7 @@ def _check_names(names: list[str]) -> None:
     known = {"model", "env", "help"}
     for package, files in _SOURCES.items():
         spec = find_spec(package)
-        assert spec is not None and spec.origin is not None
+        assert spec and spec.origin
         for file in files:
             source = (Path(spec.origin).parent / file).read_text("utf-8")
             known |= _declared(ast.parse(source))
@@ -199,30 +203,21 @@ def _make_parser(kinds: tuple[Any, ...]) -> Any:
 def _as_words(given: dict[str, Any], parser: argparse.ArgumentParser) -> dict[str, Any]:
     """Return the settings of a recipe as argparse takes defaults: numbers and truths as words,
     whose type it checks, and a single word in a list where a list is wanted."""
-    actions = {action.dest: action for action in reversed(parser._actions)}
     words = dict(given)
-    for name, value in given.items():
-        kind = getattr(actions[name].type, "__name__", "")
-        if value is None:
-            continue
-        if actions[name].nargs == "+":
-            words[name] = value if isinstance(value, list) else [value]
-        elif kind in _KINDS:
-            words[name] = str(value)
+    for action in parser._actions:
+        value = given.get(action.dest)
+        if value is not None and action.nargs == "+":
+            words[action.dest] = value if isinstance(value, list) else [value]
+        elif value is not None and getattr(action.type, "__name__", "") in _KINDS:
+            words[action.dest] = str(value)
     return words
 
 
 def _retold(message: str) -> str:
-    """Return what argparse says as a sentence that starts with the option."""
-    if message.startswith("unrecognized arguments: "):
-        word = message.removeprefix("unrecognized arguments: ").split()[0]
-        return f"Unexpected word {word!r}. A recipe, or a file of your own, stands first."
-    match = re.fullmatch(r"argument (--\w+)(?:/\S+)?: (?:invalid (\w+) value: (.*)|(.*))", message)
-    if match is None:
-        return f"{message}."
-    option, kind, value, other = match.groups()
-    return (
-        f"{option} is {value}. It must be {_KINDS.get(kind, kind)}."
-        if kind
-        else f"{option}: {other}."
-    )
+    """Return what argparse says as a sentence that starts with what the user typed."""
+    if (words := message.removeprefix("unrecognized arguments: ")) != message:
+        return f"Unexpected word {words!r}. A recipe, or a file of your own, stands first."
+    if match := re.fullmatch(r"argument (--\w+)\S*: invalid (\w+) value: (.*)", message):
+        option, kind, value = match.groups()
+        return f"{option} is {value}. It must be {_KINDS.get(kind, kind)}."
+    return f"{message.removeprefix('argument ')}."

@@ -92,8 +92,9 @@ def read_record(folder: str | Path) -> Record | None:
         return None
     try:
         known = json.loads(path.read_text("utf-8"))
-        sources = {name: Source(**known.pop(name)) for name in ("base_model", "dataset")}
-        return Record(**sources, methods=tuple(known.pop("methods")), **known)
+        model, dataset = (Source(**known.pop(name)) for name in ("base_model", "dataset"))
+        methods = tuple(known.pop("methods"))
+        return Record(base_model=model, dataset=dataset, methods=methods, **known)
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is damaged ({error}).") from None
 

@@ -129,11 +129,13 @@ class TokenCredit:
         self, batch: "ScoredBatch", step: int, is_row_N: "Tensor"
     ) -> Iterator[dict[str, Any]]:
         """Yield what is recorded of this process's rollouts."""
+        import torch
+
         rollouts, output, estimate = batch.rollouts, batch.output, batch.estimate
         tokenizer = self.trainer.processing_class
         logps_BT = rollouts.score("old_logps", is_row_N)
         place = rollouts.world.local_slice(len(rollouts.mask_BT)).start
-        kinds_N = sum(index * is_kind_N for index, is_kind_N in enumerate(rollouts.kinds))
+        kinds_N = torch.stack([*rollouts.kinds]).int().argmax(dim=0)
         for row in rollouts.local(is_row_N).nonzero().flatten().tolist():
             group, rollout = divmod(place + row, rollouts.num_generations)
             length = int(output["completion_mask"][row].sum())

@@ -90,12 +90,13 @@ class Run:
 
     def _choose_checkpoint(self) -> str | None:
         """Return the checkpoint that all processes go on from: the first one looks."""
-        found = [None]
+        found: list[str | None] = [None]
         if self.is_main:
             wanted = self.recipe.config.resume_from_checkpoint
             chosen = folders.choose_checkpoint(self.folder, wanted)
             found = [str(chosen) if chosen else None]
-        return broadcast_object_list(found)[0]
+        [checkpoint] = broadcast_object_list(found)
+        return checkpoint
 
     def _add_callbacks(self, keep: int | None) -> EvaluationCallback | None:
         """Add what shows, scores and keeps the run; return what scores it."""
@@ -166,12 +167,7 @@ class Run:
 def check(recipe: Recipe) -> None:
     """Raise ValueError for settings with which nothing can be trained, before anything is
     loaded."""
-    config, model = recipe.config, recipe.model
-    if model.model_name_or_path is None:
-        raise ValueError(
-            "Nothing to train. Give a recipe (trl-miner train arithmetic/quick), or your data and a"
-            " model (trl-miner train problems.csv --model Qwen/Qwen3-0.6B)."
-        )
+    config = recipe.config
     if torch.cuda.device_count() > 1 and "LOCAL_RANK" not in os.environ and not config.use_cpu:
         raise ValueError(
             f"{torch.cuda.device_count()} GPUs found, and this is one process. Use trl-miner launch"
@@ -206,6 +202,7 @@ def load_parts(recipe: Recipe, *, is_shown: bool = True) -> Parts:
     disable_progress_bar()  # transformers', a line for each loading of weights
     name = find_model(str(recipe.model.model_name_or_path))
     tokenizer = load_tokenizer(recipe, name)
+    config: Any = recipe.config
     names = recipe.run.reward_funcs
     data = load_training_data(
         recipe.data,
@@ -214,7 +211,7 @@ def load_parts(recipe: Recipe, *, is_shown: bool = True) -> Parts:
         recipe.run.held_out,
         recipe.mixture,
         needs_answers=not names or not _GRADERS.isdisjoint(names),
-        template_kwargs=recipe.config.chat_template_kwargs,
+        template_kwargs=config.chat_template_kwargs,
     )
     is_guessed = recipe.path is None and recipe.run.held_out == OWN_FILE["held_out"]
     if is_guessed and data.problems is not None and len(data.problems) > _MOST_SCORED:
@@ -262,7 +259,8 @@ def make_trainer(recipe: Recipe, parts: Parts) -> MinerGRPOTrainer:
     Raises:
         ValueError: As TRL and `MinerGRPOTrainer` do.
     """
-    config, model = recipe.config, recipe.model
+    model = recipe.model
+    config: Any = recipe.config  # some of TRL's fields are a dict or its JSON
     own = {
         "revision": model.model_revision,
         "attn_implementation": model.attn_implementation,
