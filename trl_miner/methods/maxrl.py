@@ -16,8 +16,8 @@ def maxrl(rollouts: Rollouts) -> Tensor:
     are correct.
 
     With rewards of 0 and 1, p is the mean reward, and the expected gradient is that of the log of
-    the pass rate, up to the G-th term of its series in the rate of failure. GRPO divides by the
-    standard deviation in place of p.
+    the pass rate, whose series in the rate of failure it follows up to its term G - 1. GRPO divides
+    by the standard deviation in place of p.
 
     Args:
         rollouts: The batch. Unscorable completions are left out and get 0. A prompt without a

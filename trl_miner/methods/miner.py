@@ -15,8 +15,8 @@ from torch import Tensor
 from .groups import GroupKinds, correctness, group_kinds, group_mean
 from .grpo import group_relative_advantages
 from .method import AdvantageEstimator
-from .processes import World, accumulation_dtype
-from .rollouts import Estimate, Rollouts, blocks, merge, sum_tokens
+from .processes import World
+from .rollouts import Estimate, Rollouts, block_size, merge, sum_tokens
 
 REWARDS = ("nll", "certainty", "constant")  # values of `intrinsic`
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
@@ -35,7 +35,7 @@ def intrinsic_rewards(old_logps_NT: Tensor, mask_NT: Tensor) -> Tensor:
     Source: arXiv 2601.04731, equation 5. An empty completion crashes the published code.
     """
     is_token_NT = mask_NT.bool()
-    return -sum_tokens(old_logps_NT, is_token_NT) / is_token_NT.sum(dim=1)
+    return -sum_tokens(old_logps_NT, is_token_NT) / is_token_NT.float().sum(dim=1)
 
 
 def intrinsic_advantages(intrinsic_N: Tensor, is_ph_N: Tensor, num_generations: int) -> Tensor:
@@ -108,8 +108,8 @@ def miner(
     """Return MINER's advantages of all-right prompts; other rows are 0.
 
     A_ij = w_ij * ReLU(r_int_i - mean_k r_int_k) * min(1, lambda_max * tau_ref / tau_pos), with all
-    sums over the global batch. The log-probs of PH rows alone are read, and none where they can
-    change nothing: without PH groups, or where the cap is 0 for want of mixed prompts.
+    sums over the global batch. The log-probs of PH rows alone are read. Without mixed prompts the
+    cap is 0, and so are the advantages.
 
     Args:
         rollouts: The batch; `base` has the advantages of mixed prompts, by default GRPO's.
@@ -131,41 +131,19 @@ def miner(
             f"MINER has gamma={gamma}, lambda_max={lambda_max} and intrinsic={intrinsic!r}. The"
             f" first two must be at least 0, and the last one of {', '.join(REWARDS)}."
         )
-    is_token_BT, tokens_N = rollouts.is_token_BT, rollouts.token_counts_N
-    is_mixed_N = rollouts.kinds.is_he_N | rollouts.kinds.is_unscorable_N
-    tau_ref = signal_sums(rollouts)[is_mixed_N].sum()  # equation 10
-    is_ph_N = rollouts.kinds.is_ph_N & (tokens_N > 0)
-    if lambda_max is not None and lambda_max * tau_ref == 0:
-        is_ph_N = torch.zeros_like(is_ph_N)  # the cap leaves them nothing
-
-    advantages_BT = torch.zeros(is_token_BT.shape, device=is_token_BT.device)
-    old_logps_BT = advantages_BT
-    if is_ph_N.any() and (intrinsic != "constant" or gamma > 0):  # else nothing reads them
-        old_logps_BT = rollouts.score("old_logps", is_ph_N)
-    sums_B2 = tau_ref.new_zeros(len(is_token_BT), 2)
-    for rows in blocks(rollouts.local(is_ph_N), is_token_BT.shape[1]):
-        old_logps, is_token = old_logps_BT[rows].float(), is_token_BT[rows]
-        advantages_BT[rows] = weights = focal_weights(old_logps, is_token, gamma)
-        sums_B2[rows, 0] = weights.sum(dim=1, dtype=sums_B2.dtype)
-        sums_B2[rows, 1] = intrinsic_rewards(old_logps, is_token)
-    weight_N, intrinsic_N = rollouts.world.gather(sums_B2).unbind(dim=1)
-    if not intrinsic_N.isfinite().all():
-        row = int((~intrinsic_N.isfinite()).nonzero()[0])
-        raise ValueError(
-            f"The log-probs of completion {row} of the batch have the mean"
-            f" {-intrinsic_N[row].item()}. Mask the tokens that have none, or look at the model."
-        )
-
+    kinds, tokens_N = rollouts.kinds, rollouts.token_counts_N
+    is_ph_N = kinds.is_ph_N & (tokens_N > 0)
+    weights_BT, weight_N, intrinsic_N = look_at_tokens(rollouts, is_ph_N, gamma)
     if intrinsic == "constant":
-        mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N.dtype)
+        mined_N = CONSTANT_REWARD * is_ph_N.to(weight_N)
     else:
-        sign_N = torch.where(tokens_N > 0, -1.0 if intrinsic == "certainty" else 1.0, torch.nan)
-        mined_N = intrinsic_advantages(sign_N * intrinsic_N, is_ph_N, rollouts.num_generations)
-    tau_pos = (mined_N * weight_N).sum()  # equation 10, with sum_j w_ij A_i for each completion
+        sign = -1 if intrinsic == "certainty" else 1
+        mined_N = intrinsic_advantages(sign * intrinsic_N, is_ph_N, rollouts.num_generations)
+    # Unscorable groups keep GRPO's advantages and count as mixed.
+    tau_ref = signal_sums(rollouts)[kinds.is_he_N | kinds.is_unscorable_N].sum()
+    tau_pos = (mined_N * weight_N).sum()  # a completion has sum_j w_ij A_i
     scale = calibration_scale(tau_ref, tau_pos, lambda_max)
     mined_N = mined_N * scale
-    advantages_BT *= rollouts.local(mined_N)[:, None].float()  # equations 9 and 11
-    means_N = (mined_N * weight_N / tokens_N.clamp(min=1)).to(rollouts.advantages_N.dtype)
     statistics = {
         "scale": scale,
         "tau_ref": tau_ref,
@@ -174,19 +152,51 @@ def miner(
         "intrinsic_reward": intrinsic_N[is_ph_N].mean(),
         "credit_weight": weight_N.sum() / tokens_N[is_ph_N].sum(),
     }
-    metrics = {f"miner/{name}": float(x) for name, x in statistics.items() if x.isfinite()}
-    return Estimate(advantages_BT, means_N, metrics)
+    return Estimate(
+        weights_BT.mul_(rollouts.local(mined_N)[:, None].to(weights_BT)),  # equation 9, with the scale of 11
+        (mined_N * weight_N / tokens_N.clamp(min=1)).to(rollouts.advantages_N),
+        {f"miner/{name}": float(x) for name, x in statistics.items() if x.isfinite()},
+    )
+
+
+def look_at_tokens(
+    rollouts: Rollouts, is_ph_N: Tensor, gamma: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the focal weights (B, T) of PH rows, their sums (N,), and the intrinsic rewards (N,):
+    0 in other rows, but for the reward of a completion without tokens, which is NaN.
+
+    It goes by blocks of rows: at once, the same operations keep four tensors of the batch's size
+    alive, and take three times as long.
+
+    Raises:
+        ValueError: A log-prob is not finite. Every process raises.
+    """
+    old_logps_BT = rollouts.score("old_logps", is_ph_N)
+    weights_BT = torch.zeros(old_logps_BT.shape, device=old_logps_BT.device)
+    sums_B2 = rollouts.local(rollouts.token_counts_N)[:, None].repeat(1, 2).zero_()
+    rows_of_ph = rollouts.local(is_ph_N).nonzero().squeeze(1)
+    for rows in rows_of_ph.split(block_size(weights_BT)):
+        old_logps, is_token = old_logps_BT[rows].float(), rollouts.is_token_BT[rows]
+        weights_BT[rows] = weights = focal_weights(old_logps, is_token, gamma)
+        sums_B2[rows, 0] = weights.to(sums_B2).sum(dim=1)
+        sums_B2[rows, 1] = intrinsic_rewards(old_logps, is_token)
+    weight_N, intrinsic_N = rollouts.world.gather(sums_B2).unbind(dim=1)
+    if not intrinsic_N.isfinite().all():
+        row = int(intrinsic_N.isfinite().int().argmin())
+        raise ValueError(
+            f"The log-probs of completion {row} of the batch are not all finite. Mask the tokens"
+            " that have none, or look at the model."
+        )
+    return weights_BT, weight_N, intrinsic_N.masked_fill(rollouts.token_counts_N == 0, torch.nan)
 
 
 def signal_sums(rollouts: Rollouts) -> Tensor:
     """Return (N,) the sums of abs(advantage) over the tokens of each completion, of the method of
-    mixed prompts. Every process must call."""
+    mixed prompts."""
     base = rollouts.base
     if base is not None and base.is_token_level:
         return rollouts.token_sums(base.advantages_BT.abs())
-    advantages_N = rollouts.advantages_N if base is None else base.advantages_N
-    wide = accumulation_dtype(advantages_N.device)
-    return advantages_N.abs().to(wide) * rollouts.token_counts_N
+    return (base or rollouts).advantages_N.abs() * rollouts.token_counts_N
 
 
 MINER = AdvantageEstimator(
@@ -195,7 +205,7 @@ MINER = AdvantageEstimator(
     arxiv="2601.04731",
     function=miner,
     acts_on=("all_right",),
-    scores=frozenset({"old_logps"}),
+    scores=("old_logps",),
     settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "intrinsic")},
 )
 
@@ -208,7 +218,7 @@ class MinerAdvantages(NamedTuple):
     kinds: GroupKinds  # of each completion's group
     scale: float  # the calibration's factor, in [0, 1]
     tau_ref: float  # sum of abs(advantage) over the tokens of mixed prompts
-    tau_pos: float  # the same of all-right prompts before calibration; 0 if their cap is 0
+    tau_pos: float  # the same of all-right prompts before calibration
 
 
 def miner_advantages(

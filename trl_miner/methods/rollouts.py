@@ -4,7 +4,7 @@
 # T padded completion tokens
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Union
@@ -16,8 +16,6 @@ from .groups import GroupKinds
 from .processes import World, accumulation_dtype
 
 Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
-# Elements looked at in one go: what stays in a processor's cache, or keeps a GPU busy
-CPU_BLOCK, GPU_BLOCK = 2**17, 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +46,8 @@ class Rollouts:
     @cached_property
     def token_counts_N(self) -> Tensor:
         """(N,) how many tokens of each completion count. Every process must ask."""
-        return self.world.gather(self.is_token_BT.sum(dim=1))
+        ones_BT = torch.ones((), device=self.mask_BT.device).expand(self.mask_BT.shape)
+        return self.token_sums(ones_BT)
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B, ...): this process's rows of (N, ...)."""
@@ -77,15 +76,18 @@ class Estimate:
 
 def sum_tokens(values_BT: Tensor, is_token_BT: Tensor) -> Tensor:
     """Return (B,) the sums over the tokens of each row, in the widest float of the device."""
-    wide = accumulation_dtype(values_BT.device)
-    return values_BT.masked_fill(~is_token_BT, 0.0).sum(dim=1, dtype=wide)
+    wide, size = accumulation_dtype(values_BT.device), block_size(values_BT)
+    parts = zip(values_BT.split(size), is_token_BT.split(size), strict=True)
+    sums = [torch.where(is_token, values, 0.0).to(wide).sum(dim=1) for values, is_token in parts]
+    return torch.cat(sums)
 
 
-def blocks(is_row_B: Tensor, num_tokens: int) -> Iterator[Tensor]:
-    """Yield the places of these rows, in blocks of few elements: all rows at once keep several
-    tensors of the batch's size alive, and take three times as long."""
-    size = CPU_BLOCK if is_row_B.device.type == "cpu" else GPU_BLOCK
-    yield from is_row_B.nonzero().squeeze(1).split(max(1, size // max(1, num_tokens)))
+def block_size(values_BT: Tensor) -> int:
+    """Return how many rows to look at in one go. All at once keep several tensors of the batch's
+    size alive, and take three times as long."""
+    # what stays in a processor's cache, or keeps a GPU busy
+    num_elements = 2**18 if values_BT.device.type == "cpu" else 2**22
+    return max(1, num_elements // max(1, values_BT.shape[1]))
 
 
 def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Estimate:
@@ -130,8 +132,8 @@ def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Est
 def merge(base: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
     """Return the estimate with the rows `is_own_N` of `own` and the other ones of `base`. It takes
     the memory of `own`."""
-    advantages_BT = own.advantages_BT
-    for rows in blocks(~rollouts.local(is_own_N), advantages_BT.shape[1]):
+    advantages_BT, is_other_B = own.advantages_BT, ~rollouts.local(is_own_N)
+    for rows in is_other_B.nonzero().squeeze(1).split(block_size(advantages_BT)):
         advantages_BT[rows] = base.advantages_BT[rows] * rollouts.is_token_BT[rows]
     return Estimate(
         advantages_BT,

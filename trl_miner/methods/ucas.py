@@ -51,7 +51,7 @@ def ucas(
     factor_N = torch.where(is_above_N, -beta_pos * z_N, beta_neg * z_N).exp()
     scaled_B1 = rollouts.local(rollouts.advantages_N * factor_N)[:, None]
 
-    logits_BT = rollouts.score("token_logits", every_N)
+    logits_BT = rollouts.score("token_logits", every_N).float()
     lowest = logits_BT.masked_fill(~is_token_BT, torch.inf).amin()
     highest = logits_BT.masked_fill(~is_token_BT, -torch.inf).amax()
     lowest_W, highest_W = rollouts.world.gather(torch.stack([lowest, highest])[None]).unbind(dim=1)

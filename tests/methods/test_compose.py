@@ -1,0 +1,154 @@
+"""Which method has which prompts, knobs, and estimators of one's own by import path."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from methods import own_estimators
+from methods.batches import all_kinds, batches
+
+from trl_miner.methods.compose import find_composition, find_policy_loss
+
+OWN = "methods.own_estimators"
+
+
+def names(*args, **kwargs):
+    """The methods of mixed and of all-right prompts, and those that have a part."""
+    found = find_composition(*args, **kwargs)
+    methods = [method.name for method in found.methods]
+    return found.mixed.name, found.all_right and found.all_right.name, methods
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("grpo",), ("grpo", None, ["grpo"])),
+        (("miner",), ("grpo", "miner", ["miner"])),
+        (("grpo", "miner"), ("grpo", "miner", ["miner"])),
+        (("miner", "miner"), ("grpo", "miner", ["miner"])),
+        (("miner", "entropy"), ("grpo", "entropy", ["entropy"])),
+        (("miner", "none"), ("grpo", None, ["grpo"])),
+        (("ucas",), ("ucas", None, ["ucas"])),
+        (("ucas", "ucas"), ("ucas", None, ["ucas"])),
+        (("ucas", "miner"), ("ucas", "miner", ["ucas", "miner"])),
+        (("ucas", "none"), ("ucas", "none", ["ucas"])),
+        (("f_grpo", "miner"), ("f_grpo", "miner", ["f_grpo", "miner"])),
+        ((f"{OWN}.SURPRISE",), ("grpo", f"{OWN}.SURPRISE", [f"{OWN}.SURPRISE"])),
+        (("grpo", f"{OWN}.by_length"), ("grpo", f"{OWN}.by_length", [f"{OWN}.by_length"])),
+    ],
+)
+def test_settings_name_the_methods(settings, expected):
+    assert names(*settings) == expected
+
+
+@pytest.mark.parametrize("mixed", ["grpo", "ucas", "entropy_adv", "reinforce_pp", "f_grpo"])
+@pytest.mark.parametrize("right", ["none", "miner", "ucas", "reinforce_pp"])
+@settings(max_examples=10, deadline=None)
+@given(batches())
+def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, batch):
+    found = batch.estimate(advantage_estimator=mixed, all_right=right)
+    rollouts, _ = batch.part(slice(None))
+    is_ph_N, is_he_N = rollouts.kinds.is_ph_N, rollouts.kinds.is_he_N
+    base = batch.estimate(advantage_estimator=mixed)
+    assert torch.equal(found.advantages_BT[~is_ph_N], base.advantages_BT[~is_ph_N])
+    if right == "miner":  # measured by the other method's signal
+        is_mixed = is_he_N | rollouts.kinds.is_unscorable_N
+        cap = 1.5e-3 * base.advantages_BT[is_mixed].abs().sum()
+        assert found.advantages_BT[is_ph_N].abs().sum() <= cap * (1 + 1e-5)
+    elif right == "none":
+        assert (found.advantages_BT[is_ph_N] == 0).all()
+    else:
+        alone = batch.estimate(advantage_estimator=right)
+        assert torch.equal(found.advantages_BT[is_ph_N], alone.advantages_BT[is_ph_N])
+
+
+def test_where_nothing_speaks_of_single_tokens_trl_keeps_its_form():
+    batch = all_kinds()
+    assert not batch.estimate(advantage_estimator="reinforce_pp").is_token_level
+    assert batch.estimate(advantage_estimator="miner").is_token_level
+    without_right = batch[torch.arange(4, 12)].estimate(advantage_estimator="miner")
+    assert not without_right.is_token_level
+    assert batch.estimate(advantage_estimator="entropy_adv").is_token_level
+
+
+def test_knobs_go_to_the_methods_that_have_them():
+    knobs = find_composition(
+        "f_grpo",
+        "miner",
+        kwargs='{"gamma": "5e-1"}',  # YAML reads 5e-1 as a text
+        settings={"miner_gamma": 3.0, "miner_lambda_max": None, "learning_rate": 1.0},
+    ).knobs
+    assert knobs == {"f_grpo": {"gamma": 0.5}, "miner": {"gamma": 3.0, "lambda_max": None}}
+    assert find_policy_loss("clip")[0].function is None
+    assert find_policy_loss("kl_cov", {"coef": 2})[1] == {"coef": 2}
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (dict(advantage_estimator="minor"), "advantage_estimator named 'minor'. .* 'miner'"),
+        (dict(advantage_estimator="kl_cov"), "There are: miner, grpo"),
+        (dict(advantage_estimator="grpo", all_right="f_grpo"), "No all_right named 'f_grpo'"),
+        (dict(advantage_estimator="grpo", all_right="nome"), "Did you mean 'none'"),
+        (dict(advantage_estimator=f"{OWN}.by_lenght"), "no 'by_lenght'. .* 'by_length'"),
+        (dict(advantage_estimator="own_estimator.x"), "'own_estimator.x' cannot be imported"),
+        (dict(advantage_estimator=f"{OWN}.NUMBER"), r"is a int. Define a function NUMBER\("),
+        (dict(advantage_estimator="ucas", kwargs={"beta": 1}), "no knob 'beta'. .* 'beta_pos'"),
+        (dict(advantage_estimator="grpo", kwargs={"gamma": 1}), "There are: none"),
+        (dict(advantage_estimator="miner", kwargs={"gamma": 1}), "no knob 'gamma'"),
+        (dict(advantage_estimator="ucas", kwargs="{beta"), "kwargs is '{beta'"),
+        (dict(advantage_estimator="ucas", kwargs=3), "kwargs is 3"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_would_do(named, words):
+    with pytest.raises(ValueError, match=words):
+        find_composition(**named)
+
+
+def test_a_bad_policy_loss_is_named():
+    with pytest.raises(ValueError, match="No policy_loss named 'kl-cov'. Did you mean 'kl_cov'"):
+        find_policy_loss("kl-cov")
+    with pytest.raises(ValueError, match="policy_loss_kwargs: no knob 'rate'. .* 'ratio'"):
+        find_policy_loss("clip_cov", {"rate": 1})
+
+
+def test_a_function_of_ones_own_may_speak_of_tokens_of_completions_or_of_metrics():
+    batch = all_kinds()
+    grpo = batch.estimate(advantage_estimator="grpo")
+    # mean length: 3.75
+    longer = torch.where(batch.mask.sum(dim=1) < 3.75, 0.5, -0.5)
+    found = batch.estimate(advantage_estimator=f"{OWN}.by_length", kwargs={"bonus": 0.5})
+    expected = (grpo.advantages_N + longer)[:, None] * batch.mask
+    assert torch.equal(found.advantages_BT, expected) and found.is_token_level
+
+    found = batch.estimate(advantage_estimator=f"{OWN}.by_rollout")
+    assert torch.equal(found.advantages_N, grpo.advantages_N + 1) and not found.is_token_level
+    assert torch.equal(
+        batch.estimate(advantage_estimator=f"{OWN}.as_list").advantages_BT, grpo.advantages_BT
+    )
+    found = batch.estimate(advantage_estimator=f"{OWN}.with_metric", kwargs={"weight": 2.0})
+    assert found.metrics == {"own/weight": 2.0}
+    assert torch.allclose(found.advantages_BT, 2 * grpo.advantages_BT)
+
+
+def test_a_record_of_ones_own_says_on_which_prompts_it_acts():
+    batch, asked = all_kinds(), {}
+    found = batch.estimate(advantage_estimator=f"{OWN}.SURPRISE", asked=asked)
+    is_ph_N = batch.part(slice(None))[0].kinds.is_ph_N
+    grpo = batch.estimate(advantage_estimator="grpo")
+    assert torch.equal(found.advantages_BT[~is_ph_N], grpo.advantages_BT[~is_ph_N])
+    expected = -(batch.scores["old_logps"] * batch.mask)[is_ph_N]
+    assert torch.equal(found.advantages_BT[is_ph_N], expected)
+    assert torch.equal(asked["old_logps"], is_ph_N)
+    assert own_estimators.SURPRISE.name == "surprise"  # the user's record stays as it is
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("of_one_token", r"returned shape \(3,\).* \(N,\) = \(24,\).* \(B, T\) = \(24, 7\)"),
+        ("with_nan", "with_nan returned nan for completion 19 of the batch. Return 0"),
+    ],
+)
+def test_a_bad_result_is_refused(name, words):
+    with pytest.raises(ValueError, match=words):
+        all_kinds().estimate(advantage_estimator=f"{OWN}.{name}")

@@ -1,0 +1,253 @@
+"""Every advantage estimator, by one table: published numbers, GRPO as its neutral setting, and what
+must not matter."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from harness import assert_matches_golden, golden_cases
+from hypothesis import given, settings
+from methods.batches import METHODS, NAN, Batch, all_kinds, batches, make_batch
+
+from trl_miner.methods import ESTIMATORS
+from trl_miner.methods.compose import estimate, find_composition
+from trl_miner.methods.grpo import group_relative_advantages
+
+PUBLISHED = {
+    "grpo": "grpo",
+    "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
+    "entropy_adv": "entropy_adv",
+    "ucas_upstream": "ucas",
+}
+NEUTRAL = {name: neutral for name, (_, neutral) in METHODS.items() if neutral is not None}
+
+
+def settings_of(name):
+    return METHODS[name][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [(name, case.values[0]) for name in PUBLISHED for case in golden_cases(name)],
+    ids=lambda value: value if isinstance(value, str) else value["name"],
+)
+def test_a_method_agrees_with_the_published_code(name, case):
+    scores = {key: torch.tensor(case[key]) for key in case if key in ("entropies", "token_logits")}
+    scores["self_certainty"] = torch.tensor(case.get("self_certainty", 0.0))
+    rewards, mask = torch.tensor(case["rewards"]), torch.tensor(case["mask"])
+    rollouts, _ = Batch(rewards, mask, scores, case["G"]).part(slice(None))
+    # the published code has 1e-6 beside the standard deviation, TRL 1e-4
+    grpo_N = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
+    if case["hyper"].get("norm_adv_by_std_in_grpo") is False:
+        grpo_N = rewards - rewards.view(-1, case["G"]).mean(dim=1).repeat_interleave(case["G"])
+    knobs = {k: v for k, v in case["hyper"].items() if k in ESTIMATORS[PUBLISHED[name]].knobs}
+    composition = find_composition(PUBLISHED[name], kwargs=knobs)
+    found = estimate(composition, replace(rollouts, advantages_N=grpo_N))
+    assert_matches_golden(found.advantages_BT, case)
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+@settings(max_examples=30, deadline=None)
+@given(batches())
+def test_at_its_neutral_setting_a_method_is_grpo_bit_for_bit(name, batch):
+    found = batch.estimate(**{**settings_of(name), **NEUTRAL[name]})
+    expected = batch.estimate(advantage_estimator="grpo")
+    assert torch.equal(found.advantages_BT, expected.advantages_BT)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=30, deadline=None)
+@given(batches())
+def test_the_means_are_those_of_the_tokens_and_nothing_falls_on_padding_or_unscored(name, batch):
+    found = batch.estimate(**settings_of(name))
+    assert (found.advantages_BT[batch.mask == 0] == 0).all()
+    assert found.advantages_BT.isfinite().all()
+    if name != "own":  # its bonus goes to all
+        assert (found.advantages_BT[batch.rewards.isnan()] == 0).all()
+    counts = batch.mask.sum(dim=1)
+    means = found.advantages_BT.double().sum(dim=1) / counts.clamp(min=1)
+    has_tokens = counts > 0
+    assert torch.allclose(
+        found.advantages_N.double()[has_tokens], means[has_tokens], rtol=1e-5, atol=1e-7
+    )
+    if not found.is_token_level:
+        assert torch.equal(found.advantages_BT, found.advantages_N[:, None] * (batch.mask != 0))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("poison", [1e4, NAN, math.inf])
+def test_what_stands_at_padding_tools_and_rows_not_asked_for_changes_nothing(name, poison):
+    batch, asked = all_kinds(), {}
+    batch.mask[:, 2] = 0  # a tool's
+    clean = batch.estimate(asked=asked, **settings_of(name))
+    assert clean.advantages_BT.abs().sum() > 0
+    for key, is_row in asked.items():
+        is_read = (batch.mask != 0) & is_row[:, None]
+        batch.scores[key] = batch.scores[key].masked_fill(~is_read, poison)
+    poisoned = batch.estimate(**settings_of(name))
+    assert torch.equal(poisoned.advantages_BT, clean.advantages_BT)
+    assert poisoned.metrics == clean.metrics
+
+
+@pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=20, deadline=None)
+@given(batches())
+def test_the_order_of_the_prompts_does_not_matter(name, batch):
+    prompts = torch.arange(len(batch.rewards)).view(-1, batch.G)
+    order = prompts[torch.randperm(len(prompts), generator=torch.Generator().manual_seed(0))]
+    found = batch[order.flatten()].estimate(**settings_of(name)).advantages_BT
+    expected = batch.estimate(**settings_of(name)).advantages_BT[order.flatten()]
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scores_in_half_precision_are_computed_with_in_full_precision(name, dtype):
+    half, full = all_kinds(), all_kinds()
+    half.scores = {key: values.to(dtype) for key, values in half.scores.items()}
+    full.scores = {key: values.to(dtype).float() for key, values in full.scores.items()}
+    found, expected = half.estimate(**settings_of(name)), full.estimate(**settings_of(name))
+    assert found.advantages_BT.dtype == torch.float32
+    assert torch.equal(found.advantages_BT, expected.advantages_BT)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_without_tokens_gets_nothing(name):
+    batch = all_kinds()
+    batch.mask.zero_()
+    found = batch.estimate(**settings_of(name))
+    assert (found.advantages_BT == 0).all() and found.advantages_N.isfinite().all()
+
+
+@pytest.mark.parametrize("reward", [NAN, 1.0, 0.0])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_batch_of_one_kind_gets_finite_advantages(name, reward):
+    batch = make_batch([reward] * 8, [2] * 8, 4)
+    found = batch.estimate(**settings_of(name))
+    assert found.advantages_BT.isfinite().all() and all(map(math.isfinite, found.metrics.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked_for"),
+    [
+        ("grpo", {}),
+        ("reinforce_pp", {}),
+        ("f_grpo", {}),
+        ("maxrl", {}),
+        ("miner", {"old_logps": "right"}),
+        ("entropy", {"old_logps": "right", "entropies": "right"}),
+        ("entropy_adv", {"entropies": "learned"}),
+        ("ucas", {"token_logits": "every", "self_certainty": "every"}),
+        ("entropy_adv+miner", {"entropies": "learned", "old_logps": "right"}),
+    ],
+)
+def test_a_method_asks_for_no_more_than_it_needs_and_says_what(name, asked_for):
+    batch, asked = all_kinds(), {}
+    batch.estimate(asked=asked, **settings_of(name))
+    rollouts, _ = batch.part(slice(None))
+    rows = {
+        "right": rollouts.kinds.is_ph_N,
+        "learned": rollouts.advantages_N != 0,
+        "every": torch.ones(24, dtype=torch.bool),
+    }
+    assert asked.keys() == asked_for.keys()
+    assert all(torch.equal(asked[key], rows[which]) for key, which in asked_for.items())
+    methods = find_composition(**settings_of(name)).methods
+    assert {score for method in methods for score in method.scores} == asked_for.keys()
+
+
+def of_rewards(rewards, num_generations, **named):
+    """The advantages (N,) that a method makes of rewards alone."""
+    batch = make_batch(rewards, [1] * len(rewards), num_generations)
+    return batch.estimate(**named).advantages_N.tolist()
+
+
+def test_f_grpo_by_hand():
+    # GRPO of 1, 1, 1, 0: mean .75, std .5 -> .5, .5, .5, -1.5. p = .75: (1 - .75)^.5 = .5.
+    # Of 1, 0, 0 and an unscorable one: mean 1/3, std .57735 -> 1.1547, -.57735; p = 1/3.
+    found = of_rewards(
+        [1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, NAN],
+        4,
+        advantage_estimator="f_grpo",
+        kwargs={"gamma": 0.5},
+    )
+    third = (2 / 3) ** 0.5
+    expected = [0.25, 0.25, 0.25, -0.75, 1.1547 * third, -0.57735 * third, -0.57735 * third, 0.0]
+    assert found == pytest.approx(expected, rel=5e-4)
+    # the default gamma is 1: (1 - .75) * .5
+    found = of_rewards([1.0, 1.0, 1.0, 0.0], 4, advantage_estimator="f_grpo")
+    assert found == pytest.approx([0.125, 0.125, 0.125, -0.375], rel=5e-4)
+
+
+def test_maxrl_by_hand():
+    # 1 of 4: p = .25, (1 - .25) / .25 = 3, (0 - .25) / .25 = -1. 3 of 4: .25 / .75, -.75 / .75.
+    # 1 of 3 scored: (1 - 1/3) / (1/3) = 2, -1, -1, and 0 for the unscorable one. None: 0.
+    rewards = [1.0, 0, 0, 0, 1, 1, 1, 0, 1, 0, 0, NAN, 0, 0, 0, 0, NAN, NAN, NAN, NAN]
+    found = of_rewards(rewards, 4, advantage_estimator="maxrl")
+    expected = [3.0, -1, -1, -1, 1 / 3, 1 / 3, 1 / 3, -1, 2, -1, -1, 0, *[0.0] * 8]
+    assert found == pytest.approx(expected, rel=1e-6)
+    # rewards of -1 and 1 have a mean of 0 at a pass rate of a half: (1 - 0) / .5 and (-1 - 0) / .5
+    assert of_rewards([1.0, -1.0], 2, advantage_estimator="maxrl") == [2.0, -2.0]
+    # part marks without a correct completion: no inverse of 0
+    assert of_rewards([0.5, 0.0], 2, advantage_estimator="maxrl") == [0.0, 0.0]
+
+
+def test_maxrl_follows_the_log_of_the_pass_rate():
+    """A policy with p = sigmoid(t), so p' = p (1 - p), and G = 3 completions. Over all outcomes, the
+    mean of A * d log p(o) / dt is the slope of -sum_k (1 - p)^k / k, the series of log p, up to its
+    term G - 1: p' + (1 - p) p'."""
+    p, mean = 0.3, 0.0
+    for outcome in range(8):
+        rewards = [float(outcome >> place & 1) for place in range(3)]
+        chance = math.prod(p if reward else 1 - p for reward in rewards)
+        advantages = of_rewards(rewards, 3, advantage_estimator="maxrl")
+        slopes = [1 - p if reward else -p for reward in rewards]
+        mean += chance * sum(a * s for a, s in zip(advantages, slopes, strict=True)) / 3
+    assert mean == pytest.approx((1 + (1 - p)) * p * (1 - p), rel=1e-6)
+
+
+def test_whitening_leaves_out_what_could_not_be_scored():
+    named = dict(advantage_estimator="reinforce_pp")
+    batch = make_batch([1.0, 0.0, NAN, NAN], [3, 1, 7, 7], 2)
+    found, alone = batch.estimate(**named), batch[:2].estimate(**named)
+    assert torch.equal(found.advantages_N[:2], alone.advantages_N)
+    # 3 tokens of 1, one of 0: mean .75, variance (3 * .0625 + .5625) / 3 = .25 -> .5, -1.5
+    assert alone.advantages_N.tolist() == pytest.approx([0.5, -1.5], rel=1e-5)
+
+
+def test_ucas_by_hand():
+    """The third of four has no tokens, so no confidence; the last is unscorable."""
+    scores = {
+        "self_certainty": torch.tensor([[1.0], [3.0], [50.0], [2.0]]),
+        "token_logits": torch.arange(4.0)[:, None],
+    }
+    batch = Batch(torch.tensor([1.0, 0.0, 1.0, NAN]), torch.ones(4, 1).int(), scores, 4)
+    batch.mask[2] = 0
+    found = batch.estimate(advantage_estimator="ucas", kwargs={"token_coef": 0.1})
+    # confidences 1, 3, 2: z-scores -1, 1, 0; logits 0, 1, 3: taxes 0, .1 / 3
+    grpo = group_relative_advantages(batch.rewards, 4)
+    expected = [grpo[0] * math.exp(0.25), grpo[1] * math.exp(0.35) - 0.1 / 3, 0.0, 0.0]
+    assert found.advantages_N.tolist() == pytest.approx([float(x) for x in expected], rel=1e-5)
+    # a tax of 2 takes a right answer to 0, not below: logits 0 and 3 have taxes 0 and 2
+    batch.scores["token_logits"] = torch.tensor([[3.0], [0.0], [0.0], [0.0]])
+    found = batch.estimate(advantage_estimator="ucas", kwargs={"token_coef": 2.0})
+    assert found.advantages_N[0] == 0
+
+
+def test_the_entropy_bonus_is_the_gradient_of_the_entropy():
+    """A softmax over three tokens: the mean of (-log p - H) * grad log p is the gradient of H."""
+    logits = torch.tensor([0.3, -1.0, 0.8], dtype=torch.float64, requires_grad=True)
+    logps = logits.log_softmax(0)
+    entropy = -(logps.exp() * logps).sum()
+    (expected,) = torch.autograd.grad(entropy, logits, retain_graph=True)
+    scores = {
+        "old_logps": logps.detach()[:, None],
+        "entropies": entropy.detach().expand(3, 1),
+    }
+    batch = Batch(torch.ones(3), torch.ones(3, 1), scores, 3)
+    advantages = batch.estimate(advantage_estimator="entropy", kwargs={"weight": 1.0})
+    loss = (logps.exp().detach() * advantages.advantages_N * logps).sum()
+    (found,) = torch.autograd.grad(loss, logits)
+    assert torch.allclose(found, expected, atol=1e-7)

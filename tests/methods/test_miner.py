@@ -1,0 +1,230 @@
+"""`miner_advantages` against the authors' code, the paper's equations and sums by hand."""
+
+import math
+
+import pytest
+import torch
+from harness import assert_matches_golden, golden_cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from methods.batches import NAN, batches
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trl_miner import miner_advantages
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.miner import focal_weights
+
+
+def of_batch(batch, **knobs):
+    logps = batch.scores["old_logps"]
+    return miner_advantages(batch.rewards, logps, batch.mask, num_generations=batch.G, **knobs)
+
+
+def random_batch(rewards, num_tokens=5):
+    generator = torch.Generator().manual_seed(0)
+    logps = -3 * torch.rand(len(rewards), num_tokens, generator=generator)
+    return torch.tensor(rewards), logps, torch.ones_like(logps)
+
+
+@pytest.mark.parametrize("case", golden_cases("miner_core") + golden_cases("miner_variants"))
+def test_agrees_with_the_authors_code(case):
+    hyper = case["hyper"]
+    found = miner_advantages(
+        torch.tensor(case["rewards"]),
+        torch.tensor(case["old_logps"]),
+        torch.tensor(case["mask"]),
+        num_generations=case["G"],
+        gamma=hyper["gamma"] if hyper["credit_method"] == "focal" else 0.0,
+        lambda_max=hyper["scale_by_normal"] or None,
+        std_eps=1e-6,  # the published code's
+    )
+    assert_matches_golden(found.advantages_NT, case)
+    if case["scale_value"] is not None:
+        assert found.scale == pytest.approx(case["scale_value"], rel=1e-5)
+    if check := case.get("paper_check"):
+        assert found.tau_ref == pytest.approx(check["tau_ref"], rel=1e-5)  # it has no eps
+        assert found.tau_pos == pytest.approx(check["tau_pos"], rel=1e-6)
+
+
+def by_the_paper(rewards, logps, mask, num_generations, gamma, lambda_max):
+    """The paper's equations, one scalar at a time: advantages, tau_ref, tau_pos and the scale."""
+    advantages = [[0.0] * len(mask[0]) for _ in rewards]
+    tau_ref = tau_pos = 0.0
+    mined = []
+    for first in range(0, len(rewards), num_generations):
+        rows = range(first, first + num_generations)
+        scored = [rewards[i] for i in rows if not math.isnan(rewards[i])]
+        if len({*scored}) > 1:  # mixed: equation 2, with TRL's 1e-4
+            mean = sum(scored) / len(scored)
+            std = math.sqrt(sum((r - mean) ** 2 for r in scored) / (len(scored) - 1))
+            for i in rows:
+                for j, counts in enumerate(mask[i]):
+                    if counts and not math.isnan(rewards[i]):
+                        advantages[i][j] = (rewards[i] - mean) / (std + 1e-4)
+                        tau_ref += abs(advantages[i][j])
+        elif scored == [1.0] * num_generations:  # all right: equations 5 to 9
+            nll = {i: -sum(logps[i][: sum(mask[i])]) / sum(mask[i]) for i in rows if sum(mask[i])}
+            for i in nll:
+                gain = max(0.0, nll[i] - sum(nll.values()) / len(nll))
+                for j in range(sum(mask[i])):
+                    advantages[i][j] = (1 - math.exp(logps[i][j])) ** gamma * gain
+                    tau_pos += advantages[i][j]
+                mined.append(i)
+    scale = min(1.0, lambda_max * tau_ref / tau_pos) if tau_pos else 1.0  # equation 11
+    for i in mined:
+        advantages[i] = [scale * advantage for advantage in advantages[i]]
+    return advantages, tau_ref, tau_pos, scale
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches(), st.sampled_from([0.0, 0.5, 2.0, 3.0]), st.sampled_from([0.0, 1e-3, 0.1, 10.0]))
+def test_agrees_with_the_paper_scalar_by_scalar_and_elsewhere_with_grpo(batch, gamma, lambda_max):
+    found = of_batch(batch, gamma=gamma, lambda_max=lambda_max)
+    expected, tau_ref, tau_pos, scale = by_the_paper(
+        batch.rewards.tolist(),
+        batch.scores["old_logps"].double().tolist(),
+        batch.mask.tolist(),
+        batch.G,
+        gamma,
+        lambda_max,
+    )
+    expected = torch.tensor(expected).double()
+    assert torch.allclose(found.advantages_NT.double(), expected, rtol=1e-4, atol=2e-6)
+    assert found.tau_ref == pytest.approx(tau_ref, rel=1e-5)
+    is_ph_N = found.kinds.is_ph_N
+    if lambda_max * tau_ref > 0 and tau_pos > 1e-6:  # a mean minus itself leaves 1e-8 of rounding
+        assert found.tau_pos == pytest.approx(tau_pos, rel=1e-5, abs=1e-7)
+        assert found.scale == pytest.approx(scale, rel=1e-4)
+    grpo_NT = group_relative_advantages(batch.rewards, batch.G)[:, None] * batch.mask
+    assert torch.equal(found.advantages_NT[~is_ph_N], grpo_NT[~is_ph_N])
+    assert (found.advantages_NT[is_ph_N] >= 0).all()  # right answers are never pushed down
+
+
+@settings(max_examples=100, deadline=None)
+@given(batches(), st.sampled_from([1e-3, 0.1]))
+def test_the_share_of_all_right_prompts_is_never_above_the_cap(batch, lambda_max):
+    found = of_batch(batch, lambda_max=lambda_max)
+    of_ph = found.advantages_NT[found.kinds.is_ph_N].abs().sum().item()
+    assert of_ph <= lambda_max * found.tau_ref * (1 + 1e-5)
+
+
+def test_without_its_weights_or_its_cap_it_is_the_papers_ablation():
+    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0])
+    knobs = dict(num_generations=2, lambda_max=None)
+    # w/o FW: NLLs a < b, mean (a + b) / 2: the second gets (b - a) / 2 at every token
+    gap = (logps.mean(dim=1)[0] - logps.mean(dim=1)[1]).abs() / 2
+    found = miner_advantages(rewards, logps, mask, gamma=0.0, **knobs).advantages_NT[:2]
+    assert found.amax(dim=0).tolist() == pytest.approx([gap.item()] * 5)
+    assert (found.amin(dim=0) == 0).all()
+    # w/o IR: 0.05 at every token of both, no calibration
+    found = miner_advantages(rewards, logps, mask, gamma=0.0, intrinsic="constant", **knobs)
+    assert torch.equal(found.advantages_NT[:2], torch.full((2, 5), 0.05))
+
+
+def test_certainty_credits_the_surest_completions():
+    # NLLs 1 and 3, mean 2: the first is 1 surer. A mixed pair gives +-.707 on a token each: 1.414
+    # in all; the cap is .5 of it
+    logps = torch.tensor([[-1.0], [-3.0], [-1.0], [-1.0]])
+    knobs = dict(num_generations=2, gamma=0.0, lambda_max=0.5, std_eps=0.0, intrinsic="certainty")
+    found = miner_advantages(torch.tensor([1.0, 1, 1, 0]), logps, torch.ones(4, 1), **knobs)
+    assert found.advantages_N.tolist() == pytest.approx([0.5**0.5, 0.0, 0.5**0.5, -(0.5**0.5)])
+
+
+def test_rounding_in_an_all_right_prompt_counts_as_nothing():
+    # six rewards of 1.3 have the float32 mean 1.3 + 1e-7, so GRPO gives each -1e-3: as much as
+    # MINER's own signal
+    rewards, logps, mask = random_batch([1.3] * 6 + [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert (group_relative_advantages(rewards, 6)[:6] < -1e-4).all()
+    found = miner_advantages(rewards, logps, mask, num_generations=6)
+    mixed_alone = miner_advantages(rewards[6:], logps[6:], mask[6:], num_generations=6)
+    assert found.tau_pos > 0 and found.tau_ref == mixed_alone.tau_ref
+    assert (found.advantages_NT[:6] >= 0).all()
+
+
+def test_the_weight_of_a_sure_token_keeps_its_digits():
+    # p = 1 - 1e-8 is 1 in float32, so 1 - exp(lp) would be 0; rounding may leave a positive one
+    found = focal_weights(torch.tensor([[-1e-8, 1e4]]), torch.ones(1, 2), 1.0)
+    assert found[0].tolist() == [pytest.approx(1e-8), 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_log_probs_are_summed_in_full_precision(dtype):
+    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0], num_tokens=4096)
+    half = miner_advantages(rewards, logps.to(dtype), mask, num_generations=2)
+    full = miner_advantages(rewards, logps.to(dtype).float(), mask, num_generations=2)
+    assert torch.equal(half.advantages_NT, full.advantages_NT)
+
+
+def test_sums_over_millions_of_tokens_keep_their_digits():
+    # 2**22 tokens at 16.1: their sum has 27 bits, of which float32 keeps 24
+    num_tokens = 2**21
+    logps = torch.full((4, num_tokens), -16.1)
+    logps[1] = -16.2
+    rewards, mask = torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.ones(4, num_tokens)
+    found = miner_advantages(rewards, logps, mask, num_generations=2, gamma=0.0, lambda_max=None)
+    # half of the difference of the two float32 numbers, on each token of the second
+    expected = (logps[0, 0].double() - logps[1, 0].double()).item() / 2
+    assert found.tau_pos == pytest.approx(expected * num_tokens, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [NAN, -math.inf, math.inf])
+def test_a_log_prob_that_is_no_number_is_named_with_its_row(value):
+    rewards, logps, mask = random_batch([1.0, 0.0, 1.0, 1.0])
+    logps[3, 2] = value
+    with pytest.raises(ValueError, match="log-probs of completion 3 of the batch are not all finite"):
+        miner_advantages(rewards, logps, mask, num_generations=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (dict(gamma=-1.0), "gamma=-1.0"),
+        (dict(gamma=NAN), "gamma=nan"),
+        (dict(lambda_max=-0.1), "lambda_max=-0.1"),
+        (dict(lambda_max=NAN), "lambda_max=nan"),
+        (dict(intrinsic="nil"), "intrinsic='nil'.*one of nll, certainty, constant"),
+        (dict(num_generations=3), "whole groups.*num_generations=3"),
+        (dict(mask_NT=torch.ones(4, 6)), r"old_logps_NT \(4, 5\) and mask_NT \(4, 6\)"),
+        (dict(mask_NT=torch.ones(4)), r"mask_NT \(4,\)"),
+        (dict(old_logps_NT=torch.ones(4, 1)), r"old_logps_NT \(4, 1\)"),
+        (dict(rewards_N=torch.ones(8)), r"rewards_N has shape \(8,\)"),
+    ],
+)
+def test_bad_input_is_named(change, named):
+    rewards, logps, mask = random_batch([1.0, 0.0, 1.0, 1.0])
+    arguments = dict(rewards_N=rewards, old_logps_NT=logps, mask_NT=mask, num_generations=2)
+    with pytest.raises(ValueError, match=named):
+        miner_advantages(**{**arguments, **change})
+
+
+def test_rewards_may_be_bools_and_log_probs_part_of_a_graph():
+    rewards, logps, mask = random_batch([1.0, 1.0, 1.0, 0.0])
+    expected = miner_advantages(rewards, logps, mask, num_generations=2).advantages_NT
+    found = miner_advantages(
+        rewards.bool(), logps.requires_grad_(), mask.bool(), num_generations=2
+    ).advantages_NT
+    assert torch.equal(found, expected) and not found.requires_grad
+
+
+class LargeTensors(TorchDispatchMode):
+    """Keeps the floats that operations make and that are as large as a batch of so many."""
+
+    def __init__(self, numel):
+        super().__init__()
+        self.numel, self.kept = numel, {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **kwargs or {})
+        if isinstance(made, torch.Tensor) and made.untyped_storage().nbytes() >= 4 * self.numel:
+            self.kept[made.untyped_storage().data_ptr()] = made
+        return made
+
+
+def test_only_the_result_is_as_large_as_the_batch():
+    """Two prompts, all right and mixed, in blocks of 2**18 of the 2**20 tokens."""
+    num_rows, num_tokens = 16, 2**16
+    rewards_N = torch.tensor([1.0] * 8 + [1.0, 0.0] * 4)
+    logps_NT, mask_NT = -torch.ones(num_rows, num_tokens), torch.ones(num_rows, num_tokens).long()
+    with LargeTensors(num_rows * num_tokens) as large:
+        found = miner_advantages(rewards_N, logps_NT, mask_NT, num_generations=8)
+    assert [*large.kept] == [found.advantages_NT.untyped_storage().data_ptr()]
