@@ -245,9 +245,10 @@ class CompactStep:
 def shorten(columns: Batch, rows: Tensor, prompt: int, completion: int) -> Batch:
     """Return those rows of a batch of TRL's, with the last `prompt` columns of prompts and the
     first `completion` ones of completions."""
-    made = {name: value[rows] if value.dim() else value for name, value in columns.items()}
-    for name, value in made.items():
+    made = {}
+    for name, value in columns.items():
         if value.dim() > 1:
             of_prompt = name.startswith("prompt_")
-            made[name] = value[:, -prompt:] if of_prompt else value[:, :completion]
+            value = value[:, -prompt:] if of_prompt else value[:, :completion]
+        made[name] = value[rows] if value.dim() else value
     return made

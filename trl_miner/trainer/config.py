@@ -12,6 +12,7 @@ from ..common.names import setting
 from ..methods import ESTIMATORS, POLICY_LOSSES
 from ..methods.compose import NONE, Composition, find_composition, find_policy_loss
 from ..methods.method import PolicyLoss
+from ..methods.miner import REWARDS
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,14 @@ logger = logging.getLogger(__name__)
 CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
 # Losses of TRL with which a sequence-level ratio averages the advantage over a completion.
 AVERAGED_BY_SEQUENCE_RATIO = ("grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo")
+
+# The least values of settings.
+LEAST = {
+    "miner_gamma": 0,
+    "miner_lambda_max": 0,
+    "optimizer_batch_size": 1,
+    "max_tokens_per_micro_batch": 2,
+}
 
 
 def _names(methods: Any) -> str:
@@ -159,10 +168,13 @@ class MinerGRPOConfig(GRPOConfig):
     def _check_own_settings(self) -> None:
         if self.miner_lambda_max == math.inf:  # on a command line the only way to say "no cap"
             self.miner_lambda_max = None
-        for name, least in (("optimizer_batch_size", 1), ("max_tokens_per_micro_batch", 2)):
+        for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value is not None and not value >= least:
                 raise ValueError(f"{name} must be at least {least}: got {value}. Or leave it out.")
+        if self.miner_intrinsic not in REWARDS:
+            choices, got = ", ".join(REWARDS), self.miner_intrinsic
+            raise ValueError(f"miner_intrinsic must be one of {choices}: got {got!r}.")
         if math.isnan(self.correct_threshold):
             raise ValueError(
                 "correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0."

@@ -47,8 +47,12 @@ def score(trainer: Any, output: Batch, name: str, is_row_N: Tensor) -> Tensor:
         for part in ("ids", "mask")
     )
     model, args = trainer.model, trainer.args
-    # whose reentrant kind fails without a gradient
-    with disable_gradient_checkpointing(model, args.gradient_checkpointing_kwargs):
+    devices = [ids.device] if ids.is_cuda else []
+    with (
+        torch.random.fork_rng(devices),  # dropout draws, and must not move the training's draws
+        # whose reentrant kind fails without a gradient
+        disable_gradient_checkpointing(model, args.gradient_checkpointing_kwargs),
+    ):
         if name in ("token_logits", "self_certainty"):
             of_rows = _of_logits(trainer, ids, mask, name)[:, -T:]
         else:
