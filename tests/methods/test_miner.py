@@ -171,7 +171,9 @@ def test_sums_over_millions_of_tokens_keep_their_digits():
 def test_a_log_prob_that_is_no_number_is_named_with_its_row(value):
     rewards, logps, mask = random_batch([1.0, 0.0, 1.0, 1.0])
     logps[3, 2] = value
-    with pytest.raises(ValueError, match="log-probs of completion 3 of the batch are not all finite"):
+    with pytest.raises(
+        ValueError, match="log-probs of completion 3 of the batch are not all finite"
+    ):
         miner_advantages(rewards, logps, mask, num_generations=2)
 
 

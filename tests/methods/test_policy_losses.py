@@ -1,0 +1,187 @@
+"""Clip-Cov, KL-Cov and BAPO: the clipped loss that comes of them, against the numbers of their
+published code."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from harness import golden_cases
+
+from trl_miner.methods import POLICY_LOSSES
+from trl_miner.methods.micro_batch import MicroBatch
+
+# The knobs of each method, by the names in the golden files
+KNOBS = {
+    "clip_cov": {"ratio": "clip_cov_ratio", "low": "clip_cov_lb", "high": "clip_cov_ub"},
+    "kl_cov": {"ratio": "kl_cov_ratio", "coef": "ppo_kl_coef"},
+    "bapo": {"low_max": "ratio_lower_max", "high_max": "ratio_upper_max"},
+}
+SETTINGS = {
+    "clip_cov": dict(ratio=0.2, low=0.1),
+    "kl_cov": dict(ratio=0.2),
+    "bapo": dict(target=0.9),
+}
+
+
+def clipped_loss(batch, surrogate, delta=torch.inf):
+    """The token mean of -min(rho A, clip(rho) A), with TRL's bound `delta` on rho."""
+    ratios = (batch.logps_BT - batch.old_logps_BT).exp()
+    low, high = surrogate.epsilon_low, surrogate.epsilon_high
+    low = batch.epsilon_low if low is None else low
+    high = batch.epsilon_high if high is None else high
+    advantages = surrogate.advantages_BT
+    clipped = ratios.clamp(1 - low, 1 + high) * advantages
+    gains = torch.minimum(ratios.clamp(max=delta) * advantages, clipped)
+    return -(gains * batch.mask_BT).sum() / batch.mask_BT.sum()
+
+
+def golden(name):
+    cases = golden_cases(f"loss_{name}")
+    return [pytest.param(name, *case.values, id=f"{name}-{case.id}") for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [*golden("clip_cov"), *golden("kl_cov"), *golden("bapo")]
+)
+def test_loss_and_gradient_agree_with_the_published_code(name, case):
+    hyper = case["hyper"]
+    logps, old, advantages, mask = (
+        torch.tensor(case[key]) for key in ("log_prob", "old_log_prob", "advantages", "mask")
+    )
+    generator = torch.Generator().manual_seed(case.get("torch_manual_seed", 0))
+    epsilons = hyper.get("low", 0.2), hyper.get("high", 0.2)
+    logps.requires_grad_()
+    batch = MicroBatch(logps, old, advantages, mask, *epsilons, generator)
+    knobs = {knob: hyper[key] for knob, key in KNOBS[name].items()}
+    if name == "bapo":
+        knobs["target"] = hyper["adv_ratio_target"]
+    surrogate = POLICY_LOSSES[name].function(batch, **knobs)
+    loss = clipped_loss(batch, surrogate, hyper.get("clip_ratio_c", torch.inf))
+    loss.backward()
+    expected = torch.tensor(case["grad_log_prob"])
+    assert loss.item() == pytest.approx(case["loss"], rel=1e-6, abs=1e-8)
+    assert (logps.grad - expected).abs().max() <= 1e-6 * expected.abs().max()
+    if name == "bapo":
+        found = [surrogate.metrics[f"bapo/{key}"] for key in ("clip_low", "clip_high")]
+        assert found == pytest.approx([case["result"]["clip_low"], case["result"]["clip_high"]])
+        share = case["result"]["pos_neg_ratio"]
+        assert surrogate.metrics["bapo/positive_share"] == pytest.approx(share / (1 + share))
+    if name == "clip_cov":
+        share = len(case["dropped_tokens"]) / mask.sum().item()
+        assert surrogate.metrics["clip_cov/dropped"] == pytest.approx(share)
+
+
+def random_batch(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    logps, old = (-3 * torch.rand(8, 6, generator=generator) for _ in range(2))
+    advantages = torch.randn(8, 1, generator=generator).expand(8, 6).clone()
+    mask = (torch.arange(6) < torch.randint(0, 7, (8, 1), generator=generator)).int()
+    return MicroBatch(logps, old, advantages, mask)
+
+
+def run(name, batch, **knobs):
+    batch = replace(batch, generator=torch.Generator().manual_seed(0))
+    return POLICY_LOSSES[name].function(batch, **{**SETTINGS[name], **knobs})
+
+
+def poisoned(batch, value):
+    tensors = (batch.logps_BT, batch.old_logps_BT, batch.advantages_BT)
+    return MicroBatch(*(x.masked_fill(batch.mask_BT == 0, value) for x in tensors), batch.mask_BT)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("value", [1e4, float("nan"), -float("inf")])
+def test_what_padding_holds_changes_nothing(name, value):
+    batch = random_batch()
+    clean, found = run(name, batch), run(name, poisoned(batch, value))
+    counts = batch.mask_BT == 1
+    assert torch.equal(found.advantages_BT[counts], clean.advantages_BT[counts])
+    assert found.advantages_BT[counts].isfinite().all()
+    assert (found.epsilon_low, found.epsilon_high) == (clean.epsilon_low, clean.epsilon_high)
+    assert found.metrics == clean.metrics
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_order_of_the_rows_does_not_matter(name):
+    batch, rows = random_batch(), torch.tensor([3, 0, 7, 1, 5, 2, 6, 4])
+    tensors = (batch.logps_BT, batch.old_logps_BT, batch.advantages_BT, batch.mask_BT)
+    every = dict(ratio=1.0) if name == "clip_cov" else {}  # else the order decides what it draws
+    clean, found = (
+        run(name, batch, **every),
+        run(name, MicroBatch(*(x[rows] for x in tensors)), **every),
+    )
+    assert torch.allclose(found.advantages_BT, clean.advantages_BT[rows])
+    assert (found.epsilon_low, found.epsilon_high) == (clean.epsilon_low, clean.epsilon_high)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "epsilons"),
+    [
+        ("clip_cov", dict(ratio=0.0), (None, None)),
+        ("kl_cov", dict(ratio=0.0), (1.0, torch.inf)),
+        ("kl_cov", dict(coef=0.0), (1.0, torch.inf)),
+        ("bapo", dict(target=0.0), (0.5, 0.5)),
+        ("bapo", dict(low_max=0.5, high_max=1.5), (0.5, 0.5)),
+    ],
+)
+def test_at_its_neutral_setting_a_method_leaves_the_advantages_bit_for_bit(name, knobs, epsilons):
+    batch = random_batch()
+    found = run(name, batch, **knobs)
+    assert torch.equal(found.advantages_BT, batch.advantages_BT)
+    assert (found.epsilon_low, found.epsilon_high) == epsilons
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_batch_without_tokens_is_left_alone(name):
+    batch = random_batch()
+    batch.mask_BT.zero_()
+    assert torch.equal(run(name, batch).advantages_BT, batch.advantages_BT)
+
+
+def test_clip_cov_leaves_alone_what_is_clipped_already():
+    # A 2 and 0, lp -1 and -3: both covariances are 1, so both are candidates; a ratio of e^2 with A
+    # 2 is clipped
+    logps, advantages = torch.tensor([[-1.0, -3.0]]), torch.tensor([[2.0, 0.0]])
+    bounds = torch.ones(1, 2), 1.0, 1.0
+    knobs = dict(ratio=1.0, low=0.5, high=5.0)
+    found = run("clip_cov", MicroBatch(logps, logps, advantages, *bounds), **knobs)
+    assert found.metrics["clip_cov/dropped"] == 1.0 and found.advantages_BT.tolist() == [[0.0, 0.0]]
+    found = run("clip_cov", MicroBatch(logps, logps - 2, advantages, *bounds), **knobs)
+    assert found.metrics["clip_cov/dropped"] == 0.5 and found.advantages_BT.tolist() == [[2.0, 0.0]]
+
+
+def test_a_small_share_still_drops_one_token():
+    batch = random_batch()
+    found = run("clip_cov", batch, ratio=1e-9, low=-99.0, high=99.0)
+    assert (found.advantages_BT != batch.advantages_BT).sum() == 1
+
+
+def test_kl_cov_strictly_on_policy_is_plain_policy_gradient():
+    batch = random_batch()
+    batch = replace(
+        batch, old_logps_BT=batch.logps_BT, logps_BT=batch.logps_BT.clone().requires_grad_()
+    )
+    found = run("kl_cov", batch)
+    clipped_loss(batch, found).backward()
+    expected = -batch.advantages_BT * batch.mask_BT / batch.mask_BT.sum()
+    assert torch.allclose(batch.logps_BT.grad, expected, atol=1e-8)
+
+
+def test_bapo_searches_from_the_start_bounds():
+    """One positive token at rho 2 and a negative one at rho .5: within (.8, 1.2) 1.2 * 1 against
+    .8 * 1 is enough for target 1; within (.5, 1.5) of the paper 1.5 against .5."""
+    logps, advantages = torch.tensor([[2.0], [0.5]]).log(), torch.tensor([[1.0], [-1.0]])
+    batch = MicroBatch(logps, torch.zeros(2, 1), advantages, torch.ones(2, 1))
+    found = run("bapo", batch, low_start=0.8, high_start=1.2, target=1.0)
+    assert (found.epsilon_low, found.epsilon_high) == pytest.approx((0.2, 0.2))
+    assert found.metrics["bapo/positive_share"] == pytest.approx(1.2 / 2.0)
+    found = run("bapo", batch, target=1.0)
+    assert found.metrics["bapo/positive_share"] == pytest.approx(1.5 / 2.0)
+    # 1.2 / .8 is 1.5, below 1.6: the lower bound rises to its last, .9, which takes more off, and
+    # then the upper one to 1.3, 1.4 and 1.5: 1.5 / .9 is enough
+    found = run("bapo", batch, low_start=0.8, low_max=0.9, high_start=1.2, target=1.6)
+    assert found.metrics["bapo/clip_low"] == pytest.approx(0.9)
+    assert found.metrics["bapo/clip_high"] == pytest.approx(1.5)
+    # a start behind its end ends the search all the same
+    found = run("bapo", batch, low_start=0.99, high_start=9.0, target=99.0)
+    assert found.metrics["bapo/clip_low"] == 0.99
