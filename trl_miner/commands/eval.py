@@ -57,7 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("tensor-parallel-size", "GPUs that share the model, for vLLM", type=int)
     option("gpu-memory-utilization", "Share of the GPU's memory, for vLLM", type=float)
     option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
-    option("k", "More K of Pass@K and Maj@K, beside 1 and all", [], type=int, nargs="+")
     option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
     for field in fields(DataArguments):
         if field.name in COLUMNS:
@@ -80,6 +79,6 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         args.output = args.output or Path("evals", args.model.strip("/.").replace("/", "--"))
         evaluate(args)
         folders.append(Path(args.output))
-    print(score_folders(folders, args.k, args.paper))
+    print(score_folders(folders, args.paper))
     finish([folder / FILE for folder in folders])
     return 0

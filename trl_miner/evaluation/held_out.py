@@ -29,18 +29,16 @@ class Moment:
         """Pass@1 and Pass@n in [0, 1]: {"pass@1": 0.5, "pass@8": 0.75}; empty: no problem
         counts."""
         n, counts = self.num_samples, [count for count in self.num_correct if count is not None]
-        ks = {1, n} if counts else ()
-        return {f"pass@{k}": float(pass_at_k(n, counts, k).mean()) for k in sorted(ks)}
+        ks = [1, n] if counts else []
+        return {f"pass@{k}": float(pass_at_k(n, counts, k).mean()) for k in ks}
 
 
 def write_held_out(run: str | Path, moments: dict[str, Moment]) -> None:
     """Write `held_out.json` into a run's folder, whole or not at all."""
-    path = Path(run, FILE)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    content = {name: asdict(moment) for name, moment in moments.items()}
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
+    part = Path(run, f"{FILE}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text(json.dumps({name: asdict(moment) for name, moment in moments.items()}))
+    part.replace(Path(run, FILE))
 
 
 def read_held_out(run: str | Path) -> dict[str, Moment]:
@@ -51,9 +49,7 @@ def read_held_out(run: str | Path) -> dict[str, Moment]:
     """
     path = Path(run, FILE)
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        moments = {name: Moment(**values) for name, values in content.items()}
-        assert all(moment.scores is not None for moment in moments.values())  # they are in range
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        return {name: Moment(**values) for name, values in content.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error} Delete it, or restore it.") from error
-    return moments
+        raise ValueError(f"{path} is damaged: {error}. Delete it, or restore it.") from error

@@ -3,11 +3,11 @@
 # P problems, n samples of each, N samples of this process; every process has as many
 
 import hashlib
-import json
 import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from trl.models import unwrap_model_for_generation
 
 from ..data.preview import rewards_of
 from ..data.prompts import token_ids
+from ..methods.groups import correctness
 from .held_out import AFTER, BEFORE, Moment, read_held_out, write_held_out
 from .seeded import sample_seed, sample_tokens
 
@@ -57,14 +58,18 @@ class EvaluationCallback(TrainerCallback):
     ) -> None:
         self.trainer, self.problems, self.samples = trainer, problems, samples
         self.every_steps, self.reward_func, self.batch_size = every_steps, reward_func, batch_size
-        rows = json.dumps([*problems], sort_keys=True, default=str)
-        self.fingerprint = hashlib.sha256(rows.encode()).hexdigest()[:16]
+        if trainer.tools or trainer.environment_factories or trainer.rollout_func:
+            raise ValueError(
+                "Held-out problems are scored by one completion each, without tools, environments"
+                " or a rollout_func. Set held_out: 0, and eval_strategy for TRL's own evaluation."
+            )
+        self.fingerprint = hashlib.sha256(repr([*problems]).encode()).hexdigest()
         self.moments: dict[str, Moment] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log the scores before the training: no tracker had started when they were made."""
         if BEFORE in self.moments and state.global_step == 0:
-            self._log(self.moments[BEFORE])
+            self._log(self.moments[BEFORE].scores)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Score every `every_steps`, but for the last: `record("after")` is its scoring."""
@@ -94,68 +99,73 @@ class EvaluationCallback(TrainerCallback):
         without = f" ({counts.count(None)} without a verdict)" if None in counts else ""
         trainer.accelerator.print(f"{moment}, {len(counts)} held-out problems{without}: {shown}")
         if moment != BEFORE:
-            self._log(found)
+            self._log(found.scores)
         if trainer.is_world_process_zero():
             write_held_out(trainer.args.output_dir, self.moments)
         return found.scores
 
+    def _log(self, scores: dict[str, float]) -> None:
+        # Not TRL's own `log`, which would flush the metrics of the training step in progress; and
+        # it must not count as the log that the step itself is due.
+        due = self.trainer.control.should_log
+        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
+        self.trainer.control.should_log = due
+
     def count_correct(self) -> list[int | None]:
         """Sample the model, and return (P,) the correct completions of each problem; None: one of
         them has no verdict. Every process must call it, and all get the same."""
-        places, n, seed = [*range(len(self.problems))], self.samples, self.trainer.args.seed
+        places, seed = [*range(len(self.problems))], self.trainer.args.seed
         # Weights in shards are gathered by all processes at once: one with fewer problems samples
         # the last once more.
         split = self.trainer.accelerator.split_between_processes(places, apply_padding=True)
         with split as own, kept_random_states():
-            rows = [dict(self.problems[place]) for place in own for _ in range(n)]
-            seeds = [sample_seed(seed, str(place), i) for place in own for i in range(n)]
-            is_correct_PN = self._grade(rows, self._sample(rows, seeds)).view(-1, n)
-        counts = [None if math.isnan(count) else int(count) for count in is_correct_PN.sum(1)]
-        by_place = dict(gather_object([*zip(own, counts, strict=True)]))
-        return [by_place[place] for place in places]
+            keys = [(place, number) for place in own for number in range(self.samples)]
+            rows = [dict(self.problems[place]) for place, _ in keys]
+            _, ids = self.sample(rows, [sample_seed(seed, str(place), i) for place, i in keys])
+            is_correct_PN = self.grade(rows, ids).view(-1, self.samples)
+        counts = dict(gather_object([*zip(own, is_correct_PN.sum(dim=1).tolist(), strict=True)]))
+        return [None if math.isnan(counts[place]) else int(counts[place]) for place in places]
 
-    def _sample(self, rows: list[dict[str, Any]], seeds: list[int]) -> list[str]:
-        """Return (N,) completions."""
+    def sample(
+        self, rows: list[dict[str, Any]], seeds: list[int]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the tokens of the rows' prompts, and those of a completion of each. Every process
+        must call it, with as many rows."""
         trainer, tokenizer = self.trainer, self.trainer.processing_class
-        chat = trainer.args.chat_template_kwargs
-        prompts = [token_ids(row["prompt"], tokenizer, chat) for row in rows]
+        prompts = [
+            token_ids(row["prompt"], tokenizer, trainer.args.chat_template_kwargs) for row in rows
+        ]
         if trainer.use_vllm:
             torch.manual_seed(trainer.args.seed)  # a colocated engine draws from it
             trainer.vllm_generation.sync_weights()
-            ids = trainer.vllm_generation.generate(prompts, None, self.samples)[1]
-        else:
-            with unwrap_model_for_generation(
-                trainer.model_wrapped,
-                trainer.accelerator,
-                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-            ) as model:
-                found = sample_tokens(
-                    model, tokenizer, prompts, seeds, max_new_tokens=trainer.max_completion_length,
-                    temperature=trainer.temperature, top_p=trainer.top_p,
-                    batch_size=self.batch_size,
-                )  # fmt: skip
-                ids = [tokens for _, tokens, _ in sorted(found)]
-        return list(tokenizer.batch_decode(ids, skip_special_tokens=True))
+            return prompts, trainer.vllm_generation.generate(prompts, None, self.samples)[1]
+        with unwrap_model_for_generation(
+            trainer.model_wrapped,
+            trainer.accelerator,
+            gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+        ) as model:
+            sampled = sample_tokens(
+                model, tokenizer, prompts, seeds, limit=trainer.max_completion_length,
+                temperature=trainer.temperature, top_p=trainer.top_p, batch_size=self.batch_size,
+            )  # fmt: skip
+            return prompts, [ids for _, ids, _ in sorted(sampled)]
 
-    def _grade(self, rows: list[dict[str, Any]], texts: list[str]) -> torch.Tensor:
+    def grade(self, rows: list[dict[str, Any]], ids: list[list[int]]) -> torch.Tensor:
         """Return (N,) whether each completion is correct: 1, 0, or NaN where it has no verdict."""
-        trainer, threshold = self.trainer, self.trainer.args.correct_threshold
-        rewards_NF = torch.full((len(rows), len(trainer.reward_funcs)), torch.nan)
-        for column in trainer.verifier.columns:
-            function = self.reward_func or trainer.reward_funcs[column]
-            rewards = rewards_of(function, rows, texts)
-            rewards_NF[:, column] = torch.tensor([math.nan if r is None else r for r in rewards])
-        rewards_N = trainer.verifier.rewards(rewards_NF)
-        is_correct_N = rewards_N >= (threshold if self.reward_func is None else 1)
-        return is_correct_N.float().masked_fill(rewards_N.isnan(), torch.nan)
+        if self.reward_func is not None:
+            return correctness(self.rewards([self.reward_func], rows, ids)[:, 0])
+        verifier, threshold = self.trainer.verifier, self.trainer.args.correct_threshold
+        deciding = [self.trainer.reward_funcs[column] for column in verifier.columns]
+        alone = replace(verifier, columns=range(len(deciding)))
+        return correctness(alone.rewards(self.rewards(deciding, rows, ids)), threshold)
 
-    def _log(self, found: Moment) -> None:
-        # Not TRL's own `log`, which would flush the metrics of the training step in progress; and
-        # it must not count as the log that the step itself is due.
-        control = self.trainer.control
-        due = control.should_log
-        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in found.scores.items()})
-        control.should_log = due
+    def rewards(
+        self, functions: list[Any], rows: list[dict[str, Any]], ids: list[list[int]]
+    ) -> torch.Tensor:
+        """Return (N, F) the rewards of completions; NaN: unscorable."""
+        texts = self.trainer.processing_class.batch_decode(ids, skip_special_tokens=True)
+        found = [rewards_of(function, rows, texts) for function in functions]
+        return torch.tensor(np.array(found, np.float32)).T  # None becomes NaN
 
     def restore(self, checkpoint: str | None) -> bool:
         """Take over the scores of an interrupted run up to a checkpoint; return whether there were

@@ -3,6 +3,7 @@
 # P problems, n samples and c correct ones of each; R draws of k samples
 """
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +30,11 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
     Source: arXiv 2107.03374, equation 1, in its product form.
     """
     n, c = np.broadcast_arrays(np.asarray(num_samples, float), np.asarray(num_correct, float))
-    if not (1 <= k <= n.min() and (c >= 0).all() and (c <= n).all()):  # False for NaN
+    if not (1 <= k <= n.min() and ((0 <= c) & (c <= n)).all()):  # False for NaN
         raise ValueError(
-            "k must be between 1 and the number of samples, and num_correct between 0 and it: got"
-            f" k={k}, {n.min():g} samples, {c.min():g} to {c.max():g} correct."
+            "k must be between 1 and num_samples, and num_correct between 0 and it: got k="
+            f"{k},"
+            f" num_samples={num_samples}, num_correct={num_correct}."
         )
     drawn = np.arange(k)
     # 0 where fewer than k samples are wrong
@@ -75,14 +77,12 @@ def maj_at_k(
         raise ValueError(f"k must be between 1 and {answers_PN.shape[1]}, the samples: got {k}.")
     rng, is_won_RP = np.random.default_rng(seed), np.zeros((repeats, len(answers_PN)))
     for draw in range(repeats):
-        order_PK = rng.random(answers_PN.shape).argsort(1)[:, :k]
-        for problem, order in enumerate(order_PK):
-            values, first, counts = np.unique(
-                answers_PN[problem, order], return_index=True, return_counts=True
-            )
-            votes = np.where(values < 0, 0, counts)
-            winner = first[np.lexsort((first, -votes))[0]]
-            is_won_RP[draw, problem] = votes.max() and correct_PN[problem, order[winner]]
+        for problem, order in enumerate(rng.random(answers_PN.shape).argsort(1)[:, :k]):
+            answers = answers_PN[problem, order]
+            votes = Counter(answers[answers >= 0].tolist())  # in the order of the draw
+            if votes:
+                place = answers.tolist().index(votes.most_common(1)[0][0])
+                is_won_RP[draw, problem] = correct_PN[problem, order[place]]
     return is_won_RP
 
 
@@ -92,19 +92,14 @@ def bootstrap_interval(values_P: Any, *, resamples: int = 10_000) -> tuple[float
 
     One problem, or equal values, give an interval of no width: resampling cannot see beyond what
     it has.
-
-    Raises:
-        ValueError: There is no problem, or a score is not finite.
     """
     from scipy import stats
 
-    values_P = np.asarray(values_P, float)
-    if not np.isfinite(values_P.sum()) or not values_P.size:
-        raise ValueError(f"Scores must be finite, of at least one problem: got {values_P}.")
-    low, high = stats.bootstrap(
-        (np.resize(values_P, max(2, len(values_P))),),  # scipy refuses a single one
+    found = stats.bootstrap(
+        [np.resize(values_P, max(2, len(values_P)))],  # scipy refuses a single one
         np.mean, n_resamples=resamples, batch=1000, method="percentile", rng=0,
-    ).confidence_interval  # fmt: skip
+    )  # fmt: skip
+    low, high = found.confidence_interval
     return float(low), float(high)
 
 
@@ -122,14 +117,10 @@ def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000) -> PairedD
     """Compare the scores of two models on the same problems; positive where the second is better.
 
     Raises:
-        ValueError: The scores are not finite, or not of the same problems.
+        ValueError: There are more scores of one than of the other.
     """
     from scipy import stats
 
-    if np.shape(a_P) != np.shape(b_P):
-        raise ValueError(
-            f"Both must hold the same problems: got shapes {np.shape(a_P)} and {np.shape(b_P)}."
-        )
     # equal shares may differ in their last bits
     differences_P = np.subtract(b_P, a_P).round(12)
     test = stats.permutation_test(

@@ -9,7 +9,6 @@ gives a longer sample that begins alike.
 # B rows of a batch, V tokens of the vocabulary
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,44 +19,42 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 def sample_seed(seed: int, problem: str, number: int) -> int:
     """Return the seed of a sample: 31 bits, because some servers take no more."""
-    digest = hashlib.blake2b(json.dumps([seed, problem, number]).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 33
+    digest = hashlib.sha256(f"{seed} {problem} {number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 class Race(LogitsProcessor):
     """Turns logits into scores whose largest is a sample of the policy, cut to its nucleus.
 
     An exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max
-    trick). At temperature 0 the scores are the logits.
+    trick).
     """
 
-    def __init__(self, seeds: Sequence[int], device: Any, temperature: float, top_p: float) -> None:
-        self._streams = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        self._temperature, self._top_p = temperature, top_p
+    def __init__(self, seeds: list[int], device: Any, temperature: float, top_p: float) -> None:
+        self.streams = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+        self.temperature, self.nucleus = temperature, TopPLogitsWarper(top_p)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if self._temperature == 0:
-            return scores
-        logps_BV = scores.float() / self._temperature
-        if self._top_p < 1:
-            logps_BV = TopPLogitsWarper(self._top_p)(input_ids, logps_BV)
-        noise_BV = torch.empty_like(logps_BV)
-        for noise_V, stream in zip(noise_BV, self._streams, strict=True):
+        logits_BV = scores.float() / self.temperature
+        if self.nucleus.top_p < 1:
+            logits_BV = self.nucleus(input_ids, logits_BV)
+        noise_BV = torch.empty_like(logits_BV)
+        for noise_V, stream in zip(noise_BV, self.streams, strict=True):
             noise_V.exponential_(generator=stream)
-        return logps_BV.log_softmax(dim=1) - noise_BV.clamp_min(1e-30).log()
+        return logits_BV.log_softmax(dim=1) - noise_BV.clamp_min(1e-30).log()
 
 
 @torch.no_grad()
 def sample_tokens(
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[list[int]],
     seeds: Sequence[int],
     *,
-    max_new_tokens: int,
+    limit: int,
     temperature: float,
-    top_p: float = 1.0,
-    batch_size: int = 256,
+    top_p: float,
+    batch_size: int,
 ) -> Iterator[tuple[int, list[int], bool]]:
     """Sample one completion of each prompt; yield its place, its tokens with the one that ends it,
     and whether it was cut off at the limit.
@@ -70,18 +67,16 @@ def sample_tokens(
         tokenizer: Its tokenizer, which has a token to pad with.
         prompts: The tokens of each.
         seeds: Of each sample.
-        max_new_tokens: The limit, at least 1.
+        limit: Tokens of a completion, at least 1.
         temperature: 0: greedy.
         top_p: Of the nucleus.
         batch_size: Completions at a time.
     """
-    kept, was_training, device = model.generation_config, model.training, model.device
-    own = kept.eos_token_id  # a chat model has several
-    ends = [*(own if isinstance(own, list) else [own]), tokenizer.eos_token_id]
+    kept, was_training = model.generation_config, model.training
+    # a chat model has several; a tensor or a number alone
+    ends = {*torch.tensor(kept.eos_token_id or []).flatten().tolist(), tokenizer.eos_token_id}
     config = GenerationConfig(
-        max_new_tokens=max_new_tokens,
-        eos_token_id=[token for token in ends if token is not None] or None,
-        pad_token_id=tokenizer.pad_token_id,
+        max_new_tokens=limit, eos_token_id=[*ends], pad_token_id=tokenizer.pad_token_id
     )
     # transformers keeps the processes in step with ZeRO-3 and FSDP1 by itself, not with FSDP2
     is_sharded = any(hasattr(weight, "full_tensor") for weight in model.parameters())
@@ -96,15 +91,17 @@ def sample_tokens(
                 {"input_ids": [prompts[place] for place in places]},
                 padding_side="left",
                 return_tensors="pt",
-            ).to(device)
-            race = Race([seeds[place] for place in places], device, temperature, top_p)
+            ).to(model.device)
+            own = [seeds[place] for place in places]
+            races = [Race(own, model.device, temperature, top_p)] if temperature else []
             sampled = model.generate(
                 **padded,
                 generation_config=config,
-                logits_processor=LogitsProcessorList([race]),
+                logits_processor=LogitsProcessorList(races),
                 synced_gpus=is_sharded or None,
-            )[:, padded["input_ids"].shape[1] :].tolist()
-            for place, row in zip(places, sampled, strict=True):
+            )
+            rows = sampled[:, padded["input_ids"].shape[1] :].tolist()
+            for place, row in zip(places, rows, strict=True):
                 end = next((at + 1 for at, token in enumerate(row) if token in ends), None)
                 yield place, row[:end], end is None
     finally:
