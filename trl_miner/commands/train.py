@@ -54,7 +54,8 @@ def methods() -> str:
         lines += ["", f"--{setting}"]
         for name, method in known.items():
             paper = f", arXiv {method.arxiv}" if method.arxiv else ""
-            lines.append(f"  {name:<22}{method.label}{paper}")
+            knobs = [*(f"--{field}" for field in method.settings.values()), *method.knobs]
+            lines.append(f"  {name:<22}{method.label}{paper}{': ' * bool(knobs)}{', '.join(knobs)}")
     return "\n".join(lines)
 
 

@@ -75,18 +75,19 @@ class Run:
 
     def go(self) -> None:
         """Score, train, score, and save. Every process must call it."""
-        trainer, checkpoint = self.trainer, self.checkpoint
-        if self.evaluation and not self.evaluation.restore(checkpoint):
+        trainer = self.trainer
+        if self.evaluation and not self.evaluation.restore(self.checkpoint):
             self.evaluation.record("before")
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=self.checkpoint)
         if self.evaluation:
             self.evaluation.record("after")
         trainer.save_model()
         trainer.save_state()
-        if self.is_main:
+        if self.is_main:  # the others need not wait for a push
             save_form(self.folder, self.data.form)
             self._finish()
-        trainer.accelerator.wait_for_everyone()
+            self.lock.release()
+        trainer.accelerator.end_training()  # trackers, and the group of processes
 
     def _choose_checkpoint(self) -> str | None:
         """Return the checkpoint that all processes go on from: the first one looks."""
@@ -124,8 +125,10 @@ class Run:
         """Write what the run is, and the recipe of a file of one's own."""
         recipe = self.recipe
         record = make_record(self.trainer, recipe, dataset_of(recipe))
-        if self.checkpoint and (changes := check_resume(read_record(self.folder), record)):
-            print(changes, flush=True)
+        if self.checkpoint:
+            old = read_record(Path(self.checkpoint).parent)
+            if changes := check_resume(old, record):
+                print(changes, flush=True)
         write_record(self.folder, record)
         if recipe.path is None:
             path, text = self.folder / folders.RECIPE, recipe_text(recipe)
