@@ -98,7 +98,7 @@ def table(pairs: dict[str, pd.DataFrame], end: str, *columns: str) -> str:
     for (name, both), own, adjusted in zip(pairs.items(), odds, p, strict=True):
         means = [f"{both[column].mean():.1f}" for column in columns]
         points = interval(both[end] - both[f"{end} of GRPO"], 1)
-        tests = [points, interval(own, 2), f"{adjusted:.4f}", verdict(own, adjusted)]
+        tests = [points, interval(own, 2), f"{adjusted:.2g}", verdict(own, adjusted)]
         lines.append([name, str(len(both)), *means, *tests])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -27,7 +27,7 @@ both() {
     trl-miner eval --model "$model" --style plain --prompt-template "$prompt" --benchmarks "${names[@]}" \
       --paper "Qwen3-$size-Base" --output "$output/${model##*/}" "$@"
   done
-  trl-miner score "$output/${base##*/}" "$output/${trained##*/}" --paper "Qwen3-$size-Base"
+  trl-miner eval "$output/${base##*/}" "$output/${trained##*/}" --paper "Qwen3-$size-Base"
 }
 
 if [ -z "${AUTHORS:-}" ]; then
