@@ -37,7 +37,7 @@ def _names(methods: Any) -> str:
     )
 
 
-@dataclass(repr=False)  # that of transformers hides secrets, and dataclass would write another
+@dataclass(repr=False)
 class MinerGRPOConfig(GRPOConfig):
     """Configuration of `MinerGRPOTrainer`: TRL's `GRPOConfig`, and the fields below. TRL documents
     its own, which keep their defaults.
@@ -132,6 +132,8 @@ class MinerGRPOConfig(GRPOConfig):
         " whole batch, until the batch is full of prompts with both correct and wrong completions,"
         " in at most 10 rounds. Evaluation does not use it.",
     )
+
+    __repr__ = GRPOConfig.__str__  # which hides secrets
 
     def __post_init__(self) -> None:
         self._check_own_settings()

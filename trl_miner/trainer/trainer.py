@@ -131,6 +131,8 @@ class MinerGRPOTrainer(GRPOTrainer):
         """Decide whether forwards go without needless padding, and whether steps are compact."""
         args, config = self.args, self.model.config.get_text_config()
         kept = why_padding_stays(config)
+        if args.policy_loss == "kl_cov":  # else rounding would have a gradient of its own
+            kept = "the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones"
         if args.compute_less and not kept:
             # many small micro-batches are cheap on a CPU, and few large ones on a GPU
             saves = 0 if self.accelerator.device.type == "cpu" else 256
