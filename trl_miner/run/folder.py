@@ -58,7 +58,7 @@ def claim(folder: Path, *, resumes: bool, model: str | None) -> FileLock:
 
 def choose_checkpoint(folder: Path, wanted: str | None) -> Path | None:
     """Return the checkpoint that `resume_from_checkpoint` means: a path, or for "latest" the newest
-    whole one, where each damaged one is told in a line. None: the run begins anew.
+    whole one. None: the run begins anew.
 
     Raises:
         ValueError: A checkpoint that is named by its path is damaged, or there is none.
@@ -69,17 +69,20 @@ def choose_checkpoint(folder: Path, wanted: str | None) -> Path | None:
         if fault := damage(Path(wanted)):
             raise ValueError(f"{wanted} cannot be resumed: {fault}.")
         return Path(wanted)
+    newest = newest_checkpoint(folder)
+    if newest is None:
+        print(f"{folder} has no whole checkpoint: the run begins anew.", flush=True)
+    return newest
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest whole checkpoint of a folder, and tell of each damaged one before it in a
+    line; None: there is none."""
     for path in reversed(checkpoints(folder)):
         if not (fault := damage(path)):
             return path
         print(f"{path} is passed over: {fault}.", flush=True)
-    print(f"{folder} has no whole checkpoint: the run begins anew.", flush=True)
     return None
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the newest whole checkpoint of a folder; None: there is none."""
-    return next((path for path in reversed(checkpoints(folder)) if not damage(path)), None)
 
 
 def checkpoints(folder: Path) -> list[Path]:

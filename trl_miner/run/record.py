@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.redaction import hide_settings
+from ..common.redaction import hide_settings, is_secret
 
 if TYPE_CHECKING:
     from ..recipe.reading import Recipe
@@ -154,7 +154,7 @@ def as_texts(settings: Mapping[str, Any]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in settings.items()
-        if value is not None and name not in _NOT_KEPT
+        if value is not None and name not in _NOT_KEPT and not is_secret(name)
     }
     return {
         name: Path(value).name

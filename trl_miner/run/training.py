@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
+from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.utils import find_adapter_config_file
 from transformers.utils.logging import disable_progress_bar
 from trl import get_peft_config, get_quantization_config
 
-from ..common.errors import describe
+from ..common.errors import describe, tell
 from ..common.progress import be_quiet, finish, is_quiet
 from ..data.base_model import find_model
 from ..data.own import TrainingData, load_training_data
@@ -32,6 +33,24 @@ from .token_credit import TokenCredit
 
 _MOST_SCORED = 100  # problems of a file of one's own, where `held_out` is not given
 _GRADERS = {"math_reward", "choice_reward"}  # of answers by a reference
+
+
+class _NoStepLeft(Exception):
+    """A checkpoint is the run's last: transformers would make a step more."""
+
+
+class _StopAtTheEnd(TrainerCallback):
+    """Ends a training that resumes from its last step, once the checkpoint is loaded."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step < state.max_steps:
+            return
+        if args.load_best_model_at_end:
+            raise ValueError(
+                f"All {state.max_steps} steps are done. The best model is in"
+                f" {state.best_model_checkpoint}: push or evaluate that, or raise max_steps."
+            )
+        raise _NoStepLeft
 
 
 @dataclass
@@ -78,7 +97,8 @@ class Run:
         trainer = self.trainer
         if self.evaluation and not self.evaluation.restore(self.checkpoint):
             self.evaluation.record("before")
-        trainer.train(resume_from_checkpoint=self.checkpoint)
+        with suppress(_NoStepLeft):
+            trainer.train(resume_from_checkpoint=self.checkpoint)
         if self.evaluation:
             self.evaluation.record("after")
         trainer.save_model()
@@ -118,6 +138,7 @@ class Run:
             trainer.add_callback(evaluation)
         if run.log_token_credit:
             TokenCredit(trainer, run.log_token_credit)
+        trainer.add_callback(_StopAtTheEnd())
         trainer.add_callback(folders.WholeCheckpoints(keep, self.data.form))
         return evaluation
 
@@ -139,32 +160,19 @@ class Run:
     def _finish(self) -> None:
         """Write the card, push where that is wanted, and say what to do next. The model is saved:
         what fails here is told, and the run has still succeeded."""
-        try:
-            from ..hub.card import write_card
-
-            write_card(self.folder)
-        except Exception as error:
-            print(f"The model card was not written: {describe(error)}", flush=True)
-        if self.pushes:
-            self._push()
-        shows = ("report", "inspect") if self.recipe.run.log_token_credit else ("report",)
-        finish([self.folder], [f"trl-miner {show} {self.folder}" for show in shows])
-
-    def _push(self) -> None:
+        from ..hub.card import write_card
         from ..hub.push import push
 
-        config = self.recipe.config
+        folder, config = self.folder, self.recipe.config
         try:
-            push(
-                self.folder,
-                config.hub_model_id or self.folder.resolve().name,
-                private=config.hub_private_repo,
-            )
+            write_card(folder)
+            if self.pushes:
+                name = config.hub_model_id or folder.resolve().name
+                push(folder, name, private=bool(config.hub_private_repo))
         except Exception as error:
-            print(
-                f"The model was not pushed: {describe(error)} Try trl-miner push {self.folder}",
-                flush=True,
-            )
+            tell("train", f"the model is saved, but not its card or its push: {describe(error)}")
+        shows = ("report", "inspect") if self.recipe.run.log_token_credit else ("report",)
+        finish([folder], [f"trl-miner {show} {folder}" for show in shows])
 
 
 def check(recipe: Recipe) -> None:
