@@ -1,24 +1,52 @@
-"""The benchmarks: one table. Adding a benchmark means adding a row."""
+"""The benchmarks: one table. Adding a benchmark means adding a row.
 
-from dataclasses import dataclass
+Columns, ids and numbers of problems are those of the data sets on the Hub; titles and samples per
+problem are the paper's, which does not ask GSM8K. Where a row needs work before its columns can be
+read, `prepare` does it.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from .problems import Problem as Problem
+from . import arithmetic
+from .files import Row, as_text, load_splits
+from .problems import Layout, Problem, find_layout, iterate, read_problem
 from .prompts import Kind
 from .settings import DataArguments
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where the problems of a benchmark come from, and how they are asked and graded."""
+    """Where the problems of a benchmark come from, and how they are asked and graded.
 
-    name: str  # what users type, and the name of its folder
-    title: str  # in the paper's tables
-    grader: Kind  # also the kind of prompt
-    samples: int  # per problem in the paper
-    hub: str = ""  # id of the data set on the Hub; "": not there
-    split: str = "test"
-    problems: int | None = None  # how many it must have; None: any number
+    Attributes:
+        name: What users type, and the name of its folder.
+        title: In the paper's tables.
+        hub: Id of the data set on the Hub.
+        split: Which of its splits.
+        problems: How many it must have; None: any number.
+        grader: The grader, and the kind of prompt.
+        samples: Per problem in the paper.
+        layout: Which column holds what.
+        configs: Of the data set; None: the default one.
+        prepare: What is done with a row before its columns are read; it returns None for a row
+            that is not of the benchmark.
+    """
+
+    name: str
+    title: str
+    hub: str
+    split: str
+    problems: int | None
+    grader: Kind
+    samples: int
+    layout: Layout
+    configs: tuple[str | None, ...] = (None,)
+    prepare: Callable[[Row], Row | None] = lambda row: row
 
     @property
     def kind(self) -> Kind:
@@ -26,7 +54,73 @@ class Benchmark:
         return self.grader
 
 
-BENCHMARKS: dict[str, Benchmark] = {}
+@cache
+def pubmedqa_test_ids() -> frozenset[str]:
+    """Return the ids of PubMedQA's official test set."""
+    text = Path(__file__).with_name("pubmedqa_test_ids.txt").read_text(encoding="utf-8")
+    return frozenset(re.sub("#.*", "", text).split())
+
+
+def _pubmedqa(row: Row) -> Row | None:
+    is_test = str(row["pubid"]) in pubmedqa_test_ids()
+    return row | {"options": ["yes", "no", "maybe"]} if is_test else None
+
+
+def _olympiadbench(row: Row) -> Row | None:
+    # The rows with one answer are the paper's 581, though not all of their answers are numbers, as
+    # it says.
+    if as_text(row["is_multiple_answer"]).casefold() not in ("false", "0"):
+        return None
+    (answer,) = row["final_answer"]
+    return row | {"final_answer": re.sub(r"^\$+([^$]*)\$+\.?$", r"\1", answer)}
+
+
+def _mmlu_pro(row: Row) -> Row | None:
+    return row if row["category"] in ("health", "biology") else None
+
+
+def _medxpertqa(row: Row) -> Row:
+    return row | {"question": row["question"].split("Answer Choices:")[0]}
+
+
+# fmt: off
+_TABLE = (
+    Benchmark("aime24", "AIME2024", "Maxwell-Jia/AIME_2024", "train", 30, "math", 128,
+              Layout("Problem", "Answer", id="ID")),
+    Benchmark("aime25", "AIME2025", "opencompass/AIME2025", "test", 30, "math", 128,
+              Layout("question", "answer"), configs=("AIME2025-I", "AIME2025-II")),
+    Benchmark("amc23", "AMC23", "zwhe99/amc23", "test", 40, "math", 128,
+              Layout("question", "answer", id="id")),
+    Benchmark("hmmt25", "HMMT25", "MathArena/hmmt_feb_2025", "train", 30, "math", 128,
+              Layout("problem", "answer", id="problem_idx", level="problem_type")),
+    Benchmark("gsm8k", "GSM8K", "openai/gsm8k", "test", 1319, "math", 4,
+              Layout("question", "answer"), configs=("main",)),
+    Benchmark("math500", "MATH500", "HuggingFaceH4/MATH-500", "test", 500, "math", 16,
+              Layout("problem", "answer", id="unique_id", level="level")),
+    Benchmark("olympiadbench", "OlympiadBench", "Hothan/OlympiadBench", "train", 581, "math", 16,
+              Layout("question", "final_answer", context="context", id="id", level="subfield"),
+              configs=("OE_TO_maths_en_COMP",), prepare=_olympiadbench),
+    # In Parquet: the original, bigbio/med_qa, is a script, which `datasets` no longer runs.
+    Benchmark("medqa", "MedQA", "mkieffer/MedQA-USMLE", "test", 1273, "choice", 4,
+              Layout("question", "answer", "options", level="meta_info")),
+    Benchmark("medmcqa", "MedMCQA", "openlifescienceai/medmcqa", "validation", 4183, "choice", 4,
+              Layout("question", "cop", ("opa", "opb", "opc", "opd"), first_option=0, id="id",
+                     level="subject_name")),
+    Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4,
+              Layout("question", "final_decision", "options", "context.contexts", id="pubid"),
+              configs=("pqa_labeled",), prepare=_pubmedqa),
+    Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4,
+              Layout("question", "label", "options", id="id", level="question_type"),
+              configs=("Text",), prepare=_medxpertqa),
+    Benchmark("mmlu_pro", "MMLU-Pro", "TIGER-Lab/MMLU-Pro", "test", 1535, "choice", 4,
+              Layout("question", "answer", "options", id="question_id", level="category"),
+              prepare=_mmlu_pro),
+    # The embedded world: nothing to download.
+    Benchmark("arithmetic", "Arithmetic", arithmetic.MODEL, "test", 200, "math", 8,
+              Layout("prompt", "solution", level="level")),
+)
+# fmt: on
+BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 
 
 def read_problems(
@@ -36,14 +130,45 @@ def read_problems(
     for its first N problems.
 
     Args:
-        entry: Such as `aime24`, `math500:100`, `mine=problems.csv`.
+        entry: Such as `aime24`, `math500:100`, `mine=problems.csv`. A known name with a path reads
+            the benchmark's own form from there.
         args: What the columns of one's own file are called; the usual names without it.
 
     Returns:
-        The benchmark, its problems, and a record of their source: {"hub", "configs", "split",
-        "commit"} or {"files": {name: sha256}}.
+        The benchmark, its problems, and their source: {"source", "split"}.
 
     Raises:
-        ValueError: There is no such benchmark or file, or its rows are not understood.
+        ValueError: There is no such benchmark or file, or a row is not understood.
     """
-    raise NotImplementedError
+    match = re.fullmatch(r"([\w.-]+)(?:=(.+?))?(?::(\d+))?", entry)
+    name, path, count = match.groups() if match else (entry, None, None)
+    benchmark, args = BENCHMARKS.get(name), args or DataArguments()
+    if not path and not benchmark:
+        raise ValueError(
+            f"There is no benchmark {entry!r}: write one of {', '.join(BENCHMARKS)}, or NAME=PATH for"
+            " your own; with :N behind it, its first N problems."
+        )
+    split = benchmark.split if benchmark else args.dataset_test_split
+    source, rows = path or benchmark.hub, []
+    for config in (None,) if path else benchmark.configs:
+        splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
+        if len(splits) > 1 and split not in splits:
+            raise ValueError(f"{source} has no split {split}, but {', '.join(splits)}.")
+        rows += iterate(splits[split] if len(splits) > 1 else [*splits.values()][0])
+    if benchmark:
+        rows = [row for each in rows if (row := benchmark.prepare(each))]
+    else:
+        layout = find_layout(rows[:1000], args)
+        benchmark = Benchmark(name, name, source, split, None, layout.kind, 8, layout)
+    problems = [read_problem(r, benchmark.layout, f"{name}-{n}") for n, r in enumerate(rows)]
+    bad = [problem.id for problem in problems if not problem.solution]
+    if bad or len({problem.id for problem in problems}) < len(problems):
+        what = f"no reference answer that can be read for {bad[0]}" if bad else "an id twice"
+        raise ValueError(f"{benchmark.title} has {what}: correct {source}.")
+    if benchmark.problems not in (None, len(problems)):
+        raise ValueError(
+            f"{benchmark.title} must have {benchmark.problems} problems: {source} has"
+            f" {len(problems)}."
+        )
+    taken = int(count) if count else len(problems)
+    return benchmark, problems[:taken], {"source": source, "split": split}

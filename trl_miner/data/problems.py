@@ -1,29 +1,20 @@
 """Problems: questions with their reference answers, read from rows of any form."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from .columns import (
-    Columns,
-    cell,
-    find_columns,
-    is_messages,
-    option_place,
-    read_messages,
-    read_options,
-)
+from .columns import cell, find_columns, is_messages, option_place, read_messages, read_options
 from .files import Row, as_text
-from .prompts import Message, form_asked_for
+from .prompts import Kind, Message, form_asked_for
 from .settings import DataArguments
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-TRUE_OR_FALSE = {"A": "True", "B": "False"}
-_MARKED = r"####\s*(.+)"  # the answer at the end of a worked solution, as in GSM8K
+MARKED = r"####\s*(.+)"  # the answer at the end of a worked solution, as in GSM8K
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,7 @@ class Problem:
 
     id: str  # unique within its benchmark
     question: str | list[Message]  # without options and context; messages are prompts already
-    solution: str  # a value or LaTeX for the grader "math", a letter for "choice"
+    solution: str  # a value or LaTeX for the grader "math", a letter for "choice"; "": none is read
     options: tuple[str, ...] = ()  # texts of the choices A, B, ...
     level: str | None = None  # difficulty or subject, where the data set has one
     context: str = ""  # what the question is about, shown before it
@@ -40,71 +31,132 @@ class Problem:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a data set become problems.
+    """Which column of a data set holds what, and how its rows become problems.
 
     Attributes:
-        columns: Which column holds what.
-        pattern: Of the reference answer in its column; None: all of it, or what follows ####.
-        first_option: Number of the first option; None: reference answers are no numbers of options.
-        asks_true_or_false: All reference answers are True or False.
-        needs_answers: Whether a row without a reference answer is unfit.
+        question: A column, or COLUMN.FIELD, as the next.
+        answer: None: the last message of the conversation, or nothing.
+        options: One column, or one for each option.
+        context: What the question is about.
+        level: Difficulty or subject.
+        id: Of the problem.
+        pattern: Of the reference answer in its column.
+        first_option: Number of the first option; None: reference answers are labels or texts.
+        is_true_or_false: Whether all reference answers are True or False.
+        prompts: "asking": the questions say how an answer must look, so that they are prompts;
+            "verbatim": they are prompts as they stand; "": they are questions.
     """
 
-    columns: Columns
+    question: str
+    answer: str | None = None
+    options: str | tuple[str, ...] | None = None
+    context: str | None = None
+    level: str | None = None
+    id: str | None = None
     pattern: str | None = None
     first_option: int | None = None
-    asks_true_or_false: bool = False
-    needs_answers: bool = True
+    is_true_or_false: bool = False
+    prompts: Literal["", "asking", "verbatim"] = ""
 
     @property
-    def has_options(self) -> bool:
-        """Whether the problems are multiple choice."""
-        return self.columns.options is not None or self.asks_true_or_false
+    def kind(self) -> Kind:
+        """The grader: "choice" where the rows have options, else "math"."""
+        return "choice" if self.options or self.is_true_or_false else "math"
 
 
-def find_layout(rows: "Dataset", args: DataArguments, needs_answers: bool = True) -> Layout:
-    """Return how the rows of a data set become problems; all of them tell what its answers are.
+def find_layout(rows: Sequence[Row], args: DataArguments, needs_answers: bool = True) -> Layout:
+    """Return how rows become problems, by the first of them.
+
+    A number is the place of an option, as 2 for the third of `["1", "2", "0"]`, unless all numbers
+    are text that is a label or an option.
 
     Raises:
         ValueError: As `find_columns`; a pattern that is no regular expression; numbers of options
-            of which nothing tells whether they count from 0 or from 1.
+            of which nothing tells the first.
     """
-    columns = find_columns(rows.select(range(min(len(rows), 100))).to_list(), args, needs_answers)
     try:
         re.compile(args.answer_pattern or "")
     except re.error as error:
-        raise ValueError(
-            f"answer_pattern must be a regular expression: got {args.answer_pattern!r} ({error})."
-        ) from error
-    if columns.answer is None:
-        return Layout(columns, args.answer_pattern, needs_answers=needs_answers)
-    if columns.options is None:
-        answers = {_fold(cell(row, columns.answer)) for row in _some_columns(rows, columns)}
-        is_either = bool(answers) and answers - {""} <= {"true", "false"} and answers != {""}
-        return Layout(columns, args.answer_pattern, None, is_either, needs_answers)
-    layout = Layout(columns, args.answer_pattern, None, False, needs_answers)
-    pairs = (
-        (read_answer(row, layout), options_of(row, columns)) for row in _some_columns(rows, columns)
+        raise ValueError(f"answer_pattern {args.answer_pattern!r}: {error}.") from error
+    layout = Layout(**find_columns(rows, args, needs_answers), pattern=args.answer_pattern)
+    forms = [form_asked_for(_question(row, layout)) for row in rows]
+    is_asking = 10 * forms.count(None) < len(rows)
+    answers = [_answer(row, layout) for row in rows]
+    said, first = {as_text(answer).casefold() for answer in answers} - {""}, args.first_option
+    if layout.options and first is None:
+        pairs = [(answer, _options(row, layout)) for answer, row in zip(answers, rows, strict=True)]
+        numbers = [(a, options) for a, options in pairs if as_text(a).isdecimal()]
+        if any(not isinstance(a, str) or option_place(a, each) is None for a, each in numbers):
+            first = 0 if "0" in said else None
+            if first is None:
+                raise ValueError(
+                    "Answers are numbers of options, and none is 0: set --first_option."
+                )
+    return replace(
+        layout,
+        first_option=first,
+        is_true_or_false=not layout.options and bool(said) and said <= {"true", "false"},
+        prompts="verbatim" if args.prompt_style == "verbatim" else "asking" if is_asking else "",
     )
-    return Layout(
-        columns, args.answer_pattern, _first_option(pairs, args.first_option), False, needs_answers
+
+
+def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
+    """Return the problem of a row; `name` is its id where it has none."""
+    question, answer = _question(row, layout), as_text(_answer(row, layout))
+    options = _options(row, layout)
+    if layout.kind == "choice":
+        is_number = layout.first_option is not None and answer.isdecimal()
+        first = layout.first_option or 0
+        place = int(answer) - first if is_number else option_place(answer, options)
+        is_place = place is not None and 0 <= place < len(options)
+        answer = ascii_uppercase[place] if is_place else ""
+    if layout.prompts == "asking" and isinstance(question, str):
+        question = [{"role": "user", "content": question}]
+    return Problem(
+        id=as_text(cell(row, layout.id)) or name,
+        question=question,
+        solution=answer if "".join(map(str, question)).strip() else "",
+        options=tuple(options.values()),
+        level=as_text(cell(row, layout.level)) if layout.level else None,
+        context=as_text(cell(row, layout.context)),
     )
 
 
-def _fold(value: Any) -> str:
-    return as_text(value).casefold() if isinstance(value, bool | str) or value is None else "other"
+def _question(row: Row, layout: Layout) -> str | list[Message]:
+    """Return the question of a row, or the prompt of a conversation, without the answer that ends
+    it; one message is a question."""
+    value = cell(row, layout.question)
+    if not is_messages(value):
+        return value if isinstance(value, str) else as_text(value)
+    messages = read_messages(value)
+    messages = messages[:-1] if messages[-1]["role"] == "assistant" else messages
+    is_question = len(messages) == 1 and not layout.prompts
+    return messages[0]["content"] if is_question else messages
 
 
-def _some_columns(rows: "Dataset", columns: Columns) -> Iterator[Row]:
-    """Yield rows with what tells answers and options alone."""
-    options = (columns.options,) if isinstance(columns.options, str) else columns.options or ()
-    wanted = {
-        name
-        for each in (columns.answer, *options)
-        if each
-        for name in (each, each.partition(".")[0])
-    }
-    yield from iterate(rows.select_columns([n for n in rows.column_names if n in wanted]))
+def _answer(row: Row, layout: Layout) -> Any:
+    """Return the reference answer of a row: text, or a number; "": there is none."""
+    value = cell(row, layout.answer or layout.question)
+    if is_messages(value):
+        last = read_messages(value)[-1]
+        value = last["content"] if last["role"] == "assistant" else ""
+    elif layout.answer is None:
+        return ""
+    if isinstance(value, int):
+        return value
+    *_, match = [None, *re.finditer(layout.pattern or MARKED, as_text(value))]
+    if match is None:
+        return "" if layout.pattern else as_text(value)
+    return (match[1 if match.re.groups else 0] or "").strip()
+
+
+def _options(row: Row, layout: Layout) -> dict[str, str]:
+    """Return the texts of a row's options by label; none: it has none."""
+    if layout.is_true_or_false:
+        return {"A": "True", "B": "False"}
+    names = layout.options
+    is_list = isinstance(names, tuple)
+    return read_options([cell(row, name) for name in names] if is_list else cell(row, names))
 
 
 def iterate(rows: "Dataset") -> Iterator[Row]:
@@ -112,135 +164,3 @@ def iterate(rows: "Dataset") -> Iterator[Row]:
     for batch in rows.iter(1000):
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(batch, values, strict=True))
-
-
-def _first_option(pairs: Iterable[tuple[Any, dict[str, str]]], given: int | None) -> int | None:
-    """Return the number of the first option where reference answers number options; None: they are
-    labels or texts.
-
-    A number is a place, as 2 for the third of `["1", "2", "0"]`, unless all are labels, or it is
-    text and all are texts of options.
-    """
-    numbers = [
-        (int(text), len(options), text in options, option_place(text, options) is not None, answer)
-        for answer, options in pairs
-        if options and (text := as_text(answer)).isdecimal()
-    ]
-    if given is not None or not numbers:
-        return given
-    values, counts, are_labels, are_known, answers = zip(*numbers, strict=True)
-    is_beyond = any(value > count for value, count in zip(values, counts, strict=True))
-    are_texts = all(are_known) and (is_beyond or all(isinstance(each, str) for each in answers))
-    if all(are_labels) or are_texts or is_beyond:
-        return None
-    from_0, from_1 = 0 in values, any(map(int.__eq__, values, counts))
-    if from_0 == from_1:
-        why = "0 and the number of all options occur" if from_0 else "no row tells which"
-        raise ValueError(
-            f"The reference answers number the options from 0 or from 1, and {why}. Set"
-            " --first_option 0 or --first_option 1, or write letters."
-        )
-    return 0 if from_0 else 1
-
-
-# One row
-
-
-def read_problem(row: Row, place: int, layout: Layout, name: str = "") -> Problem:
-    """Return the problem of a row; its id is the row's own, or NAME-PLACE.
-
-    Raises:
-        ValueError: The row has no question, or no reference answer that can be read; the text says
-            which, in plural.
-    """
-    columns = layout.columns
-    question = cell(row, columns.question)
-    answer = read_answer(row, layout) if columns.answer else ""
-    if is_messages(question):
-        question, last = _split(read_messages(question))
-        answer = answer if columns.answer else _cut(last, layout.pattern)
-    else:
-        question = as_text(question)
-    options = TRUE_OR_FALSE if layout.asks_true_or_false else options_of(row, columns)
-    if not question:
-        raise ValueError("have no question")
-    if layout.needs_answers and layout.has_options:
-        answer = _letter(answer, options, layout.first_option)
-    elif layout.needs_answers and not as_text(answer):
-        raise ValueError("have no reference answer")
-    return Problem(
-        id=as_text(cell(row, columns.id)) or f"{name}-{place}",
-        question=question,
-        solution=as_text(answer),
-        options=tuple(options.values()),
-        level=_joined(cell(row, columns.level), ", ") or None,
-        context=_joined(cell(row, columns.context), "\n"),
-    )
-
-
-def read_answer(row: Row, layout: Layout) -> Any:
-    """Return the reference answer of a row: a number, True, False or a text.
-
-    Raises:
-        ValueError: It is a dictionary.
-    """
-    value = cell(row, layout.columns.answer)
-    if is_messages(value):
-        value = read_messages(value)[-1]["content"]
-    if isinstance(value, dict):
-        raise ValueError(
-            f"have dictionaries for reference answers: name a field, --dataset_solution_column"
-            f" {layout.columns.answer}.{next(iter(value), 'FIELD')}"
-        )
-    if isinstance(value, list | tuple):  # SQuAD has the same answer of several readers
-        value = ", ".join(dict.fromkeys(map(as_text, value)))
-    return _cut(value, layout.pattern) if isinstance(value, str) else value
-
-
-def _cut(text: str, pattern: str | None) -> str:
-    """Return the last match of a pattern, or what stands behind GSM8K's ####."""
-    matches = [*re.finditer(pattern or _MARKED, text)]
-    if not matches:
-        return "" if pattern else text.strip()
-    return (matches[-1][1 if matches[-1].re.groups else 0] or "").strip()
-
-
-def options_of(row: Row, columns: Columns) -> dict[str, str]:
-    """Return the texts of a row's options by label; none: it has none."""
-    if isinstance(columns.options, tuple):
-        return read_options([cell(row, name) for name in columns.options])
-    return read_options(cell(row, columns.options))
-
-
-def _letter(answer: Any, options: dict[str, str], first: int | None) -> str:
-    text = as_text(answer)
-    if len(options) < 2 or len(options) > len(ascii_uppercase):
-        raise ValueError(f"have {len(options)} options: 2 to 26 are needed, a letter each")
-    if not text:
-        raise ValueError("have no reference answer")
-    is_number = first is not None and text.isdecimal()
-    place = int(text) - (first or 0) if is_number else option_place(text, options)
-    if place is None or not 0 <= place < len(options):
-        raise ValueError(
-            f"have reference answers that are none of the options, such as {text[:40]!r}: name"
-            " another column with --dataset_solution_column, or set --first_option for numbers"
-        )
-    return ascii_uppercase[place]
-
-
-def _joined(value: Any, mark: str) -> str:
-    if isinstance(value, list | tuple):
-        return mark.join(map(as_text, value))
-    return as_text(value)
-
-
-def _split(messages: list[Message]) -> tuple[str | list[Message], str]:
-    """Return the prompt and the answer behind it. One message of a user that asks for no form of
-    an answer is a question, as text is."""
-    answer = ""
-    if messages[-1]["role"] == "assistant":
-        *messages, last = messages
-        answer = last["content"]
-    if len(messages) == 1 and form_asked_for(messages[0]["content"]) is None:
-        return messages[0]["content"].strip(), answer
-    return messages, answer

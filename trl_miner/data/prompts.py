@@ -9,8 +9,7 @@ r"""Every prompt of this package, the same in training and evaluation. Imports n
 
 A model that was trained is asked as in its training: its folder holds `prompt_form.json`,
 
-    {"style": "chat", "system": null, "template": "{question}",
-     "template_kwargs": {"enable_thinking": false}}
+    {"style": "chat", "system": null, "template": null, "template_kwargs": {"enable_thinking": false}}
 """
 
 import json
@@ -19,16 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .base_model import find_model
 
 Kind = Literal["math", "choice"]
-Style = Literal["plain", "chat"]
+Style = Literal["plain", "chat", "verbatim"]
 Message = dict[str, str]
 
 FILE = "prompt_form.json"
-QUESTION = "{question}"
 MATH_INSTRUCTION = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves"
     " it. The assistant first thinks about the reasoning process in the mind and then provides the"
@@ -36,7 +34,6 @@ MATH_INSTRUCTION = (
     " \\boxed{}."
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
-
 # how prompts ask for an answer, and what it then looks like
 FORMS = {
     r"\\boxed": r"\boxed{%s}",
@@ -52,11 +49,10 @@ class PromptForm:
     """All that turns a question into the tokens of a prompt, besides the tokenizer.
 
     Attributes:
-        style: "plain" text, for base models, or "chat" messages.
-        system: A system prompt in place of the paper's instruction; None: the kind of problem
-            decides.
-        template: A text with {question} in it, in place of all other words; None: the kind of
-            problem decides.
+        style: "plain" text, for base models; "chat" messages; "verbatim": the question is the
+            prompt.
+        system: A system prompt in place of the paper's instruction.
+        template: A text with {question} in it, in place of all other words.
         template_kwargs: What the chat template gets besides the messages.
     """
 
@@ -66,16 +62,12 @@ class PromptForm:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.style not in ("plain", "chat"):
+        if self.style not in get_args(Style):
             raise ValueError(f"prompt_style must be chat, plain or verbatim: got {self.style!r}.")
-        if self.template is not None and QUESTION not in self.template:
+        if "{question}" not in (self.template or "{question}"):
             raise ValueError(
-                f"prompt_template must have {QUESTION} where the question goes: got"
-                f" {self.template!r}."
+                f"prompt_template must have {{question}} in it: got {self.template!r}."
             )
-
-
-VERBATIM = PromptForm(template=QUESTION)  # the question is the prompt
 
 
 def build_prompt(
@@ -88,43 +80,30 @@ def build_prompt(
 ) -> str | list[Message]:
     """Build the prompt of a problem: text for the style "plain", messages for "chat".
 
-    Messages are a prompt already. Options are listed behind letters, unless the question lists
-    them, and the context stands before the question.
+    Options are listed behind letters, and the context stands before the question. Messages are a
+    prompt already, of which only the style decides.
 
-    >>> build_prompt("math", "What is 3 + 4?", form=VERBATIM)
-    'What is 3 + 4?'
+    >>> build_prompt("math", "3 + 4?", form=PromptForm(template="Q: {question} A:"))
+    'Q: 3 + 4? A:'
     """
-    if isinstance(question, list):
+    if form.style == "verbatim":
         return question
-    text = f"{context}\n\n{question}" if context else question
-    if options and not lists_options(question, options):
-        lettered = map("{}. {}".format, ascii_uppercase, options)
-        text = f"{text}\n\n" + "\n".join(lettered)
-    system = form.system
+    if isinstance(question, list):
+        texts = "\n\n".join(message["content"] for message in question)
+        return question if form.style == "chat" else texts
+    listed = "\n".join(map("{}. {}".format, ascii_uppercase, options))
+    text, system = "\n\n".join(filter(None, (context, question, listed))), form.system
     if form.template is not None:
-        text = form.template.replace(QUESTION, text)
+        text = form.template.replace("{question}", text)
     elif kind == "choice":
         text = f"{text}\n\n{CHOICE_INSTRUCTION}"
     elif system is None:
         system = MATH_INSTRUCTION
     if form.style == "chat":
-        messages = [{"role": "user", "content": text}]
-        return messages if system is None else [{"role": "system", "content": system}, *messages]
-    if form.template is None:
-        text = f"User: {text}\n\nAssistant:"
-    return text if system is None else f"{system}\n\n{text}"
-
-
-def lists_options(question: str, options: Sequence[str]) -> bool:
-    """Return whether a question holds its own options, each behind its letter."""
-    text, place = " ".join(question.split()), 0
-    for letter, option in zip(ascii_uppercase, options, strict=False):
-        words = re.escape(" ".join(option.split()))
-        match = re.compile(rf"(?<!\w)[(\[]?{letter}\s*[.):\]]\s*{words}").search(text, place)
-        if match is None:
-            return False
-        place = match.end()
-    return True
+        messages = [{"role": "system", "content": system}] if system else []
+        return [*messages, {"role": "user", "content": text}]
+    text = text if form.template else f"User: {text}\n\nAssistant:"
+    return f"{system}\n\n{text}" if system else text
 
 
 def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
@@ -134,13 +113,11 @@ def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
     'Answer: %s'
     """
     text = prompt if isinstance(prompt, str) else "\n".join(each["content"] for each in prompt)
-    ends = {
-        match.end(): form for pattern, form in FORMS.items() for match in re.finditer(pattern, text)
-    }
-    last = max(ends, default=0)
-    if last == len(text.rstrip()):  # the answer follows at once
-        return "%s" if last else None
-    return ends[last]
+    ends = {found.end(): pattern for pattern in FORMS for found in re.finditer(pattern, text)}
+    if not ends:
+        return None
+    # behind a prompt that ends so, the answer follows at once
+    return "%s" if max(ends) == len(text.rstrip()) else FORMS[ends[max(ends)]]
 
 
 def guess_style(model: str, tokenizer: Any) -> Style:
@@ -149,8 +126,7 @@ def guess_style(model: str, tokenizer: Any) -> Style:
     A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain"
     means that there is no template, or that the last part of the name contains the word "base".
     """
-    last_part = model.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    is_base = re.search(r"(?<![a-z])base(?![a-z])", last_part, re.IGNORECASE)
+    is_base = re.search(r"(?<![a-z])base(?![a-z])", Path(model).name, re.IGNORECASE)
     return "chat" if getattr(tokenizer, "chat_template", None) and not is_base else "plain"
 
 
@@ -162,20 +138,17 @@ def prompt_text(
     """Return a prompt as the model reads it.
 
     Raises:
-        ValueError: The tokenizer has no chat template for messages, or it cannot be used.
+        ValueError: There is no chat template for messages, or it cannot be used.
     """
     if isinstance(prompt, str):
         return prompt
-    from jinja2 import TemplateError
-
     options = {"add_generation_prompt": True, **(template_kwargs or {}), "tokenize": False}
     try:
         return str(tokenizer.apply_chat_template(prompt, **options))
-    except (TemplateError, ValueError) as error:  # the template may be a stranger's, or missing
-        reason = " ".join(str(error).split())
+    except Exception as error:  # the template may be a stranger's
+        reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"The chat template of {tokenizer.name_or_path} cannot be used: {reason[:200]}. Correct"
-            " it, or set prompt_style: plain."
+            f"No chat template can be used ({reason}): set prompt_style: plain."
         ) from error
 
 
@@ -185,14 +158,9 @@ def token_ids(
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """Return the tokens of a prompt, as a training has them: in a chat those that the template
-    writes alone.
-
-    Raises:
-        ValueError: As `prompt_text`.
-    """
+    writes alone."""
     text = prompt_text(prompt, tokenizer, template_kwargs)
-    is_text = isinstance(prompt, str)
-    return list(tokenizer(text, add_special_tokens=is_text)["input_ids"])
+    return list(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
 def save_form(folder: str | Path, form: PromptForm | None) -> None:
@@ -202,34 +170,27 @@ def save_form(folder: str | Path, form: PromptForm | None) -> None:
     if form is None:
         path.unlink(missing_ok=True)
     else:
-        text = json.dumps(asdict(form), ensure_ascii=False, indent=2, default=str)
-        path.write_text(text + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(form), indent=2, default=str), encoding="utf-8")
 
 
 def load_form(model: str, revision: str | None = None) -> PromptForm | None:
-    """Return the form that a model (a folder, a Hub id, an embedded one) was trained on.
+    """Return the form that a model (a folder, a Hub id, the embedded one) was trained on.
 
     None: nobody wrote it down, or its repository cannot be reached.
 
     Raises:
         ValueError: The file is damaged.
     """
-    path = _find_file(find_model(model), revision)
-    if path is None:
-        return None
-    try:
-        return PromptForm(**json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Correct it, or delete it.") from error
-
-
-def _find_file(model: str, revision: str | None) -> Path | None:
-    if Path(model).is_dir():
-        path = Path(model, FILE)
-        return path if path.is_file() else None
     from huggingface_hub import hf_hub_download
 
+    path = Path(folder := find_model(model), FILE)
     try:
-        return Path(hf_hub_download(model, FILE, revision=revision))
+        if not Path(folder).is_dir():
+            path = Path(hf_hub_download(model, FILE, revision=revision))
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):  # no such file or repository, no network, no name of one
         return None
+    try:
+        return PromptForm(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Correct it, or delete it.") from error
