@@ -64,7 +64,10 @@ def shape_of(given: SimpleNamespace) -> Shape:
     name = given.model_name_or_path
     if name in KNOWN:
         return KNOWN[name]
-    config = AutoConfig.from_pretrained(name)
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except OSError:
+        raise OSError(f"The configuration of {name} is neither here nor on the Hub.") from None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -83,7 +86,7 @@ def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -
     config, number = plan.accelerate, plan.processes
     zero = config.get("deepspeed_config", {})
     stage = zero.get("zero_stage", 3 * (config.get("distributed_type") == "FSDP"))
-    loaded = 4 if given.dtype == "float32" and not stage else 2  # bytes of a weight
+    loaded = 4.0 if given.dtype == "float32" and not stage else 2.0  # bytes of a weight
     trained, frozen = shape.parameters, loaded * shape.parameters * bool(given.beta)
     if given.use_peft:
         frozen = trained * (0.56 if given.load_in_4bit else loaded)
@@ -91,14 +94,13 @@ def training_bytes(shape: Shape, given: SimpleNamespace, plan: Plan, gpu: int) -
     # weights, gradients, two moments of Adam; ZeRO and FSDP train in 16 bits, and keep 32 beside,
     # ZeRO with the optimizer, which may be in the CPU's memory
     states = 16 if stage or given.use_peft else 4 * loaded
-    states -= 12 * (zero.get("offload_optimizer_device", "none") != "none")
+    states -= 12 * (zero.get("offload_optimizer_device") == "cpu")
     whole = {0: states, 2: 2}.get(stage, 0)  # of these, what is not divided
     tokens = given.per_device_train_batch_size * (given.max_completion_length + PROMPT)
     layer = 36 * shape.hidden + 44 * shape.width + 14 * shape.mlp
     kept = loaded * shape.hidden * shape.layers  # each layer's input
     at_once = 1 if given.gradient_checkpointing else shape.layers
-    awake = given.vllm_gpu_memory_utilization * gpu
-    beside = ASLEEP if given.vllm_enable_sleep_mode else awake
+    beside = ASLEEP if given.vllm_enable_sleep_mode else given.vllm_gpu_memory_utilization * gpu
     is_beside = given.use_vllm and given.vllm_mode == "colocate"
     return {
         "weights, gradients, optimizer": trained * (whole + (states - whole) / number),

@@ -18,6 +18,7 @@ the server ended first, or 2 for a mistake.
 
 import argparse
 import shlex
+from contextlib import suppress
 from types import SimpleNamespace
 
 from .machine import add_machine, gpus_of
@@ -63,7 +64,8 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         shown = [f"{name}={value}" for name, value in env.items()]
         print(hide(shlex.join(["env", *shown, *command])), flush=True)
     if plan.server_gpus and plan.processes:
-        shape, gpu = doctor.shape_of(given), min(gpus.values())
-        for change, seconds in doctor.ways(shape, given, plan, gpu).items():
-            print(f"# by arithmetic {seconds:.0f} s a step {change and f'with {change}'}")
+        with suppress(Exception):  # an estimate of an unusual model must not end a launch
+            shape, gpu = doctor.shape_of(given), min(gpus.values())
+            for change, seconds in doctor.ways(shape, given, plan, gpu).items():
+                print(f"# by arithmetic {seconds:.0f} s a step {change and f'with {change}'}")
     return 0 if args.dry_run else supervise(plan)
