@@ -12,7 +12,7 @@ from .launching.plan import Plan
 
 GIB = 2**30
 CUDA = 2 * GIB  # context, cuBLAS, NCCL
-SERVER, ASLEEP = 4 * GIB, 1 * GIB  # vLLM beside weights and cache; what stays of one that sleeps
+SERVER, ASLEEP = 4 * GIB, GIB  # vLLM beside weights and cache; what stays of one that sleeps
 FLOPS, BANDWIDTH = 4e14, 2.4e12  # of a GPU, in a second
 # of transformers and of vLLM, for a token of all rows, beside the reading of weights and cache
 TOKEN_SECONDS = 0.03, 0.005
