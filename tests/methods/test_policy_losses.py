@@ -14,7 +14,7 @@ from trl_miner.methods.micro_batch import MicroBatch
 KNOBS = {
     "clip_cov": {"ratio": "clip_cov_ratio", "low": "clip_cov_lb", "high": "clip_cov_ub"},
     "kl_cov": {"ratio": "kl_cov_ratio", "coef": "ppo_kl_coef"},
-    "bapo": {"low_max": "ratio_lower_max", "high_max": "ratio_upper_max"},
+    "bapo": {"target": "adv_ratio_target"},
 }
 SETTINGS = {
     "clip_cov": dict(ratio=0.2, low=0.1),
@@ -53,8 +53,6 @@ def test_loss_and_gradient_agree_with_the_published_code(name, case):
     logps.requires_grad_()
     batch = MicroBatch(logps, old, advantages, mask, *epsilons, generator)
     knobs = {knob: hyper[key] for knob, key in KNOBS[name].items()}
-    if name == "bapo":
-        knobs["target"] = hyper["adv_ratio_target"]
     surrogate = POLICY_LOSSES[name].function(batch, **knobs)
     loss = clipped_loss(batch, surrogate, hyper.get("clip_ratio_c", torch.inf))
     loss.backward()
@@ -121,7 +119,6 @@ def test_the_order_of_the_rows_does_not_matter(name):
         ("kl_cov", dict(ratio=0.0), (1.0, torch.inf)),
         ("kl_cov", dict(coef=0.0), (1.0, torch.inf)),
         ("bapo", dict(target=0.0), (0.5, 0.5)),
-        ("bapo", dict(low_max=0.5, high_max=1.5), (0.5, 0.5)),
     ],
 )
 def test_at_its_neutral_setting_a_method_leaves_the_advantages_bit_for_bit(name, knobs, epsilons):
@@ -167,21 +164,17 @@ def test_kl_cov_strictly_on_policy_is_plain_policy_gradient():
     assert torch.allclose(batch.logps_BT.grad, expected, atol=1e-8)
 
 
-def test_bapo_searches_from_the_start_bounds():
-    """One positive token at rho 2 and a negative one at rho .5: within (.8, 1.2) 1.2 * 1 against
-    .8 * 1 is enough for target 1; within (.5, 1.5) of the paper 1.5 against .5."""
-    logps, advantages = torch.tensor([[2.0], [0.5]]).log(), torch.tensor([[1.0], [-1.0]])
+def test_bapo_raises_the_lower_bound_before_the_upper_one():
+    """One positive token at rho 4 and a negative one at rho .5: min(4, high) against max(.5, low)."""
+    logps, advantages = torch.tensor([[4.0], [0.5]]).log(), torch.tensor([[1.0], [-1.0]])
     batch = MicroBatch(logps, torch.zeros(2, 1), advantages, torch.ones(2, 1))
-    found = run("bapo", batch, low_start=0.8, high_start=1.2, target=1.0)
-    assert (found.epsilon_low, found.epsilon_high) == pytest.approx((0.2, 0.2))
-    assert found.metrics["bapo/positive_share"] == pytest.approx(1.2 / 2.0)
-    found = run("bapo", batch, target=1.0)
-    assert found.metrics["bapo/positive_share"] == pytest.approx(1.5 / 2.0)
-    # 1.2 / .8 is 1.5, below 1.6: the lower bound rises to its last, .9, which takes more off, and
-    # then the upper one to 1.3, 1.4 and 1.5: 1.5 / .9 is enough
-    found = run("bapo", batch, low_start=0.8, low_max=0.9, high_start=1.2, target=1.6)
-    assert found.metrics["bapo/clip_low"] == pytest.approx(0.9)
-    assert found.metrics["bapo/clip_high"] == pytest.approx(1.5)
-    # a start behind its end ends the search all the same
-    found = run("bapo", batch, low_start=0.99, high_start=9.0, target=99.0)
-    assert found.metrics["bapo/clip_low"] == 0.99
+    # 1.5 / .5 is 3, enough for 2.9. For 3.1 the lower bound rises to .95, where 1.5 / .95 is 1.58,
+    # then the upper one: 2.9 / .95 is 3.05 and not enough, 3 / .95 is 3.16
+    expected = {2.9: (0.5, 1.5), 3.1: (0.95, 3.0), 3.0: (0.5, 1.5), 99.0: (0.95, 3.0)}
+    expected[3.04] = (0.95, 2.9)
+    for target, (low, high) in expected.items():
+        found = run("bapo", batch, target=target)
+        assert found.epsilon_low == pytest.approx(1 - low)
+        assert found.epsilon_high == pytest.approx(high - 1)
+        share = high / (high + low)
+        assert found.metrics["bapo/positive_share"] == pytest.approx(share)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import torch
-
 from ..common.names import did_you_mean, import_object
 from . import ESTIMATORS, POLICY_LOSSES
 from .grpo import GRPO
@@ -16,12 +14,7 @@ from .method import AdvantageEstimator, Knobs, PolicyLoss, find_knobs
 from .rollouts import Estimate, Rollouts, estimate_of, merge
 
 T = TypeVar("T")
-NONE = AdvantageEstimator(
-    name="none",
-    label="Nothing",
-    function=lambda rollouts: torch.zeros_like(rollouts.advantages_N),
-    acts_on=("all_right",),
-)
+NONE = GRPO  # of "all_right: none", as it gives all-right prompts nothing
 
 
 @dataclass(frozen=True)
@@ -36,9 +29,8 @@ class Composition:
     def methods(self) -> tuple[AdvantageEstimator, ...]:
         """The methods that have a part, for records and cards: GRPO only where it is alone, because
         its advantages are TRL's own."""
-        if self.all_right in (None, NONE):
-            return (self.mixed,)
-        return (self.all_right,) if self.mixed is GRPO else (self.mixed, self.all_right)
+        parts = (self.mixed, self.all_right)
+        return tuple(part for part in parts if part not in (None, GRPO)) or (GRPO,)
 
 
 def find_composition(
@@ -56,7 +48,7 @@ def find_composition(
 
     Args:
         advantage_estimator: The name of a method, or the import path of your own.
-        all_right: The same, or "none": nothing; None: not given.
+        all_right: The same; "none": they get nothing; None: not given.
         kwargs: The setting `advantage_estimator_kwargs`: knobs of the methods, a mapping or JSON.
         settings: Fields of the configuration by name, for the knobs that they set (`miner_gamma`);
             what is missing keeps the method's default.
@@ -69,9 +61,7 @@ def find_composition(
         mixed, right = GRPO, mixed
     if all_right is not None:
         right = find_estimator("all_right", all_right)
-    # GRPO gives all-right prompts nothing anyway, and its own zeros keep the loss TRL's
-    if right is mixed or (right is NONE and mixed is GRPO):
-        right = None
+    right = None if right is mixed else right
     methods = (mixed,) if right is None else (mixed, right)
     knobs = find_knobs("advantage_estimator_kwargs", kwargs, methods, settings or {})
     return Composition(mixed, right, knobs)
@@ -114,10 +104,9 @@ def find_estimator(setting: str, name: str) -> AdvantageEstimator:
                 f" {name.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
             )
         return AdvantageEstimator(name=name, label=name, function=found)
-    known = ESTIMATORS
-    if setting == "all_right":
-        known = {x.name: x for x in (NONE, *known.values()) if "all_right" in x.acts_on}
-    return _named(setting, name, known)
+    return _named(
+        setting, name, ESTIMATORS if setting != "all_right" else ESTIMATORS | {"none": NONE}
+    )
 
 
 def _named(setting: str, name: str, known: Mapping[str, T]) -> T:
@@ -139,13 +128,13 @@ def estimate(composition: Composition, rollouts: Rollouts) -> Estimate:
         composition: The methods and their knobs.
         rollouts: The batch.
     """
-    base = _run(composition.mixed, composition, rollouts)
+    base = _run(composition, composition.mixed, rollouts)
     if composition.all_right is None:
         return base
-    own = _run(composition.all_right, composition, replace(rollouts, base=base))
-    return merge(base, own, rollouts.kinds.is_ph_N, rollouts)
+    own = _run(composition, composition.all_right, replace(rollouts, base=base))
+    return merge(base, own, rollouts)
 
 
-def _run(method: AdvantageEstimator, composition: Composition, rollouts: Rollouts) -> Estimate:
+def _run(composition: Composition, method: AdvantageEstimator, rollouts: Rollouts) -> Estimate:
     result = method.function(rollouts, **composition.knobs[method.name])
     return estimate_of(result, rollouts, method.name)

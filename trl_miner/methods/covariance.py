@@ -21,13 +21,12 @@ def covariances(batch: MicroBatch) -> Tensor:
 
     Source: arXiv 2505.22617, its token-wise covariance.
     """
-    is_token_BT = batch.mask_BT.bool()
-    logps_BT = batch.logps_BT.detach().masked_fill(~is_token_BT, 0.0)
-    advantages_BT = batch.advantages_BT.detach().masked_fill(~is_token_BT, 0.0)
-    wide = accumulation_dtype(logps_BT.device)
-    sums = torch.stack([x.sum(dtype=wide) for x in (is_token_BT, advantages_BT, logps_BT)])
-    count, advantage_sum, logp_sum = batch.world.sum(sums).unbind()
-    mean_advantage, mean_logp = (total / count.clamp(min=1) for total in (advantage_sum, logp_sum))
+    is_token_BT, wide = batch.mask_BT.bool(), accumulation_dtype(batch.mask_BT.device)
+    given = batch.advantages_BT, batch.logps_BT
+    advantages_BT, logps_BT = (x.detach().masked_fill(~is_token_BT, 0.0) for x in given)
+    sums = [x.sum(dtype=wide) for x in (is_token_BT, advantages_BT, logps_BT)]
+    count, *totals = batch.world.sum(torch.stack(sums))
+    mean_advantage, mean_logp = (total / count.clamp(min=1) for total in totals)
     covariance_BT = (advantages_BT - mean_advantage) * (logps_BT - mean_logp)
     return covariance_BT.masked_fill(~is_token_BT, -torch.inf)
 
@@ -54,25 +53,24 @@ def clip_cov(
     """
     if ratio == 0:
         return Surrogate(batch.advantages_BT)
-    world, covariance_BT, is_token_BT = batch.world, covariances(batch), batch.mask_BT.bool()
+    advantages_BT, covariance_BT = batch.advantages_BT, covariances(batch)
     ratios_BT = (batch.logps_BT.detach() - batch.old_logps_BT).exp()
-    is_clipped_BT = torch.where(
-        batch.advantages_BT < 0,
-        ratios_BT < 1 - batch.epsilon_low,
-        (ratios_BT > 1 + batch.epsilon_high) & (batch.advantages_BT > 0),
-    )
-    is_candidate_BT = (covariance_BT > low) & (covariance_BT < high) & ~is_clipped_BT & is_token_BT
-    places_K2 = is_candidate_BT.nonzero()
-    counts_W2 = world.gather(torch.stack([is_candidate_BT.sum(), is_token_BT.sum()])[None])
+    bounds_BT = torch.where(advantages_BT > 0, batch.epsilon_high, batch.epsilon_low)
+    is_clipped_BT = (ratios_BT - 1) * advantages_BT.sign() > bounds_BT
+    is_candidate_BT = (covariance_BT > low) & (covariance_BT < high) & ~is_clipped_BT
+    counts = torch.stack([is_candidate_BT.sum(), batch.mask_BT.count_nonzero()])
+    counts_W2 = batch.world.gather(counts[None])
     num_candidates, num_tokens = counts_W2.sum(dim=0).tolist()
     num_dropped = min(max(int(ratio * num_tokens), 1), num_candidates)
-    # One draw from the candidates of all processes, in rank order; each process drops its own.
-    drawn = torch.randperm(num_candidates, generator=batch.generator)[:num_dropped]
-    own = drawn.to(places_K2.device) - counts_W2[: world.rank, 0].sum()
-    own = own[(own >= 0) & (own < len(places_K2))]
-    advantages_BT = batch.advantages_BT.clone()
-    advantages_BT[tuple(places_K2[own].unbind(dim=1))] = 0.0
-    return Surrogate(advantages_BT, metrics={"clip_cov/dropped": num_dropped / max(num_tokens, 1)})
+    # one draw from the candidates of all processes, in rank order, of which each has its own
+    is_drawn = torch.zeros(num_candidates, dtype=torch.bool)
+    is_drawn[torch.randperm(num_candidates, generator=batch.generator)[:num_dropped]] = True
+    own = is_drawn.split(counts_W2[:, 0].tolist())[batch.world.rank].to(is_candidate_BT)
+    is_dropped_BT = is_candidate_BT.masked_scatter(is_candidate_BT, own)
+    return Surrogate(
+        advantages_BT.masked_fill(is_dropped_BT, 0.0),
+        metrics={"clip_cov/dropped": num_dropped / max(num_tokens, 1)},
+    )
 
 
 def kl_cov(batch: MicroBatch, *, ratio: float = 2e-3, coef: float = 1.0) -> Surrogate:
@@ -96,39 +94,38 @@ def kl_cov(batch: MicroBatch, *, ratio: float = 2e-3, coef: float = 1.0) -> Surr
 
     Source: arXiv 2505.22617; MINER's paper, appendix on the exploration baselines.
     """
-    world, wide = batch.world, accumulation_dtype(batch.mask_BT.device)
-    num_tokens = int(world.sum(batch.mask_BT.bool().sum()))
+    wide = accumulation_dtype(batch.mask_BT.device)
+    num_tokens = int(batch.world.sum(batch.mask_BT.count_nonzero()))
     num_chosen = min(max(1, int(ratio * num_tokens)) if ratio > 0 else 0, num_tokens)
     if num_chosen == 0:
         return Surrogate(batch.advantages_BT, 1.0, torch.inf)
-    is_chosen_BT = _largest(covariances(batch), num_chosen, world)
+    is_chosen_BT = _largest(covariances(batch), num_chosen, batch.world)
     # 0 elsewhere, and so is its gradient
     log_ratio_BT = torch.where(is_chosen_BT, batch.logps_BT - batch.old_logps_BT, 0.0)
     penalty_BT = log_ratio_BT.abs()
-    total_penalty = world.sum(penalty_BT.detach().sum(dtype=wide))
+    total_penalty = float(batch.world.sum(penalty_BT.detach().sum(dtype=wide)))
     return Surrogate(
         batch.advantages_BT - coef * penalty_BT * torch.exp(-log_ratio_BT),
         epsilon_low=1.0,
         epsilon_high=torch.inf,
         metrics={
             "kl_cov/penalised": num_chosen / num_tokens,
-            "kl_cov/penalty": float(total_penalty) / num_chosen,
+            "kl_cov/penalty": total_penalty / num_chosen,
         },
     )
 
 
 def _largest(values_BT: Tensor, count: int, world: World) -> Tensor:
-    """(B, T) bool: the `count` largest values of all processes. Each process sends its own largest,
-    no more."""
-    flat = values_BT.flatten()
-    largest, places = flat.topk(min(count, flat.numel()))
-    padded = flat.new_full((count,), -torch.inf)
-    padded[: len(largest)] = largest
-    chosen = world.gather(padded).topk(count).indices - world.rank * count
-    own = chosen[(chosen >= 0) & (chosen < len(largest))]
-    is_largest = torch.zeros_like(flat, dtype=torch.bool)
-    is_largest[places[own]] = True
-    return is_largest.view_as(values_BT)
+    """(B, T) bool: the `count` largest values of all processes, of which each sends as many."""
+    values, places = values_BT.flatten().topk(min(count, values_BT.numel()))
+    padding = values.new_full((count - len(values),), -torch.inf)
+    of_all = world.gather(torch.cat([values, padding]))
+    is_chosen = torch.zeros_like(of_all, dtype=torch.bool)
+    is_chosen[of_all.topk(count).indices] = True
+    own = is_chosen.view(-1, count)[world.rank, : len(values)]
+    is_largest = torch.zeros_like(values_BT, dtype=torch.bool)
+    is_largest.view(-1)[places] = own
+    return is_largest
 
 
 CLIP_COV = PolicyLoss(

@@ -41,14 +41,13 @@ def group_mean(values_N: Tensor, num_generations: int) -> Tensor:
 
 
 def differ(values_N: Tensor, num_generations: int) -> Tensor:
-    """Return (P,) bool: whether the values of a group differ, NaN (unscorable) left out.
+    """Return (P,) bool: whether the values of a group differ; False where one is NaN (unscorable).
 
     Compared by value, not by standard deviation: six rewards of 0.3 can have a float32 std of 3e-8,
     and the published code (pixas/Miner @ 4d2a76c) then takes them for heterogeneous.
     """
     values_PG = grouped(values_N, num_generations)
-    least_P = values_PG.nan_to_num(nan=torch.inf).amin(dim=1)
-    return values_PG.nan_to_num(nan=-torch.inf).amax(dim=1) > least_P
+    return values_PG.amax(dim=1) > values_PG.amin(dim=1)
 
 
 def differs_in_correctness(is_correct_N: Tensor, num_generations: int) -> Tensor:
@@ -106,12 +105,11 @@ def group_kinds(
     is_correct_N = correctness(verifier_rewards_N, correct_threshold)
     is_correct_PG = grouped(is_correct_N, num_generations, "verifier_rewards_N")
     is_equal_P = ~differ(rewards_N, num_generations)
-    is_equal_P &= ~grouped(rewards_N, num_generations).isnan().any(dim=1)
     if advantages_N is not None:
         is_equal_P &= ~differ(advantages_N, num_generations)
     is_ph_P = (is_correct_PG == 1).all(dim=1) & is_equal_P
     is_nh_P = (is_correct_PG == 0).all(dim=1) & is_equal_P
-    is_unscorable_P = is_correct_PG.isnan().any(dim=1)
-    is_unscorable_P &= ~differs_in_correctness(is_correct_N, num_generations)
+    is_mixed_P = differs_in_correctness(is_correct_N, num_generations)
+    is_unscorable_P = is_correct_PG.isnan().any(dim=1) & ~is_mixed_P
     kinds = is_ph_P, ~(is_ph_P | is_nh_P | is_unscorable_P), is_nh_P, is_unscorable_P
     return GroupKinds(*(is_kind_P.repeat_interleave(num_generations) for is_kind_P in kinds))

@@ -2,15 +2,12 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch import Tensor
-
 from ..common.names import did_you_mean
-from .micro_batch import Surrogate
-from .rollouts import Estimate, Score
+from .rollouts import Score
 
 Kind = Literal["mixed", "all_right"]  # "mixed": all prompts but the all-right ones
 Knobs = dict[str, Any]
@@ -26,7 +23,7 @@ class Method:
     name: str  # the value of the setting, and the first part of its metrics' names
     label: str  # as papers write it
     arxiv: str | None = None  # None: no paper
-    function: Callable[..., Any] | None
+    function: Any  # a function of the batch and the knobs; None: TRL's own
     # The knobs that fields of the configuration set, by knob. Those of `advantage_estimator_kwargs`
     # or `policy_loss_kwargs` are the others.
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -40,12 +37,13 @@ class Method:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdvantageEstimator(Method):
-    """A method that computes the advantages of a generation batch."""
+    """A method that computes the advantages of a generation batch.
 
-    # `function(rollouts, *, knobs)` returns (N,), one advantage for each completion of the global
-    # batch; or (B, T), one for each token of this process; or an `Estimate`, which has metrics too.
-    # Rows of prompts that another method has are not used.
-    function: Callable[..., Tensor | Estimate]
+    `function(rollouts, *, knobs)` returns (N,), one advantage for each completion of the global
+    batch; or (B, T), one for each token of this process; or an `Estimate`, which has metrics too.
+    Rows of prompts that another method has are not used.
+    """
+
     acts_on: tuple[Kind, ...] = ("mixed", "all_right")  # to which it can give anything
     scores: tuple[Score, ...] = ()  # what it asks `Rollouts.score` for
     from_total_rewards: bool = False  # made of `rewards_N`, in place of TRL's advantages
@@ -55,11 +53,10 @@ class AdvantageEstimator(Method):
 class PolicyLoss(Method):
     """A method that acts inside TRL's clipped loss: it replaces advantages or clipping bounds.
 
-    `function(micro_batch, *, knobs)` goes by the micro-batches of all processes, so those of TRL
-    must stay as they are.
+    `function(micro_batch, *, knobs)` returns a `Surrogate`. It goes by the micro-batches of all
+    processes, so those of TRL must stay as they are.
     """
 
-    function: Callable[..., Surrogate] | None  # None: TRL's own loss
     off_policy_only: bool = False  # does nothing while every probability ratio is 1
 
 

@@ -153,7 +153,9 @@ def miner(
         "credit_weight": weight_N.sum() / tokens_N[is_ph_N].sum(),
     }
     return Estimate(
-        weights_BT.mul_(rollouts.local(mined_N)[:, None].to(weights_BT)),  # equation 9, with the scale of 11
+        weights_BT.mul_(
+            rollouts.local(mined_N)[:, None].to(weights_BT)
+        ),  # equation 9, with the scale of 11
         (mined_N * weight_N / tokens_N.clamp(min=1)).to(rollouts.advantages_N),
         {f"miner/{name}": float(x) for name, x in statistics.items() if x.isfinite()},
     )
@@ -173,7 +175,7 @@ def look_at_tokens(
     """
     old_logps_BT = rollouts.score("old_logps", is_ph_N)
     weights_BT = torch.zeros(old_logps_BT.shape, device=old_logps_BT.device)
-    sums_B2 = rollouts.local(rollouts.token_counts_N)[:, None].repeat(1, 2).zero_()
+    sums_B2 = torch.zeros(len(weights_BT), 2).to(rollouts.token_counts_N)
     rows_of_ph = rollouts.local(is_ph_N).nonzero().squeeze(1)
     for rows in rows_of_ph.split(block_size(weights_BT)):
         old_logps, is_token = old_logps_BT[rows].float(), rollouts.is_token_BT[rows]
@@ -273,12 +275,10 @@ def miner_advantages(
     Source: arXiv 2601.04731, section 3.
     """
     world = world or World()
-    if not old_logps_NT.shape == mask_NT.shape == (len(rewards_N) // world.size, mask_NT.shape[-1]):
+    shapes = [(len(rewards_N) // world.size, mask_NT.shape[-1]), mask_NT.shape, old_logps_NT.shape]
+    if len({*shapes}) > 1:
         raise ValueError(
-            f"rewards_N has shape {tuple(rewards_N.shape)}, old_logps_NT"
-            f" {tuple(old_logps_NT.shape)} and mask_NT {tuple(mask_NT.shape)}, on {world.size}"
-            " process(es). Pass the rewards of all processes, and (N, T) of the completions of this"
-            " one, without prompts."
+            f"The rewards, mask_NT and old_logps_NT must be of the same completions: got {shapes}."
         )
     rewards_N = rewards_N.float()  # 0 and 1 may come as integers or bools
     advantages_N = group_relative_advantages(rewards_N, num_generations, std_eps=std_eps)
@@ -298,6 +298,6 @@ def miner_advantages(
     )
     mined = miner(rollouts, gamma=gamma, lambda_max=lambda_max, intrinsic=intrinsic)
     grpo_NT = rollouts.local(advantages_N)[:, None].expand(mask_NT.shape)
-    found = merge(Estimate(grpo_NT, advantages_N), mined, kinds.is_ph_N, rollouts)
+    found = merge(Estimate(grpo_NT, advantages_N), mined, rollouts)
     statistics = (mined.metrics[f"miner/{name}"] for name in ("scale", "tau_ref", "tau_pos"))
     return MinerAdvantages(found.advantages_BT, found.advantages_N, kinds, *statistics)

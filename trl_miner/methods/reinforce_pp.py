@@ -8,7 +8,6 @@ from torch import Tensor
 
 from .groups import group_mean
 from .method import AdvantageEstimator
-from .processes import accumulation_dtype
 from .rollouts import Rollouts
 
 
@@ -20,19 +19,20 @@ def whiten(returns_N: Tensor, token_counts_N: Tensor) -> Tensor:
 
     Args:
         returns_N: (N,); NaN: unscorable, left out.
-        token_counts_N: (N,) tokens that count in each completion.
+        token_counts_N: (N,) tokens that count in each completion, in float64.
 
     Returns:
         (N,) advantages; 0 for an unscorable completion.
 
     Source: arXiv 2501.03262, as in verl's code.
     """
-    returns_N = returns_N.to(accumulation_dtype(returns_N.device))
-    weights_N = token_counts_N.to(returns_N.dtype) * ~returns_N.isnan()
+    is_scored_N = ~returns_N.isnan()
+    weights_N = token_counts_N * is_scored_N
     count = weights_N.sum().clamp(min=2)  # a single token: centered it is 0, so any divisor does
-    centered_N = returns_N - (weights_N * returns_N.nan_to_num()).sum() / count
-    variance = (weights_N * centered_N.nan_to_num().square()).sum() / (count - 1)
-    return (centered_N * torch.rsqrt(variance + 1e-8)).nan_to_num(nan=0.0).float()
+    returns_N = returns_N.nan_to_num(nan=0.0)
+    centered_N = returns_N - (weights_N * returns_N).sum() / count
+    variance = (weights_N * centered_N.square()).sum() / (count - 1)
+    return (centered_N * torch.rsqrt(variance + 1e-8) * is_scored_N).float()
 
 
 def reinforce_pp(rollouts: Rollouts) -> Tensor:

@@ -102,42 +102,41 @@ def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Est
     Raises:
         ValueError: Another type or shape, or advantages that are not finite. Every process raises.
     """
-    metrics: Mapping[str, float] = {}
-    if isinstance(result, Estimate):
-        result, metrics = result.advantages_BT, result.metrics
-    advantages = torch.as_tensor(result).detach().to(rollouts.advantages_N)
-    shape_N, shape_BT = rollouts.advantages_N.shape, rollouts.mask_BT.shape
-    if advantages.shape not in (shape_N, shape_BT):
+    given = torch.as_tensor(result.advantages_BT if isinstance(result, Estimate) else result)
+    given = given.detach().to(rollouts.advantages_N)
+    shapes = [rollouts.advantages_N.shape, rollouts.mask_BT.shape]
+    if given.shape not in shapes:
         raise ValueError(
-            f"The estimator {name} returned shape {tuple(advantages.shape)}. It must return (N,) ="
-            f" {tuple(shape_N)}, one advantage for each completion of all processes, or (B, T) ="
-            f" {tuple(shape_BT)}, one for each token of this process."
+            f"The estimator {name} returned {given.shape}. It must return one advantage for each"
+            f" completion of all processes, or for each token of this one: {shapes}."
         )
-    is_token_level = advantages.dim() == 2
+    is_token_level = given.dim() == 2
     if is_token_level:
-        advantages_BT = advantages.masked_fill(~rollouts.is_token_BT, 0.0)
+        advantages_BT = given.masked_fill(~rollouts.is_token_BT, 0.0)
         sums_N = rollouts.token_sums(advantages_BT)
-        advantages_N = (sums_N / rollouts.token_counts_N.clamp(min=1)).to(advantages_BT.dtype)
+        advantages_N = (sums_N / rollouts.token_counts_N.clamp(min=1)).to(given)
     else:
-        advantages_BT, advantages_N = rollouts.to_tokens(advantages), advantages
+        advantages_BT, advantages_N = rollouts.to_tokens(given), given
     if not advantages_N.isfinite().all():
-        row = int((~advantages_N.isfinite()).nonzero()[0])
+        row = int(advantages_N.isfinite().int().argmin())
         raise ValueError(
             f"The estimator {name} returned {advantages_N[row].item()} for completion {row} of the"
             " batch. Return 0 for a completion whose reward is NaN."
         )
+    metrics = result.metrics if isinstance(result, Estimate) else {}
     return Estimate(advantages_BT, advantages_N, metrics, is_token_level)
 
 
-def merge(base: Estimate, own: Estimate, is_own_N: Tensor, rollouts: Rollouts) -> Estimate:
-    """Return the estimate with the rows `is_own_N` of `own` and the other ones of `base`. It takes
-    the memory of `own`."""
-    advantages_BT, is_other_B = own.advantages_BT, ~rollouts.local(is_own_N)
-    for rows in is_other_B.nonzero().squeeze(1).split(block_size(advantages_BT)):
+def merge(base: Estimate, own: Estimate, rollouts: Rollouts) -> Estimate:
+    """Return `own` in the rows of all-right prompts and `base` in the others. It takes the memory of
+    `own`."""
+    is_ph_N, advantages_BT = rollouts.kinds.is_ph_N, own.advantages_BT
+    other_rows = (~rollouts.local(is_ph_N)).nonzero().squeeze(1)
+    for rows in other_rows.split(block_size(advantages_BT)):
         advantages_BT[rows] = base.advantages_BT[rows] * rollouts.is_token_BT[rows]
     return Estimate(
         advantages_BT,
-        torch.where(is_own_N, own.advantages_N, base.advantages_N),
+        torch.where(is_ph_N, own.advantages_N, base.advantages_N),
         {**base.metrics, **own.metrics},
-        base.is_token_level or (own.is_token_level and bool(is_own_N.any())),
+        base.is_token_level or (own.is_token_level and bool(is_ph_N.any())),
     )

@@ -52,11 +52,10 @@ def ucas(
     scaled_B1 = rollouts.local(rollouts.advantages_N * factor_N)[:, None]
 
     logits_BT = rollouts.score("token_logits", every_N).float()
-    lowest = logits_BT.masked_fill(~is_token_BT, torch.inf).amin()
-    highest = logits_BT.masked_fill(~is_token_BT, -torch.inf).amax()
-    lowest_W, highest_W = rollouts.world.gather(torch.stack([lowest, highest])[None]).unbind(dim=1)
-    spread = (highest_W.amax() - lowest_W.amin()).clamp(min=1e-8)  # one value: none stands out
-    level_BT = (logits_BT - lowest_W.amin()) / spread
+    extremes = [x * logits_BT.masked_fill(~is_token_BT, -x * torch.inf) for x in (-1, 1)]
+    extremes_W2 = rollouts.world.gather(torch.stack([x.amax() for x in extremes])[None])
+    lowest, highest = -extremes_W2[:, 0].amax(), extremes_W2[:, 1].amax()
+    level_BT = (logits_BT - lowest) / (highest - lowest).clamp(min=1e-8)
     taxed_BT = scaled_B1 - token_coef * level_BT.masked_fill(~is_token_BT, 0.0)
     taxed_BT = torch.where(scaled_B1 > 0, taxed_BT.clamp(min=0.0), taxed_BT)
     return taxed_BT.masked_fill(rollouts.local(rewards_N).isnan()[:, None], 0.0)
