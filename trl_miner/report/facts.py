@@ -17,8 +17,10 @@ _TAIL = 100  # characters of a completion that are shown
 def facts(run: RunLog) -> list[str]:
     """Return at most five facts of a run, the gravest first, each with a page of the docs."""
     found = []
-    reward, rates = run.log.get("reward"), run.log.get("learning_rate")
-    if reward is not None and reward.nunique() == 1 and not run.mean("reward_std") > 0:
+    reward, rates = run.log["reward"], run.log.get("learning_rate")
+    # of all completions: `reward_std` is TRL's mean over prompts, 0 where each prompt has its own
+    spread = run.log.filter(regex="^rewards/.*/std$")
+    if reward.nunique() == 1 and not (spread.empty or spread.to_numpy().any()):
         found.append(
             f"The reward never varied: it was {reward.max():g} throughout. (docs: rewards)"
         )

@@ -65,7 +65,7 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     """Return what the run in a folder has logged.
 
     Args:
-        folder: `trainer_state.json` is read there, else in its newest checkpoint.
+        folder: Of `trainer_state.json` there and in its checkpoints, the one that went furthest counts.
         correct: The reward function that decides what is correct. Default: the run's own setting,
             else its only one.
 
@@ -73,17 +73,14 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
         ValueError: The folder is missing, holds no run, or has no such reward function.
     """
     path = run_folder(folder)
-    of_checkpoints = path.glob(f"checkpoint-*/{STATE}")
-    states = [
-        *sorted(of_checkpoints, key=lambda state: (len(str(state)), str(state))),
-        *path.glob(STATE),
-    ]
+    states = [*path.glob(STATE), *path.glob(f"checkpoint-*/{STATE}")]
     if not states:
         raise ValueError(
             f"No run in {folder}: it has no {STATE}, and no checkpoint with one. Give the"
             " output_dir of a run."
         )
-    log, record, completions = _log_of(states[-1]), read_record(path), read_completions(path)
+    log = max(map(_log_of, states), key=lambda log: log.index.max())
+    record, completions = read_record(path), read_completions(path)
     settings = record.settings if record else {}
     functions = [name.split("/")[1] for name in log if re.fullmatch(r"rewards/.*/mean", name)]
     if correct and correct not in functions:
