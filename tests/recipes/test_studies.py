@@ -1,0 +1,171 @@
+"""The two studies: their numbers, their worlds and their own estimators."""
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def load(name):
+    """Import a script of the recipes' folder."""
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), RECIPES / f"{name}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+analysis, world, procedures = map(load, ("analysis", "forks/world", "two-procedures/procedures"))
+methods = load("forks/methods")
+
+
+@pytest.fixture(scope="module")
+def made():
+    return analysis.tables()
+
+
+def test_the_tables_of_the_pages_are_those_of_the_counts(made):
+    shown = {}
+    for page in analysis.PAGES:
+        text = (RECIPES / page).read_text("utf-8")
+        shown |= dict(re.findall(r"<!-- table: (.*?) -->\n(.*?)<!-- end -->", text, re.DOTALL))
+    assert {name: made[name] for name in shown} == shown
+    assert len(shown) == 11
+
+
+# Recomputed by others from the files that these counts were taken from.
+@pytest.mark.parametrize(
+    ("table", "row", "points", "odds"),
+    [
+        ("MINER", "forks, first base model", "+5.5 (+2.4 to +8.5)", "+0.30"),
+        ("MINER", "forks, second base model", "+9.3 (+6.4 to +12.2)", "+0.44"),
+        ("MINER", "mirror of forks, second base model", "-2.9 (-3.8 to -2.0)", "-0.48"),
+        (
+            "MINER",
+            "mirror of forks, second base model, half the rate",
+            "-4.2 (-4.9 to -3.6)",
+            "-0.39",
+        ),
+        ("mirror of forks, first base model", "MINER, 5 % of the gradient", "-39.3", "-2.81"),
+        ("forks, second base model", "Pass@k training", "+4.2 (-0.7 to +9.0)", "+0.22"),
+        ("MINER, all problems", "forks, first base model", "+1.6 (+0.6 to +2.6)", "+0.07"),
+        ("two procedures, SmolLM2-135M, at 0.7", "MINER", "+2.5 (+1.6 to +3.5)", "+0.13"),
+    ],
+)
+def test_published_effects(made, table, row, points, odds):
+    (line,) = (line for line in made[table].splitlines() if line.startswith(f"| {row} |"))
+    assert f" {points}" in line and f"| {odds} (" in line
+
+
+def test_holm_multiplies_the_smallest_by_all_and_never_falls():
+    # .01 * 4 = .04; .02 * 3 = .06; .03 * 2 = .06; .5 * 1
+    assert analysis.holm([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.06, 0.06])
+
+
+def test_a_score_is_of_the_problems_of_its_levels():
+    moment = {"samples": 4, "correct": [4, 1, 0, 3]}
+    found = analysis.scores("end", moment, ["1", "2", "2", "3"], ["2", "3"])
+    # 1 + 0 + 3 of 12 samples, 2 of 3 problems
+    assert found["end"] == pytest.approx(100 / 3)
+    assert found["end solved"] == pytest.approx(200 / 3)
+
+
+def test_the_ways_of_forks_agree_on_easy_problems_alone():
+    import random
+
+    rng = random.Random(0)
+    right = {}
+    for level in (1, 3):
+        problems = [world.draw("test", level, rng) for _ in range(200)]
+        for way in ("sound", "fast"):
+            texts = [world.solution(one, rng, world.STEP_ERROR, {way: 1.0}) for one in problems]
+            assert {*map(world.way_of, texts)} == {way}
+            right[way, level] = sum(
+                f"\\boxed{{{one.answer}}}" in text
+                for one, text in zip(problems, texts, strict=True)
+            )
+    assert right["sound", 1] == right["fast", 1] == right["sound", 3] == 200
+    assert right["fast", 3] < 100
+
+
+def test_the_problems_of_forks_are_those_that_the_counts_are_of():
+    import gzip
+
+    with gzip.open(RECIPES / "forks/counts.jsonl.gz", "rt") as file:
+        levels = json.loads(file.readline())["levels"]["forks"]
+    train, test = world.rows("train"), world.rows("test")
+    assert [str(row["level"]) for row in test] == levels
+    assert {row["level"] for row in train} == {0, 1}
+    assert not {row["prompt"] for row in train} & {row["prompt"] for row in test}
+
+
+def test_no_held_out_problem_of_two_procedures_is_taught_or_trained():
+    held_out = {row["question"] for row in procedures.test_problems()}
+    assert len(held_out) == 128
+    assert not held_out & {row["question"] for row in procedures.train_problems()}
+    rows = procedures.start_rows()
+    asked = {procedures.PROMPT.format(question=question) for question in held_out}
+    assert not asked & {row["prompt"] for row in rows}
+    sums = [row["completion"] for row in rows if "Product" not in row["completion"]]
+    assert sum(map(procedures.takes_steps, sums)) / len(sums) == pytest.approx(0.2, abs=0.02)
+
+
+def rollouts(rewards, scores):
+    """Return a batch of prompts with two completions, with a score per token."""
+    from trl_miner.methods.groups import group_kinds
+    from trl_miner.methods.rollouts import Rollouts
+
+    rewards_N, scores_BT = torch.tensor(rewards), torch.tensor(scores)
+    means_N = rewards_N.view(-1, 2).mean(dim=1).repeat_interleave(2)
+    return Rollouts(
+        rewards_N=rewards_N,
+        advantages_N=rewards_N - means_N,
+        is_correct_N=rewards_N,
+        mask_BT=torch.ones_like(scores_BT),
+        kinds=group_kinds(rewards_N, 2, correct_threshold=1.0),
+        num_generations=2,
+        score=lambda name, is_row_N: scores_BT,
+    )
+
+
+def test_pass_at_k_training_rewards_a_single_correct_completion_alone():
+    # The standard deviation of 1 and 0 is 1 / sqrt(2); an all-right prompt has no best one alone.
+    batch = rollouts([1.0, 0.0, 1.0, 1.0], [[0.0]] * 4)
+    assert methods.passk(batch).tolist() == pytest.approx([2**0.5, 0, 0, 0], abs=1e-5)
+
+
+def test_the_unlikelier_completion_gets_more():
+    # All right; mean log-probs -1 and -2, so ranks 1 and 0: rewards 1 - .25 / 2 = .875 and 1, whose
+    # z-scores are -1 / sqrt(2) and 1 / sqrt(2).
+    batch = rollouts([1.0, 1.0], [[-1.0, -1.0], [-2.0, -2.0]])
+    assert methods.unlikeliness(batch).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-3)
+
+
+def test_entropy_gives_the_advantage_where_all_agree():
+    batch = rollouts([1.0, 1.0, 0.0, 0.0, 1.0, 0.0], [[0.5, 2.0]] * 6)
+    # right: .1 * H; wrong: -.1 * (2 - H); mixed: GRPO's +-.5
+    expected = [[0.05, 0.2]] * 2 + [[-0.15, 0.0]] * 2 + [[0.5, 0.5], [-0.5, -0.5]]
+    torch.testing.assert_close(methods.rl_zvp(batch), torch.tensor(expected))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["forks", "mirror"])
+def test_a_recipe_of_forks_trains(model, tmp_path, monkeypatch):
+    from trl_miner.recipe.reading import read
+    from trl_miner.run.training import Run
+
+    for name in ("models", "methods.py", "world.py", "miner.yaml"):
+        (tmp_path / name).symlink_to(RECIPES / "forks" / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["world.py"])
+    world.main()
+    words = ["miner.yaml", "--model_name_or_path", f"models/{model}", "--max_steps", "2"]
+    words += ["--held_out", "64", "--score_samples", "4", "--quiet", "true"]
+    Run(read([*words, "--advantage_estimator", "methods.rl_zvp"])).go()
+    scores = json.loads((tmp_path / "runs/miner/held_out.json").read_text())
+    assert 0.2 < sum(scores["before"]["num_correct"]) / (64 * 4) < 0.8
