@@ -140,7 +140,7 @@ def gradients(
     weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
     totals: dict[str, Any] = dict.fromkeys(advantages, 0)
     products = {pair: np.zeros(len(samples.prompts)) for pair in product(advantages, along)}
-    is_row_N = sum(one.abs().sum(dim=1) for one in advantages.values())
+    is_row_N = torch.stack([one.any(dim=1) for one in advantages.values()]).any(dim=0)
     for place, rows, scores in forwards(trainer, samples, is_row_N):
         logps = scores["old_logps"]
         for name, one in advantages.items():
@@ -166,7 +166,7 @@ def make_rollouts(
         deciding_N: 1: correct, 0: wrong, NaN: unscorable.
     """
     mask_NT, G = samples.mask_NT, samples.is_right_PG.shape[1]
-    found = defaultdict(lambda: torch.zeros(mask_NT.shape))
+    found: dict[str, Tensor] = defaultdict(lambda: torch.zeros(mask_NT.shape))
     for _, rows, scores in forwards(trainer, samples, torch.ones(len(mask_NT))):
         for name, values in scores.items():
             found[name][rows, : values.shape[1]] = values.cpu()

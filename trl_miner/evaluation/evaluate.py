@@ -12,9 +12,8 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ..common.progress import track
 from ..data.base_model import find_model
 from ..data.benchmarks import read_problems
 from ..data.prompts import PromptForm, build_prompt, guess_style, load_form, token_ids
-from .backends import VLLM, Server, Transformers
+from .backends import by_server, by_transformers, by_vllm
 from .seeded import sample_seed
 
 # Options that decide on the samples, beside the model's weights and the form of the prompts.
@@ -42,54 +41,65 @@ def evaluate(args: Namespace) -> None:
         ValueError: There is no such benchmark, or a file has samples of another kind.
         OSError: There is no such model, or the server does not answer.
     """
-    from transformers import AutoTokenizer
-    from transformers.utils import find_adapter_config_file
-
-    sources = [read_problems(entry, args.data) for entry in dict.fromkeys(args.benchmarks)]
-    args.base = find_model(args.model)
-    tokenizer = AutoTokenizer.from_pretrained(args.base, revision=args.revision)
-    form = choose_form(args, tokenizer)
+    load_model(args)
     weights = [*Path(args.base).glob("*.safetensors"), *Path(args.adapter or "").glob("adapter_*")]
     common = {name: getattr(args, name) for name in OPTIONS} | {
         # another training step changes them
         "weights": {path.name: path.stat().st_mtime for path in sorted(weights)},
-        "prompt_form": asdict(form),
+        "prompt_form": asdict(args.form),
         "decimal_comma": args.data.decimal_comma,
     }
-
-    @cache
-    def load() -> Server | VLLM | Transformers:
-        if args.base_url:
-            return Server(args)
-        if adapter := find_adapter_config_file(args.base, revision=args.revision):
-            args.adapter = args.base
-            args.base = json.loads(Path(adapter).read_text())["base_model_name_or_path"]
-        is_vllm = args.backend == "vllm" or (args.backend == "auto" and find_spec("vllm"))
-        return VLLM(args) if is_vllm else Transformers(args, tokenizer)
-
-    for benchmark, problems, source in sources:
-        settings = common | {
-            "title": benchmark.title, "grader": benchmark.grader, "num_problems": len(problems),
-            "problems": hashlib.sha256(repr(problems).encode()).hexdigest(), "source": source,
-        }  # fmt: skip
-        with open_samples(Path(args.output, f"{benchmark.name}.jsonl"), settings) as (file, known):
-            keys = [
-                (problem, number)
-                for problem in problems
-                for number in range(args.samples or benchmark.samples)
-                if (problem.id, number) not in known
-            ]
-            prompts, seeds = [], [sample_seed(args.seed, one.id, number) for one, number in keys]
-            for one, _ in keys:
-                built = build_prompt(
-                    benchmark.kind, one.question, one.options, one.context, form=form
+    keys, prompts = [], []
+    with ExitStack() as stack:
+        for entry in dict.fromkeys(args.benchmarks):
+            benchmark, problems, source = read_problems(entry, args.data)
+            settings = common | {
+                "title": benchmark.title, "grader": benchmark.grader, "source": source,
+                "num_problems": len(problems),
+                "problems": hashlib.sha256(repr(problems).encode()).hexdigest(),
+            }  # fmt: skip
+            opened = open_samples(Path(args.output, f"{benchmark.name}.jsonl"), settings)
+            file, known = stack.enter_context(opened)
+            for one in problems:
+                prompt = build_prompt(
+                    benchmark.kind, one.question, one.options, one.context, form=args.form
                 )
-                prompts.append(token_ids(built, tokenizer, form.template_kwargs))
-            sampled = load().sample(prompts, seeds) if keys else ()
-            for place, completion in track(sampled, benchmark.name, total=len(keys)):
-                one, number = keys[place]
-                row = {"problem": one.id, "sample": number, **asdict(one), **completion}
-                file.write(json.dumps(row) + "\n")
+                ids = token_ids(prompt, args.tokenizer, args.form.template_kwargs)
+                for number in range(args.samples or benchmark.samples):
+                    if (one.id, number) not in known:
+                        keys.append((file, one, number))
+                        prompts.append(ids)
+        seeds = [sample_seed(args.seed, one.id, number) for _, one, number in keys]
+        sampled = args.sample(args, prompts, seeds) if keys else ()
+        for place, completion in track(sampled, "sampling", total=len(keys)):
+            file, one, number = keys[place]
+            row = {"problem": one.id, "sample": number, **asdict(one), **completion}
+            file.write(json.dumps(row) + "\n")
+
+
+def load_model(args: Namespace) -> None:
+    """Find the model that the options name, and add to them its tokenizer, the form in which it is
+    asked, its base where it is an adapter, and what samples: as the options say, else as it was
+    trained, else as its name suggests. Say the form where the model was not trained in it."""
+    from transformers import AutoTokenizer
+    from transformers.utils import find_adapter_config_file
+
+    args.base = find_model(args.model)
+    args.tokenizer = AutoTokenizer.from_pretrained(args.base, revision=args.revision)
+    args.tokenizer.pad_token = args.tokenizer.pad_token or args.tokenizer.eos_token
+    trained = load_form(args.adapter or args.model)
+    given = {"style": args.style, "system": args.system_prompt, "template": args.prompt_template}
+    args.form = replace(
+        trained or PromptForm(guess_style(args.model, args.tokenizer)),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    if args.form != trained:
+        print(f"{args.model} is asked with {args.form}, trained with {trained}.", file=sys.stderr)
+    if config := find_adapter_config_file(args.base, revision=args.revision):
+        args.adapter = args.base
+        args.base = json.loads(Path(config).read_text())["base_model_name_or_path"]
+    is_vllm = args.backend == "vllm" or (args.backend == "auto" and find_spec("vllm"))
+    args.sample = by_server if args.base_url else by_vllm if is_vllm else by_transformers
 
 
 @contextmanager
@@ -126,15 +136,3 @@ def read_samples(path: Path) -> tuple[dict[str, Any], Samples]:
             row = json.loads(line)
             samples[row["problem"], row["sample"]] = row
     return json.loads(first), samples
-
-
-def choose_form(args: Namespace, tokenizer: Any) -> PromptForm:
-    """Return the form of prompt to ask a model in: as the options say, else as it was trained, else
-    as its name suggests, and say which where it was not trained so."""
-    trained = load_form(args.adapter or args.model)
-    form = trained or PromptForm(guess_style(args.model, tokenizer))
-    given = {"style": args.style, "system": args.system_prompt, "template": args.prompt_template}
-    form = replace(form, **{name: value for name, value in given.items() if value is not None})
-    if form != trained:
-        print(f"{args.model} is asked with {form}. It was trained with {trained}.", file=sys.stderr)
-    return form

@@ -77,13 +77,11 @@ class EvaluationCallback(TrainerCallback):
         if self.every_steps and step % self.every_steps == 0 and step < state.max_steps:
             self.record(f"step {step}")
 
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the scores of this step among the metrics of an evaluation."""
         known = [found for found in self.moments.values() if found.step == state.global_step]
         scores = known[-1].scores if known else self.record(f"step {state.global_step}")
-        metrics |= {f"eval_{name}": value for name, value in scores.items()}
+        kwargs["metrics"] |= {f"eval_{name}": value for name, value in scores.items()}
 
     def record(self, moment: str) -> dict[str, float]:
         """Score the model as it is, and return {"pass@1": 0.5, "pass@8": 0.75}. Every process must
@@ -152,12 +150,12 @@ class EvaluationCallback(TrainerCallback):
 
     def grade(self, rows: list[dict[str, Any]], ids: list[list[int]]) -> torch.Tensor:
         """Return (N,) whether each completion is correct: 1, 0, or NaN where it has no verdict."""
-        if self.reward_func is not None:
-            return correctness(self.rewards([self.reward_func], rows, ids)[:, 0])
         verifier, threshold = self.trainer.verifier, self.trainer.args.correct_threshold
-        deciding = [self.trainer.reward_funcs[column] for column in verifier.columns]
-        alone = replace(verifier, columns=range(len(deciding)))
-        return correctness(alone.rewards(self.rewards(deciding, rows, ids)), threshold)
+        functions = [self.trainer.reward_funcs[column] for column in verifier.columns]
+        if self.reward_func is not None:
+            functions, threshold = [self.reward_func], 1.0
+        alone = replace(verifier, columns=range(len(functions)))
+        return correctness(alone.rewards(self.rewards(functions, rows, ids)), threshold)
 
     def rewards(
         self, functions: list[Any], rows: list[dict[str, Any]], ids: list[list[int]]
@@ -171,7 +169,7 @@ class EvaluationCallback(TrainerCallback):
         """Take over the scores of an interrupted run up to a checkpoint; return whether there were
         any. Every process must call it, and all take what the main one reads. Scores of other
         problems are left out."""
-        found = [{}]
+        found: list[dict[str, Moment]] = [{}]
         if checkpoint is not None and self.trainer.is_world_process_zero():
             step = int(checkpoint.rpartition("-")[2])
             found[0] = {
@@ -187,7 +185,9 @@ class EvaluationCallback(TrainerCallback):
 def kept_random_states() -> Iterator[None]:
     """Give back the random states as they were: of Python, NumPy, PyTorch and all its devices."""
     python, of_numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
-        yield
-    random.setstate(python)
-    np.random.set_state(of_numpy)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)

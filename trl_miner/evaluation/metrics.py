@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -103,18 +103,14 @@ def bootstrap_interval(values_P: Any, *, resamples: int = 10_000) -> tuple[float
     return float(low), float(high)
 
 
-class PairedDifference(NamedTuple):
-    """How two models differ on the same problems."""
+def paired_difference(
+    a_P: Any, b_P: Any, *, resamples: int = 10_000
+) -> tuple[float, float, float, float]:
+    """Compare the scores of two models on the same problems.
 
-    difference: float  # mean of b minus mean of a
-    low: float  # of its 95 % bootstrap interval over problems
-    high: float
-    # two-sided, of the sign-flip test: were the models one, how often would they differ as much?
-    p_value: float
-
-
-def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000) -> PairedDifference:
-    """Compare the scores of two models on the same problems; positive where the second is better.
+    Returns:
+        The mean of b less that of a, its 95 % bootstrap interval over problems (low, high), and the
+        two-sided p of the sign-flip test: were the models one, how often would they differ as much?
 
     Raises:
         ValueError: There are more scores of one than of the other.
@@ -128,4 +124,4 @@ def paired_difference(a_P: Any, b_P: Any, *, resamples: int = 10_000) -> PairedD
         permutation_type="samples", vectorized=True, n_resamples=resamples, batch=1000, rng=0,
     )  # fmt: skip
     interval = bootstrap_interval(differences_P, resamples=resamples)
-    return PairedDifference(differences_P.mean().item(), *interval, test.pvalue.item())
+    return differences_P.mean().item(), *interval, test.pvalue.item()

@@ -37,13 +37,11 @@ def read_graded(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
             f"{path} must hold as many samples of each of {settings['num_problems']} problems: got"
             f" {len(rows)} in all. The command that drew them draws the missing ones."
         )
-    read = with_points if settings["decimal_comma"] else str
-    is_choice = settings["grader"] == "choice"
     verdicts = grade(
         settings["grader"],
-        [*map(read, rows["text"])],
+        [*map(with_points if settings["decimal_comma"] else str, rows["text"])],
         [*rows["solution"]],
-        options=[*rows["options"]] if is_choice else None,
+        options=[*rows["options"]] if settings["grader"] == "choice" else None,
         votes=True,
     )
     is_correct = np.array([verdict.is_correct is True for verdict in verdicts])
@@ -57,16 +55,12 @@ def read_graded(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
 
 def score(settings: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     """Return the scores of a benchmark as shares: by K, a power of 2 or n, Pass@K and Maj@K, each
-    as [mean, low, high] with a 95 % interval over problems.
-
-    A sample that could not be graded counts as wrong; a problem without a graded one is left out.
-    """
-    n = int(rows["sample"].nunique())
-    kept = rows[rows.groupby("problem")["is_graded"].transform("any")]
+    as [mean, low, high] with a 95 % interval over problems. A sample that could not be graded
+    counts as wrong."""
+    n, metrics = int(rows["sample"].nunique()), {}
     correct_PN, answers_PN = (
-        kept[column].to_numpy().reshape(-1, n) for column in ("is_correct", "answer")
+        rows[column].to_numpy().reshape(-1, n) for column in ("is_correct", "answer")
     )
-    metrics = {}
     for k in sorted({2**power for power in range(n.bit_length())} | {n}):
         pass_P, maj_P = pass_at_k(n, correct_PN.sum(1), k), maj_at_k(answers_PN, correct_PN, k)
         for name, values_P in (("Pass", pass_P), ("Maj", maj_P.mean(0))):
@@ -75,11 +69,10 @@ def score(settings: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
         "title": settings["title"],
         "problems": len(correct_PN),
         "samples": n,
-        "left out": settings["num_problems"] - len(correct_PN),
         "not graded": int((~rows["is_graded"]).sum()),
-        "no answer": int((kept["answer"] < 0).sum()),
-        "cut off": int(kept["truncated"].sum()),
-        "levels": kept.groupby("level")["is_correct"].mean().to_dict(),
+        "without an answer": int((rows["answer"] < 0).sum()),
+        "cut off": int(rows["truncated"].sum()),
+        "by level": rows.groupby("level")["is_correct"].mean().round(4).to_dict(),
         "metrics": metrics,
     }
 
@@ -91,28 +84,23 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
     Raises:
         ValueError: A folder has no samples, or lacks some; or the paper has no such model.
     """
-    lines: list[Any] = []
-    graded = [
-        {path.stem: read_graded(path) for path in folder.glob("*.jsonl")} for folder in folders
-    ]
-    for folder, own in zip(folders, graded, strict=True):
-        if not own:
+    lines: list[str] = []
+    first: dict[str, Any] = {}
+    for folder in folders:
+        graded = {path.stem: read_graded(path) for path in sorted(folder.glob("*.jsonl"))}
+        if not graded:
             raise ValueError(f"{folder} has no samples. Give the --output of `trl-miner eval`.")
-        scores = {name: score(*one) for name, one in sorted(own.items())}
+        scores = {name: score(*one) for name, one in graded.items()}
         (folder / FILE).write_text(json.dumps(scores, indent=1))
         for one in scores.values():
-            about = [f"{value} {name}" for name, value in one.items() if isinstance(value, int)]
-            levels = [f"level {key}: {value:.1%}" for key, value in one["levels"].items()]
+            about = (f"{name} {value}" for name, value in one.items() if name != "metrics")
             table = pd.DataFrame(one["metrics"], ["%", "95 % from", "to"]).T.mul(100).round(2)
-            lines += [f"\n{one['title']}, {folder}: {', '.join(about)}", table.to_string()]
-            lines += ["Pass@1 by " + ", ".join(levels)] * bool(levels)
+            lines += [f"{folder}: {', '.join(about)}", table.to_string(), ""]
         if paper is not None:
-            lines += [
-                "[Pass@1, Pass@K] in percent; paper: K is " + str(PAPER["k"]),
-                beside_paper(scores, paper),
-            ]
-        for name in own.keys() & graded[0].keys() if folder != folders[0] else ():
-            lines.append(f"{folder} against {folders[0]}: {compare(graded[0][name], own[name])}")
+            lines.append(beside_paper(scores, paper))
+        for name in first.keys() & graded.keys():
+            lines.append(f"{folder} against {folders[0]}: {compare(first[name], graded[name])}")
+        first = first or graded
     return "\n".join(lines)
 
 

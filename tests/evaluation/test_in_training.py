@@ -1,0 +1,208 @@
+"""Held-out scores while a model trains: they change nothing, and are those of the model."""
+
+import random
+
+import harness
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import EarlyStoppingCallback
+
+from trl_miner.evaluation.held_out import Moment, read_held_out, write_held_out
+from trl_miner.evaluation.in_training import EvaluationCallback, kept_random_states
+
+SCORED = ("eval_pass", "time", "seconds", "runtime", "per_second")
+
+
+def coin(completions, **kwargs):
+    """Reward by coins of every random state, which a scoring must give back."""
+    coins = [random.random() < 0.5, np.random.rand() < 0.5, torch.rand(1).item() < 0.5]
+    return [
+        float(harness.crc(text) % 2 + coins[place % 3]) for place, text in enumerate(completions)
+    ]
+
+
+def train(policy, folder, *, scores=(), reward=harness.mixed_reward, callbacks=(), **settings):
+    """Train six steps, scored at the moments in `scores`; return the trainer and its callback."""
+    trainer = harness.build_trainer(policy, folder, reward=reward, max_steps=6, **settings)
+    evaluation = EvaluationCallback(trainer, harness.problems(9), 4, every_steps=2)
+    if scores:
+        trainer.add_callback(evaluation)
+    for each in callbacks:
+        trainer.add_callback(each)
+    if "before" in scores:
+        evaluation.record("before")
+    trainer.train()
+    if "after" in scores:
+        evaluation.record("after")
+    return trainer, evaluation
+
+
+@pytest.mark.parametrize("reward", [harness.mixed_reward, coin])
+def test_a_scoring_changes_nothing_in_the_training(policy, tmp_path, reward):
+    plain, _ = train(policy, tmp_path / "plain", reward=reward)
+    scored, _ = train(policy, tmp_path / "scored", reward=reward, scores=("before", "after"))
+    assert harness.largest_difference(harness.weights(plain), harness.weights(scored)) == 0
+    of_scored = [log for log in harness.logs(scored, SCORED) if set(log) - {"epoch", "step"}]
+    assert of_scored == harness.logs(plain, SCORED)
+
+
+def test_scores_are_kept_and_logged(policy, tmp_path):
+    trainer, evaluation = train(policy, tmp_path, scores=("before", "after"))
+    moments = read_held_out(tmp_path)
+    assert {name: moment.step for name, moment in moments.items()} == {
+        "before": 0, "step 2": 2, "step 4": 4, "after": 6,
+    }  # fmt: skip
+    logged = {
+        log["step"]: (log["eval_pass@1"], log["eval_pass@4"])
+        for log in trainer.state.log_history
+        if "eval_pass@1" in log
+    }
+    assert logged == {
+        moment.step: (sum(moment.num_correct) / 36, sum(c > 0 for c in moment.num_correct) / 9)
+        for moment in moments.values()
+    }
+    assert evaluation.moments == moments
+
+
+def test_samples_do_not_depend_on_the_batch(policy, tmp_path):
+    trainer = harness.build_trainer(policy, tmp_path)
+    counts = [
+        EvaluationCallback(trainer, harness.problems(9), 4, batch_size=size).count_correct()
+        for size in (3, 36)
+    ]
+    assert counts[0] == counts[1] and 0 < sum(counts[0]) < 36
+    # the first two of four samples are those of two
+    fewer = EvaluationCallback(trainer, harness.problems(9), 2).count_correct()
+    assert all(two <= four for two, four in zip(fewer, counts[0], strict=True))
+
+
+def test_a_reward_of_ones_own_grades_and_none_is_no_verdict(policy, tmp_path):
+    """Of each problem's four completions the reward knows the first three, but of the first
+    problem's all: 2 of 4 are correct there."""
+
+    def reward(completions, level, **kwargs):
+        assert len(level) == len(completions)
+        return [1.0, 0.5, 2.0, 0.0] + [1.0, None, 0.0, 1.0] * (len(completions) // 4 - 1)
+
+    trainer = harness.build_trainer(policy, tmp_path)
+    evaluation = EvaluationCallback(trainer, harness.problems(3), 4, reward_func=reward)
+    assert evaluation.record("after") == {"pass@1": 0.5, "pass@4": 1.0}
+    assert evaluation.moments["after"].num_correct == [2, None, None]
+
+
+def test_the_trainers_verifier_decides_at_its_threshold(policy, tmp_path):
+    def right(completions, **kwargs):
+        return [0.6] * len(completions)
+
+    def short(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    trainer = harness.build_trainer(
+        policy, tmp_path, reward=[right, short], correct_reward_func="right", correct_threshold=0.5
+    )
+    assert EvaluationCallback(trainer, harness.problems(3), 2).count_correct() == [2, 2, 2]
+
+
+def test_messages_are_asked_in_the_chat_template(policy, tmp_path):
+    """A reward function gets prompts as messages and completions as in training."""
+    seen = []
+
+    def reward(prompts, completions, **kwargs):
+        seen.append((prompts[0], type(completions[0]).__name__))
+        return [1.0] * len(completions)
+
+    rows = [{"prompt": [{"role": "user", "content": row["prompt"]}]} for row in harness.problems(6)]
+    trainer = harness.build_trainer(policy, tmp_path, reward=reward, data=Dataset.from_list(rows))
+    evaluation = EvaluationCallback(trainer, Dataset.from_list(rows), 2)
+    evaluation.record("before")
+    trainer.train()
+    assert seen[0][1] == seen[1][1] == "list" and seen[0][0] == rows[0]["prompt"]
+
+
+def test_the_best_checkpoint_is_chosen_and_the_training_ends_early(policy, tmp_path):
+    """Pass@1 falls from step 2 on: the checkpoint of step 2 is the best, and two evaluations
+    without a better one end the training."""
+    step = {}
+
+    def reward(completions, **kwargs):
+        return [float(place % 8 >= step["state"].global_step) for place in range(len(completions))]
+
+    trainer = harness.build_trainer(
+        policy, tmp_path, reward=reward, max_steps=12, eval_strategy="steps", eval_steps=2,
+        save_strategy="steps", save_steps=2, load_best_model_at_end=True,
+        metric_for_best_model="pass@1", greater_is_better=True, per_device_eval_batch_size=4,
+        more={"eval_dataset": harness.problems(3)},
+    )  # fmt: skip
+    step["state"] = trainer.state
+    trainer.add_callback(EvaluationCallback(trainer, harness.problems(4), 2))
+    trainer.add_callback(EarlyStoppingCallback(2))
+    step["state"] = trainer.state
+    trainer.add_callback(Follow(step))
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+
+
+class Follow(EarlyStoppingCallback):
+    """Keeps the state that a training has made."""
+
+    def __init__(self, kept):
+        super().__init__(10)
+        self.kept = kept
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.kept["state"] = state
+
+    def on_evaluate(self, *args, **kwargs):
+        pass
+
+
+def test_a_resumed_run_takes_over_its_scores_up_to_the_checkpoint(policy, tmp_path):
+    _, first = train(policy, tmp_path, scores=("before", "after"))
+    trainer = harness.build_trainer(policy, tmp_path)
+    again = EvaluationCallback(trainer, harness.problems(9), 4)
+    assert not again.restore(None) and again.moments == {}
+    assert again.restore(str(tmp_path / "checkpoint-3"))
+    assert [*again.moments] == ["before", "step 2"]
+    others = EvaluationCallback(trainer, harness.problems(6), 4)
+    assert not others.restore(str(tmp_path / "checkpoint-3"))
+    assert first.moments.keys() >= again.moments.keys()
+
+
+def test_tools_are_refused(policy, tmp_path):
+    def rollout(prompts, trainer):
+        raise AssertionError
+
+    trainer = harness.build_trainer(policy, tmp_path, more={"rollout_func": rollout})
+    with pytest.raises(ValueError, match="rollout_func"):
+        EvaluationCallback(trainer, harness.problems(3))
+
+
+def test_random_states_come_back():
+    def states():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
+    before = states()
+    with pytest.raises(KeyError), kept_random_states():
+        random.random(), np.random.rand(), torch.rand(3)
+        raise KeyError
+    assert states() == before
+
+
+def test_held_out_json_is_read_as_it_was_written(tmp_path):
+    moments = {"before": Moment(0, 4, [4, None, 0], "a"), "after": Moment(6, 4, [4, 2, 1], "a")}
+    write_held_out(tmp_path / "run", moments)
+    assert read_held_out(tmp_path / "run") == moments and read_held_out(tmp_path) == {}
+    # 4 of 4 and 0 of 4; then 7 of 12
+    assert moments["before"].scores == {"pass@1": 0.5, "pass@4": 0.5}
+    assert moments["after"].scores == {"pass@1": pytest.approx(7 / 12), "pass@4": 1.0}
+    assert Moment(0, 4, [None]).scores == {}
+
+
+@pytest.mark.parametrize("text", ['{"before": {"step": 0}}', '{"before": 1}', "[1]", "{"])
+def test_a_damaged_held_out_json_is_refused_with_its_name(tmp_path, text):
+    (tmp_path / "held_out.json").write_text(text)
+    with pytest.raises(ValueError, match=r"held_out\.json is damaged"):
+        read_held_out(tmp_path)

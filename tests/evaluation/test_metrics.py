@@ -1,0 +1,114 @@
+"""Pass@k, Maj@k, intervals and the paired test, against enumeration and sums by hand."""
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trl_miner.evaluation import maj_at_k, pass_at_k
+from trl_miner.evaluation.metrics import bootstrap_interval, paired_difference
+
+
+def enumerated(n, c, k):
+    """Over all ways to draw k of n samples: how often is one of the c correct ones among them?"""
+    draws = list(itertools.combinations([place < c for place in range(n)], k))
+    return sum(any(draw) for draw in draws) / len(draws)
+
+
+def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample():
+    for n in range(1, 9):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            assert pass_at_k(n, c, k).item() == pytest.approx(enumerated(n, c, k), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [512, 1024])
+@pytest.mark.parametrize("k", [1, 2, 64, 511, 512])
+def test_pass_at_k_is_exact_up_to_512(n, k):
+    """Against whole numbers: 1 - C(n-c, k) / C(n, k)."""
+    for c in (0, 1, 3, 100, n - 513, n - 512, n - 1, n):
+        if 0 <= c:
+            exact = 1 - Fraction(math.comb(n - c, k), math.comb(n, k))
+            assert pass_at_k(n, c, k).item() == pytest.approx(float(exact), rel=1e-12, abs=1e-14)
+
+
+def test_pass_at_k_of_several_problems():
+    # n = 4, k = 2, c = 1: 1 - C(3,2)/C(4,2) = 1 - 3/6
+    assert pass_at_k(4, [0, 1, 4], 2).tolist() == pytest.approx([0, 0.5, 1])
+    # n = 4 and 2, c = 1: 1 - 3/6 and 1 - 0
+    assert pass_at_k([4, 2], 1, 2).tolist() == pytest.approx([0.5, 1])
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 0), (4, 1, 5), (4, 5, 1), (4, -1, 1),
+                                           (4, math.nan, 1), ([4, 2], 1, 3)])  # fmt: skip
+def test_pass_at_k_refuses_what_cannot_be(n, c, k):
+    with pytest.raises(ValueError, match=f"k={k}"):
+        pass_at_k(n, c, k)
+
+
+@given(st.integers(1, 4), st.integers(1, 8), st.data())
+@settings(deadline=None, max_examples=100)
+def test_maj_at_k_counts_the_votes_of_each_draw(num_problems, n, data):
+    """A draw is the first k places of a random order for each problem; without answers it is wrong,
+    and of equally many votes those first drawn win."""
+    rows = st.lists(st.integers(-1, 3), min_size=n, max_size=n)
+    answers = np.array([data.draw(rows) for _ in range(num_problems)])
+    right = np.array([data.draw(st.integers(0, 3)) for _ in range(num_problems)])
+    k, seed = data.draw(st.integers(1, n)), data.draw(st.integers(0, 99))
+    found = maj_at_k(answers, answers == right[:, None], k, repeats=3, seed=seed)
+    rng = np.random.default_rng(seed)
+    for row in found:
+        order = rng.random(answers.shape).argsort(1)
+        for problem in range(num_problems):
+            drawn = [answer for answer in answers[problem, order[problem, :k]] if answer >= 0]
+            votes = Counter(drawn)
+            winner = max(votes, key=votes.get) if votes else None
+            assert row[problem] == (winner == right[problem])
+
+
+def test_maj_at_k_by_hand():
+    # two votes for 7, one for 8, whatever the order; -1 does not vote
+    assert maj_at_k([[7, 8, 7, -1]], [[True, False, True, False]], 4).mean() == 1
+    assert maj_at_k([[-1, -1]], [[False, False]], 2).mean() == 0
+    with pytest.raises(ValueError, match="between 1 and 2"):
+        maj_at_k([[1, 1]], [[True, True]], 3)
+
+
+def test_the_interval_covers_the_mean_in_95_of_100_draws():
+    """300 sets of 60 scores of mean 0.3: 285 are expected, and the standard deviation of that
+    number is sqrt(300 * 0.95 * 0.05) = 3.8."""
+    rng = np.random.default_rng(0)
+    sets = [bootstrap_interval(rng.random(60) < 0.3, resamples=1000) for _ in range(300)]
+    assert 270 <= sum(low <= 0.3 <= high for low, high in sets) <= 295
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.25, 0.25, 0.25]])
+def test_an_interval_of_equal_scores_has_no_width(values):
+    assert bootstrap_interval(values) == (values[0], values[0])
+
+
+def test_the_paired_test_tries_all_swaps_of_few_problems():
+    # differences 1, 1, 1, 1: of 16 swaps two give a mean of 1 in size
+    difference, low, high, p = paired_difference([0, 0, 0, 0], [1, 1, 1, 1])
+    assert (difference, low, high, p) == (1, 1, 1, 2 / 16)
+    # 0.1, -0.1: every swap gives a mean of 0 or of 0.1 in size, so all are as large as 0
+    assert paired_difference([0.2, 0.3], [0.3, 0.2])[3] == 1
+
+
+def test_the_paired_test_of_two_equal_models_is_below_a_twentieth_in_a_twentieth_of_cases():
+    """300 pairs: 15 are expected, and the standard deviation is sqrt(300 * 0.05 * 0.95) = 3.8."""
+    rng = np.random.default_rng(0)
+    p_values = [
+        paired_difference(*(rng.binomial(8, rng.random(40)) / 8 for _ in "ab"), resamples=999)[3]
+        for _ in range(300)
+    ]
+    assert 4 <= sum(p < 0.05 for p in p_values) <= 28
+
+
+def test_a_paired_comparison_of_other_problems_is_refused():
+    with pytest.raises(ValueError, match="shape"):
+        paired_difference([0.5, 0.5], [0.5, 0.5, 0.5])
