@@ -1,138 +1,95 @@
-"""Grade answers: by mathematics, by the option that they choose, or by a task's own scorer.
+"""Grade answers: by mathematics, or by the option that they choose.
 
-No answer can hang or crash the caller.
-
-`grade` raises for no text. What needs mathematics goes to a pool of processes that can be killed
-(`pool.py`); plain integers, missing boxes, exact matches and repeated answers are decided here, and
-only once.
+No answer can hang or crash the caller, and `grade` raises for no text. What needs mathematics goes
+to processes that can be killed (`pool.py`). Equal text, plain numbers and missing boxes are decided
+here, and equal answers to a reference only once.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from string import ascii_uppercase
-from typing import Any
 
-from . import choices, math_answers, tasks
-from .pool import configure, shared_pool
-from .thinking import after_thinking
-from .worker import Job, TaskJob, Verdict
+from .choices import chosen, is_option, option_index
+from .extraction import after_thinking, answers, is_hostile, reference_content
+from .notation import plain_number, with_points
+from .pool import SECONDS, configure, shared_pool
+from .references import Reading, describe_reference
+from .worker import Job, Verdict
 
-__all__ = ["GRADERS", "Verdict", "configure", "grade", "shared_pool"]
+__all__ = [
+    "GRADERS", "SECONDS", "Reading", "Verdict", "configure", "describe_reference", "grade", "is_option",
+    "option_index", "reference_content", "with_points",
+]  # fmt: skip
 
-GRADERS = ("math", "choice", "task")
+GRADERS = ("math", "choice")
 
 
 def grade(
     grader: str,
     texts: Sequence[str],
-    golds: Sequence[str],
+    golds: Sequence[object],
     *,
     options: Sequence[Sequence[str]] | None = None,
     votes: bool = False,
     unboxed: bool = False,
     budget: float | None = None,
-    advance: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], object] = lambda count: None,
 ) -> list[Verdict]:
     r"""Grade N answers.
 
     Args:
-        grader: "math", "choice" or "task".
-        texts: N complete outputs of a model. What stands before the end of its thinking, such as
+        grader: "math" or "choice".
+        texts: N complete outputs of a model; what stands before the end of its thinking, such as
             `</think>`, is no answer.
-        golds: N golds. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a
-            letter, or an option's text; for "task" the whole problem, as in the column `task` (see
-            `tasks.py`).
+        golds: N references. For "math" any LaTeX text, with or without `\boxed{}`; for "choice" a
+            letter, an index from 0, or an option's text.
         options: For "choice", the texts of the options of each question, N sequences.
-        votes: Fill `Verdict.answer`. For "math" this costs a second parse of each wrong answer.
+        votes: Fill `Verdict.answer`.
         unboxed: For "math", look for a final answer in texts without a `\boxed{}`. Otherwise they
             are wrong.
         budget: Seconds for the whole batch, with waiting for other threads that grade; None: no
             limit.
         advance: Called with the number of answers graded since the last call.
+
+    Raises:
+        ValueError: The numbers of texts, references and options differ.
     """
     if grader not in GRADERS:
-        raise ValueError(f"grader must be one of {', '.join(GRADERS)}: got {grader!r}.")
-    if len(texts) != len(golds):
+        raise ValueError(f"No grader named {grader!r}. Use one of {', '.join(GRADERS)}.")
+    rows = options or () if grader == "choice" else golds
+    if not len(texts) == len(golds) == len(rows):
         raise ValueError(
-            f"There must be one reference answer per completion: got {len(golds)} for {len(texts)} answers. Repeat"
-            " them."
+            f"{len(texts)} answers have {len(golds)} references and options of {len(rows)} questions."
+            " Give one of each for every answer."
         )
     texts = [after_thinking(text) for text in texts]
     if grader == "choice":
-        chosen = [
-            _choose(*row) for row in zip(texts, golds, _checked(options, len(texts)), strict=True)
-        ]
-        advance(len(chosen))
-        return chosen
-    decide = _decide_math if grader == "math" else _decide_task
-    found = [decide(*row, votes, unboxed) for row in zip(texts, golds, strict=True)]
-    # the rollouts of a prompt often box the same answer: grade it once
-    rows_of = Counter(each for each in found if not isinstance(each, Verdict))
-    jobs = [*rows_of]
+        advance(len(texts))
+        return [_choose(*row) for row in zip(texts, golds, options or (), strict=True)]
+    found = [_at_once(*row, votes, unboxed) for row in zip(texts, golds, strict=True)]
+    rows_of = Counter(each for each in found if isinstance(each, Job))
     advance(len(found) - rows_of.total())
-    verdicts: dict[Job | TaskJob, Verdict] = {}
-    if jobs:
-        by_workers = shared_pool().run(jobs, budget, lambda index: advance(rows_of[jobs[index]]))
-        verdicts = dict(zip(jobs, by_workers, strict=True))
-        verdicts |= _that_only_cost_time(verdicts, budget)
-    return [each if isinstance(each, Verdict) else verdicts[each] for each in found]
+    verdicts = shared_pool().run(rows_of, budget, lambda job: advance(rows_of[job]))
+    return [verdicts[each] if isinstance(each, Job) else each for each in found]
 
 
-def _checked(options: Sequence[Sequence[str]] | None, count: int) -> Sequence[Sequence[str]]:
-    if options is None or len(options) != count:
-        raise ValueError(
-            "options must hold the options of every question: got"
-            f" {'none' if options is None else len(options)} for {count} answers."
-        )
-    if (most := max(map(len, options), default=0)) > len(ascii_uppercase):
-        raise ValueError(
-            f"A question must have at most {len(ascii_uppercase)} options, one letter each: got"
-            f" {most}."
-        )
-    return options
-
-
-def _choose(text: str, gold: Any, options: Sequence[str]) -> Verdict:
-    expected = choices.option_index(gold, options)
+def _choose(text: str, gold: object, options: Sequence[str]) -> Verdict:
+    expected, index = option_index(gold, options), chosen(text, options)
     if expected is None:
         return Verdict(None, reason="gold")
-    index = choices.chosen(text, options)
     return Verdict(index == expected, None if index is None else ascii_uppercase[index])
 
 
-def _decide_math(text: str, gold: Any, votes: bool, unboxed: bool) -> Verdict | Job:
+def _at_once(text: str, gold: object, votes: bool, unboxed: bool) -> Verdict | Job:
     """Return the verdict where no mathematics is needed, else the job for a worker."""
-    expected = math_answers.gold_content(gold)
-    if not expected:
+    reference, found = reference_content(gold), answers(text, unboxed)
+    if not reference:
         return Verdict(None, reason="gold")
-    boxes = math_answers.boxes(text)
-    tail = text[-math_answers.TAIL_CHARACTERS :] if unboxed and "\\boxed" not in text else ""
-    is_correct = None if tail.strip() else math_answers.is_correct_as_text(boxes, expected)
-    if is_correct is None or (votes and not is_correct and boxes):
-        return Job(boxes, tail, expected, votes)
-    return Verdict(is_correct, expected if votes and is_correct else None)
-
-
-def _that_only_cost_time(
-    verdicts: Mapping[Job | TaskJob, Verdict], budget: float | None
-) -> dict[Job | TaskJob, Verdict]:
-    """Return the verdict "wrong" for answers that were stopped, where the gold itself is graded in
-    time: to hang the verifier must not be cheaper than to be wrong."""
-    stopped = {
-        job: Verdict(False, reason=verdict.reason)
-        for job, verdict in verdicts.items()
-        if isinstance(job, Job) and verdict.reason in ("limit", "died")
-    }
-    golds = [*{Job((job.expected,), "", job.expected, False): None for job in stopped}]
-    of_golds = shared_pool().run(golds, budget) if golds else []
-    quick = {
-        gold.expected
-        for gold, verdict in zip(golds, of_golds, strict=True)
-        if verdict.is_correct is not None
-    }
-    return {job: verdict for job, verdict in stopped.items() if job.expected in quick}
-
-
-def _decide_task(text: str, task: str, votes: bool, unboxed: bool) -> Verdict | TaskJob:
-    answer, is_marked = tasks.find_answer(text)
-    return Verdict(False) if answer is None else TaskJob(task, answer, is_marked, votes)
+    if not found or any(is_hostile(answer, reference) for answer in found):
+        return Verdict(False)
+    if found == (reference,):
+        return Verdict(True, reference)
+    value, *values = [plain_number(each) for each in (reference, *found)]
+    if len(found) > 1 or None in (value, *values):
+        return Job(reference, found, votes)
+    return Verdict(value == values[0], reference if value == values[0] else str(values[0]))

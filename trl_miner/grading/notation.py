@@ -1,387 +1,169 @@
-r"""The characters and tokens of an answer: one notation for the many that models write.
+r"""One notation for the many that models write: a table of rewrites, applied row by row.
 
-`tokens` cuts LaTeX, plain text and Unicode into tokens and loses no letter and no digit: what has
-no meaning in mathematics stays a token, so that the parser refuses it. Blanks, sizes, colours and
-dollar signs around mathematics are dropped.
+Each row has a name, a pattern, what replaces it, and an example with what becomes of it by this row
+alone; a test checks every example. What no row knows stays as it is, so that the parser refuses it.
 """
 
 import re
 import unicodedata
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import units
-
-MAX_DEPTH = 60  # brackets within brackets; no answer needs as many
-
-# Characters, and what each of them is in LaTeX.
+# Characters of Unicode, and what each of them is in LaTeX.
 _SYMBOLS = r"""
-    −–—‐‑‒―－﹣ -  ÷∕⁄／ /  ∶： :  ′’‘ '  “”″ "  ，、 ,  （ (  ） )  ； ;  。 .  ％ %  ＝ =  ＋ +  ＜ <  ＞ >  ∗ *  ∣ |
-    ·⋅∙• \cdot  ×✕✖ \times  °º˚ ^\circ  ≤⩽≦ \le  ≥⩾≧ \ge  ≠ \ne  ≈≃≅ \approx  ± \pm  ∓ \mp  ≡ \equiv  … \ldots
-    ⋯ \cdots  ∅⌀ \emptyset  ∪ \cup  ∩ \cap  ∈ \in  ∖ \setminus  ∞ \infty  ∨ \lor  ∧ \land  ∀ \forall  ∑ \sum
-    ∏ \prod  ∫ \int  ⟨ \langle  ⟩ \rangle  ⌊ \lfloor  ⌋ \rfloor  ⌈ \lceil  ⌉ \rceil  ∠ \angle  △ \triangle
-    ℝ \mathbb{R}  ℤ \mathbb{Z}  ℕ \mathbb{N}  ℚ \mathbb{Q}  ℂ \mathbb{C}  ℓ l  𝑖ⅈ i  𝑥 x  𝑒 e
-    € \euro  £￡ \pounds  ¥￥ \yen  ₹ \rupee  ¢ \text{cents}
-    ½ \frac{1}{2}  ⅓ \frac{1}{3}  ⅔ \frac{2}{3}  ¼ \frac{1}{4}  ¾ \frac{3}{4}  ⅕ \frac{1}{5}  ⅖ \frac{2}{5}
-    ⅗ \frac{3}{5}  ⅘ \frac{4}{5}  ⅙ \frac{1}{6}  ⅚ \frac{5}{6}  ⅐ \frac{1}{7}  ⅛ \frac{1}{8}  ⅜ \frac{3}{8}
-    ⅝ \frac{5}{8}  ⅞ \frac{7}{8}  ⅑ \frac{1}{9}  ⅒ \frac{1}{10}
-    α \alpha  β \beta  γ \gamma  δ \delta  εϵ \epsilon  ζ \zeta  η \eta  θϑ \theta  κ \kappa  λ \lambda  μ \mu
-    ν \nu  ξ \xi  π \pi  ρ \rho  σ \sigma  τ \tau  φϕ \phi  χ \chi  ψ \psi  ω \omega  Γ \Gamma  Δ \Delta
-    Θ \Theta  Λ \Lambda  Ξ \Xi  Π \Pi  Σ \Sigma  Φ \Phi  Ψ \Psi  Ω \Omega
+    −–—‐‑－⁻₋ -  ÷∕⁄／ /  ∶： :  ，、 ,  （ (  ） )  。 .  ％ \%  ＝ =  ·⋅∙ \cdot  ×✕ \times  °º ^\circ  ≤⩽ \le  ≥⩾ \ge
+    ≠ \ne  ≈≃ \approx  ± \pm  ∓ \mp  ≡ \equiv  ∅ \emptyset  ∪ \cup  ∩ \cap  ∈ \in  ∞ \infty  ∨ \lor  ∧ \land
+    ⟨ \langle  ⟩ \rangle  ∠ \angle  ℝ \mathbb{R}  ℤ \mathbb{Z}  ℕ \mathbb{N}  √ \sqrt  ∛ \sqrt[3]  € \euro
+    £￡ \sterling  ¥￥ \yen  ₹ \rupee  ¢ \text{cents}  π \pi  θ \theta  α \alpha  β \beta  λ \lambda  μ \mu  σ \sigma
+    φ \phi  ω \omega  
 """.split()
-_BLANKS = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000\t\n\r"
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u2061\u2062"
 _CHARACTERS = str.maketrans(
-    dict.fromkeys(_BLANKS, " ")
-    | dict.fromkeys(_INVISIBLE, "")
+    dict.fromkeys("\u00a0\u2009\u202f\u3000\t\n\r", " ")
+    | {"或": " or ", "和": " and "}
     | {
-        # a blank, lest a letter that follows becomes part of the command
-        character: meaning + " " * (meaning[0] in "\\^" and meaning[-1] != "}")
+        character: meaning + " " * (meaning[0] == "\\")
         for characters, meaning in zip(_SYMBOLS[::2], _SYMBOLS[1::2], strict=True)
         for character in characters
     }
 )
-_FULL_WIDTH = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFF01, 0xFF5F)}
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ", "0123456789+-=()nix")
-_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢₓ", "0123456789+-nix")
+_NUMBER = re.compile(r"-?\d{1,30}(?:\.\d{1,5}|/0*[1-9]\d{0,29})?")
+# 1.234,56 and 1 234,56: what parts thousands where decimals follow a comma
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.\s\u00a0\u202f]\d{3})+(?=,\d)")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)(?:,|\{,\})(?=\d)")
 
 
-def characters(text: str) -> str:
-    """Return a text with one character, or command of LaTeX, for each dash, blank, sign and letter
-    of Unicode."""
-    return text.translate(_CHARACTERS)
+def _repeating(match: re.Match[str]) -> str:
+    """Return a decimal that repeats as a fraction; its decimals are fixed ones and a block."""
+    whole, fixed, block = match.groups()
+    numerator = int(whole + fixed + block) - int("0" + whole + fixed)
+    value = Fraction(numerator, 10 ** len(fixed) * (10 ** len(block) - 1))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
-def _repeated(match: re.Match[str]) -> str:
-    r"""0.1\overline{6} -> \frac{1}{6}."""
-    groups = match.groupdict()
-    whole, fixed, block = groups["whole"], groups["fixed"], groups["block"] or groups["digit"]
-    if len(whole + fixed + block) > 60:
-        return match[0]
-    units = Fraction(int((whole or "0") + fixed)) + Fraction(int(block), 10 ** len(block) - 1)
-    value = units / 10 ** len(fixed)
-    return rf"{{\frac{{{value.numerator}}}{{{value.denominator}}}}}"
+def _vulgar(match: re.Match[str]) -> str:
+    """Return the character of a fraction as one."""
+    return r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))
 
 
-def _counted(match: re.Match[str]) -> str:
-    r"""C_5^2 -> \binom{5}{2}, and A_5^2 as arrangements; C_1^2 is the square of a symbol."""
-    name, above, below = match.groups()
-    if int(below) > int(above):
-        return match[0]
-    if name == "C":
-        return rf"\binom{{{above}}}{{{below}}}"
-    return rf"\frac{{{above}!}}{{({above} - {below})!}}"
+def _joined(match: re.Match[str]) -> str:
+    """Return groups of three digits with commas between them."""
+    return ",".join(re.findall(r"\d+", match[0]))
 
 
-_REPEATING = r"(?P<whole>\d*)\.(?P<fixed>\d*)"
-_DOTS = r"(?:\.{3,}|\\[lcd]?dots(?:[bcm])?(?![A-Za-z]))"
+_NESTED = r"(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*"
+_TEXT = (
+    r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|cal)|boldsymbol|operatorname|mbox|bm|fbox)"
+)
 # In this order.
-_REWRITTEN = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        # escapes of LaTeX that a program has read as control characters, or has lost with the letter
-        ("\x0c(?=[A-Za-z])", r"\\f"), ("\x08(?=[A-Za-z])", r"\\b"), ("\x07(?=[A-Za-z])", r"\\a"),
-        ("\x0b(?=[A-Za-z])", r"\\v"), ("\t(?=(?:ext|imes|heta|an|au|riangle|frac|binom)(?![a-z]))", r"\\t"),
-        ("\r(?=(?:ight|ho|angle|m)(?![a-z]))", r"\\r"), ("\n(?=(?:eq?|u|abla)(?![a-z]))", r"\\n"),
-        (r"(?<![\\A-Za-z])[dt]?f?rac(?=\s*(?:\{|\d))", r"\\frac"), (r"(?<![\\A-Za-z])ext(?=\{)", r"\\text"),
-        (r"(?<![\\A-Za-z])inom(?=\{)", r"\\binom"), (r"(?<![\\A-Za-z])egin(?=\{)", r"\\begin"),
-        (r"(?<=[\d\s}])imes(?![A-Za-z])", r"\\times "), (r"(?<![\\A-Za-z])qrt(?=\{)", r"\\sqrt"),
-        # characters that need their neighbours
-        ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱˣ]+", lambda match: "^{" + match[0].translate(_RAISED) + "}"),
-        ("[₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢₓ]+", lambda match: "_{" + match[0].translate(_LOWERED) + "}"),
-        ("√", r"\\sqrt "), ("∛", r"\\sqrt[3]"), ("∜", r"\\sqrt[4]"), ("([一-鿿]+)", r"\\text{\1}"),
-        # decimals that repeat
-        (r"\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?", r"\\overline{\1\2\3}"),
-        (rf"{_REPEATING}\\(?:overline|bar|overbar|widebar|dot)\s*(?:\{{\s*(?P<block>\d+)\s*\}}|(?P<digit>\d))",
-         _repeated),
-        (rf"(?<![^-+\s=]){_REPEATING}\((?P<block>\d+)\)(?=\s*(?:\\?%)?\s*$)", _repeated),
-        (rf"{_REPEATING[:-1]}?)(?P<block>\d{{1,6}}?)(?P=block)+\s*{_DOTS}", _repeated),
-        # one separator of thousands
-        (r"(?<=\d)(?:\{,\}|,\\!)(?=\d{3})", "٬"),
-        (r"(?<![\d.٬^_])[1-9]\d{0,2}(?:(?:[\s~]|\\[,; ])+\d{3})+(?!\d)(?<![\s~ ][1-9]\d\d(?=\s*/))",
-         lambda match: re.sub(r"[^\d٬]+", "٬", match[0])),
-        (r"\{\s*:\s*\}|\\colon(?![A-Za-z])|\\mathbin\{:\}", ":"), (r":\\[!,]", ":"),
-        (r"\\\\\s*\[-?[\d.]+\s*[a-z]{2}\]", r"\\\\ "),
-        (r"\\(?:mathrm|text)\s*\{d\}\s*(?=[a-z](?![a-z]))", "d"),
-        # \frac12: a digit each
-        (r"(\\(?:[dtc]?frac|[dt]?binom))\s*(\d)(\d)", r"\1{\2}{\3}"),
-        # one form each of digits with a base, combinations, moduli, conditions and differences of sets
-        (r"(?:\\text\s*\{\s*(\d*[A-F\d]+)\s*\}|(?<![A-Za-z])\((\d+)\))\s*(?=_)", r"\1\2"),
-        (r"(\d)\\text\{([A-F])\}(?=_)", r"\1\2"),
-        (r"\\(?:mathrm|text|rm)\s*\{\s*([AC])\s*\}(?=\s*_)", r"\1"),
-        (r"(?<![A-Za-z])([AC])\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?", _counted),
-        (r"\(\s*\\?[bp]?mod(?![A-Za-z])([^()]*)\)", r"\\pmod{\1}"),
-        (r"(?<![A-Z])\(([^()=]*(?:[<>≠≤≥∈]|\\(?:in|[gln]eq?|[gl]t)(?![A-Za-z]))[^()=]*)\)[\s.]*$", r", \1"),
-        (r"\^\s*\{?\s*\\prime\s*\}?", "'"), (r"(?<=_)\{?\((\d+)\)\}?", r"{\1}"),
-        (r"(\\mathbb\s*\{?[A-Z]\}?)\s*-\s*(?=\\\{)", r"\1 \\setminus "),
-    )
-]  # fmt: skip
+# fmt: off
+REWRITES: list[tuple[str, str, Any, str, str]] = [
+    # what is only look
+    ("new lines", r"\\\\\s*(?:\[-?[\d.]+\s*[a-z]{2}\])?", r"\\cr ", r"1 \\[4pt] 2", r"1 \cr  2"),
+    ("sizes", r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|bf|rm|quad|qquad|limits)(?![A-Za-z])", " ",
+     r"\left(1\right)", " (1 )"),
+    ("delimiters of mathematics", r"\\[()\[\]]|(?<!\\)\$(?!\s*[\d.,]+$)|\*\*|\\!", "", r"\(x\)", "x"),
+    ("colours", r"\\(?:text)?color\{\w+\}|\\phantom\{[^{}]*\}", "", r"\color{red}5", "5"),
+    ("frames", r"\\(?:boxed|underline|fbox|ensuremath)\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1", r"\fbox{7}", "7"),
+    ("escapes of blanks", r"\s*(?:\\[;: ]|\\,(?!\d{3})|~)\s*", " ", r"5\ m", "5 m"),
+    ("what is real", r"^[a-z]\s*\\in\s*\\mathbb\s*\{?R\}?\s*,|,\s*[a-z]\s*\\in\s*\\mathbb\s*\{?R\}?\s*(?=\\\}|$)", "",
+     r"x \ne 1, x \in \mathbb{R}", r"x \ne 1"),
+    ("what contains an element", r"^[a-z]\s*\\in\s*(?=\\\{|[(\[]|\\mathbb)", "", r"x \in (0, 1)", "(0, 1)"),
+    ("brackets by name", r"\\[lr]([bv])(?:race|ert)(?![a-z])", lambda m: "|" if m[1] == "v" else rf"\{'{' if m[0][1] == 'l' else '}'}",
+     r"\lbrace 1 \rbrace", r"\{ 1 \}"),
+    ("angle brackets", r"\\langle(.*)\\rangle", r"(\1)", r"\langle 2, 5 \rangle", "( 2, 5 )"),
+    # numbers
+    ("two digits of a fraction", r"(\\[dtc]?frac)\s*(\d)\s*(\d)", r"\1{\2}{\3}", r"\frac12", r"\frac{1}{2}"),
+    ("fractions of other size", r"\\[dtc]frac|(?<![\\a-z])f?rac(?=\{)", r"\\frac", r"\dfrac{1}{2}", r"\frac{1}{2}"),
+    ("repeating, by a bar", r"(\d{0,9})\.(\d{0,9}?)\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}?", _repeating, r"0.1\overline{6}", r"\frac{1}{6}"),
+    ("repeating, by brackets", r"(?<!\d)(\d{0,9})\.(\d{0,9})\((\d{1,9})\)(?=\s*(?:\\%)?$)", _repeating, "0.(6)", r"\frac{2}{3}"),
+    ("repeating, by dots", r"(\d{0,9})\.(\d{0,9}?)(\d{1,6}?)\3+\s*(?:\.{3,}|\\[lc]?dots)$", _repeating, "0.333...", r"\frac{1}{3}"),
+    ("powers of ten", r"^(-?\d[\d.]*)[eE]([+-]?\d{1,3})$", r"\1\\cdot 10^{\2}", "1.5e3", r"1.5\cdot 10^{3}"),
+    ("mixed numbers", r"^(-?)(\d+)\s+(\d+)\s*/\s*(\d+)$", r"\1(\2+\\frac{\3}{\4})", "1 1/2", r"(1+\frac{1}{2})"),
+    ("thousands, by commas of LaTeX", r"(?<=\d)(?:\{,\}|,\\!|\\,)(?=\d{3}(?!\d))", ",", r"1{,}000", "1,000"),
+    ("thousands, by blanks", r"(?<![\d.^_] )(?<![\d.^_,])[1-9]\d{0,2}(?: \d{3})+(?=\s*(?:$|\\|\.\d))", _joined, "250 000", "250,000"),
+    ("ordinal numbers", r"(\d)\s*(?:\^\s*\{)?\s*\\(?:text|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\}?", r"\1 ", r"5^{\text{th}}", "5 "),
+    ("combinations", r"(?:\\text|\\mathrm)?\{?\bC\}?\s*_\{?(\d{1,4})\}?\s*\^\{?(\d{1,4})\}?", lambda m: rf"\binom{{{m[1]}}}{{{m[2]}}}" if int(m[1]) >= int(m[2]) else m[0], "C_5^2", r"\binom{5}{2}"),
+    ("binomials of other size", r"\\[dt]binom", r"\\binom", r"\dbinom{5}{2}", r"\binom{5}{2}"),
+    ("a factor before a binomial", r"(?<=\d)\s*(?=\\binom)", r"\\cdot ", r"2\binom{5}{2}", r"2\cdot \binom{5}{2}"),
+    # currencies, units and percent
+    ("dollars", r"\\text\s*\{\s*\\?\$\s*\}|\\\$|\$", r"\\dollar ", r"\$5", r"\dollar 5"),
+    ("pounds", r"\\pounds(?![a-z])", r"\\sterling", r"\pounds 5", r"\sterling 5"),
+    ("a currency before its amount", r"(?:\\text\s*\{)?\s*\\(dollar|euro|sterling|yen|rupee)\s*\}?\s*(\d[\d.,]*)(?![^a-z\s\\}])", r"\2\\text{ \1}", r"\euro 5", r"5\text{ euro}"),
+    ("a currency after its amount", r"\\(dollar|euro|sterling|yen|rupee)(?![a-z])", r"\\text{ \1}", r"5\euro", r"5\text{ euro}"),
+    ("percent in words", r"(?:\\text\s*\{)?\s*\bper\s?cent(?:age)?\s*\}?$|(?<!\\)%", r"\\%", r"5\text{ percent}", r"5\%"),
+    ("degrees of an argument", r"(\\(?:sin|cos|tan|cot)\s*[({]?\s*)(\d+)\s*\^\s*\{?\s*\\circ\s*\}?", r"\1{\\frac{\2\\pi}{180}}", r"\sin 30^\circ", r"\sin {\frac{30\pi}{180}}"),
+    ("degrees", r"\^\s*\{?\s*\\circ\s*\}?\s*(?:\\text\{\s*[CF]\s*\}|[CF])?\s*$|\\degree", r"\\text{ degrees}", r"45^\circ", r"45\text{ degrees}"),
+    # letters and words
+    ("letters in another font", rf"(?<!\d)(?<![\d}}] ){_TEXT}\s*\{{\s*([A-Za-z]|-?\d[\d.,]*)\s*\}}", r" \1 ", r"\mathrm{A}", " A "),
+    ("letters that are no unit", rf"{_TEXT}\s*\{{\s*([abcdefijknopqrtuvwxyzBDEFGHILMOPQRSTUXYZ]|[A-Z]{{2}})\s*\}}", r" \1 ", r"2\mathrm{e}", "2 e "),
+    ("words in another font", rf"{_TEXT}(?=\s*\{{)", r"\\text", r"\mathrm{cm}", r"\text{cm}"),
+    ("a font around mathematics", r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*\\frac(?:[^{}]|\{[^{}]*\})*)\}", r"\1", r"\text{\frac{1}{2}}", r"\frac{1}{2}"),
+    ("vectors", r"\\vec\s*\{?\s*(\w)\s*\}?", r"\1", r"\vec{a}", "a"),
+    ("functions without a backslash", r"(?<![\\A-Za-z{])(pi|sqrt|(?:arc)?(?:sin|cos|tan)|log|ln|exp)(?![A-Za-z])", r"\\\1", "sin x", r"\sin x"),
+    ("roots by brackets", r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", r"\sqrt(2)", r"\sqrt{2}"),
+    ("roots of a number", r"\\sqrt(\[\d\])?\s*(\d+)", r"\\sqrt\1{\2}", r"\sqrt 12", r"\sqrt{12}"),
+    ("common logarithms", r"\\lg(?![a-z])", r"\\log_{10}", r"\lg 2", r"\log_{10} 2"),
+    ("natural logarithms", r"\\log_\{?e\}?(?![a-z])", r"\\ln ", r"\log_e 2", r"\ln  2"),
+    ("extremes of a set", r"\\(max|min|gcd)\s*\\\{(.*)\\\}", r"\\\1(\2)", r"\max\{1, 2\}", r"\max(1, 2)"),
+    # relations, lists and sets
+    ("signs of relations", r"\\([gl])(?:eqslant|eq)(?![a-z])", r"\\\1e ", r"x \leq 1", r"x \le  1"),
+    ("unequal", r"\\neq(?![a-z])", r"\\ne ", r"x \neq 1", r"x \ne  1"),
+    ("empty sets", r"\\varnothing(?![a-z])|\\\{\s*\\\}", r"\\emptyset ", r"\{ \}", r"\emptyset "),
+    ("colons", r"\{:\}|\\colon(?![a-z])", ":", r"1{:}2", "1:2"),
+    ("and, or by a sign", r"\\(?:lor|vee)(?![a-z])", " or ", r"x \lor y", "x  or  y"),
+    ("and by a sign", r"\\(?:land|wedge)(?![a-z])", " and ", r"x \land y", "x  and  y"),
+    ("open intervals by turned brackets", r"^\]\s*([^\[\]]*)\[$", r"(\1)", "]-1, 1[", "(-1, 1)"),
+    ("intervals open on the left", r"^\]\s*([^\[\]]*)\]$", r"(\1]", "]0, 1]", "(0, 1]"),
+    ("intervals open on the right", r"^\[\s*([^\[\]]*)\[$", r"[\1)", "[0, 1[", "[0, 1)"),
+    ("arrays in brackets", r"[(\[]\s*\\begin\{array\}(?:\{[lcr ]*\})?(.*)\\end\{array\}\s*[)\]]", r"\\begin{pmatrix}\1\\end{pmatrix}",
+     r"(\begin{array}{c}1\end{array})", r"\begin{pmatrix}1\end{pmatrix}"),
+    ("lines of equations", r"\\begin\{(?:cases|aligned|array)\}(?:\{\w+\})?(.*)\\end\{\w+\}", lambda m: m[1].replace("&", " ").replace(r"\cr", ","),
+     r"\begin{cases} x \cr y \end{cases}", r" x , y "),
+    ("for all", r"(?:,\s*|\\text\s*\{\s*|\(\s*|(?=\\forall)|\bfor (?=all))(?:\\forall|for (?:all|any|every)|where)\b.*$", "", r"x, \forall x", "x"),
+    ("what an integer is", r"(?:,\s*|\()[kmn]\s*\\in\s*\\mathbb\{?[ZN]\}?(?:\^\+)?\)?\s*$", "", r"2k, k \in \mathbb{Z}", "2k"),
+    # what is left
+    ("braces of an index", r"_\s*\{?\(?(?:\\text\s*\{)?\s*(\w+)\s*\}?\)?\}?$|_\{(\w)\}", r"_\1\2", "x_{1}", "x_1"),
+    ("digits in brackets before their base", r"^\((\d+)\)(?=_)", r"\1", "(1010)_2", "1010_2"),
+    ("braces around everything", rf"^\{{({_NESTED})\}}$", r"\1", "{17}", "17"),
+    ("ratios in words", r"(\d+)\s*(?:\\text\s*\{)?\s*to\b\s*\}?\s*(\d+)", r"\1:\2", r"3\text{ to }2", "3:2"),
+    ("a value in words", r"^\\text\s*\{\s*(-?[\d.,:()\s]*[\d)])\s*([A-Za-z ]*)\}$", r"\1\\text{ \2}", r"\text{5 apples}", r"5\text{ apples}"),
+    ("the answer, in Chinese", r"(?:\\text\s*\{\s*)?答案\s*[是为:]*\s*\}?", "", r"\text{答案:}7", "7"),
+    ("stars", r"(?<!\*)\*(?!\*)", r"\\cdot ", "2*3", r"2\cdot 3"),
+    ("a factor before brackets", r"(?:(?<=^\d)|(?<=[=\s]\d))(?=\()", r"\\cdot ", "2(x+1)", r"2\cdot (x+1)"),
+    ("a sign before everything", r"^\s*(?:=|\\approx|\\sim)", "", "= 5", " 5"),
+    ("a full stop behind everything", r"(?:\\cr)?\s*\\?[\s.,;]*$", "", "5.", "5"),
+    ("new lines again", r"\\cr(?![a-z])", r"\\\\", r"1 \cr 2", r"1 \\ 2"),
+]
+# fmt: on
+_COMPILED = [(re.compile(pattern, re.DOTALL), new) for _, pattern, new, _, _ in REWRITES]
 
 
-@lru_cache(maxsize=8)  # an answer is asked for several times
+@lru_cache(maxsize=1024)
 def plain(text: str) -> str:
-    """Return a text in the characters of LaTeX."""
-    text = text.translate(_FULL_WIDTH)
-    for pattern, replacement in _REWRITTEN:
+    """Return a text in one notation."""
+    text = re.sub("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]", _vulgar, text)
+    text = re.sub("([⁰¹²³⁴-⁹⁺⁻ⁿ]+)", r"^{\1}", re.sub("([₀-₉₊₋ₙ]+)", r"_{\1}", text))
+    text = unicodedata.normalize("NFKC", text.translate(_CHARACTERS))
+    for pattern, replacement in _COMPILED:
         text = pattern.sub(replacement, text)
-    return characters(text)
+    return " ".join(text.split())
 
 
-class Token(NamedTuple):
-    r"""A token of an answer.
+def plain_number(text: str) -> Fraction | None:
+    """Return the value of an integer, a short decimal or a fraction of digits; None for all else.
 
-    `kind` is "number", "based" (digits with their base), "letter", "word" (letters side by side),
-    "text" (in `\text{}`), "roman" (in `\mathrm{}` and the like), "command", "sign" or "rows" (of an
-    environment).
+    >>> plain_number(r"\\frac{3}{4}")
+    Fraction(3, 4)
     """
-
-    kind: str
-    text: str
-    spaced: bool = False  # whether a blank stands before it
-    # of a number: its value and decimals; of digits with a base: the base; of rows: their cells
-    value: Any = None
-
-    @property
-    def sign(self) -> str:
-        """The name of a sign or command; "" for a number or letters."""
-        return self.text if self.kind in ("sign", "command") else ""
+    text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", text)
+    return Fraction(text) if _NUMBER.fullmatch(text) else None
 
 
-class NotRead(Exception):
-    """A text is not in the notation that is read."""
+def with_points(text: str) -> str:
+    """Return a text with decimal points for the commas inside its numbers.
 
-
-def _by_name(table: str) -> dict[str, str]:
-    """Return the first word of each entry of a table by each of its other words."""
-    entries = map(str.split, table.split(";"))
-    return {name: meaning for meaning, *names in entries for name in names}
-
-
-# The braces of those in the third line are a group.
-_DROPPED = {"", " "}.union("""
-    left right displaystyle textstyle limits nolimits quad qquad bf it rm sf tt hfill
-    big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle
-    boxed fbox underline mathstrut framebox
-    , ; : ! > ( ) [ ]
-""".split())  # fmt: skip
-# What the group behind a command holds.
-_GROUPS = _by_name("""
-    text text textnormal textbf textit textrm textsf texttt mbox hbox emph textup; roman mathrm operatorname;
-    font mathcal mathscr mathfrak mathbf mathit mathsf mathtt boldsymbol bm pmb mathbit mathnormal;
-    set mathbb mathds Bbb; skipped color textcolor phantom vspace hspace; environment begin
-""")  # fmt: skip
-_COMMANDS = _by_name(r"""
-    frac dfrac tfrac cfrac; binom dbinom tbinom; le leq leqslant; ge geq geqslant; ne neq; < lt; > gt;
-    \{ { lbrace; \} } rbrace; [ lbrack; ] rbrack; | vert lvert rvert mid Vert; emptyset varnothing O; : colon;
-    lor vee; land wedge; cdot cdotp; * ast; / div; approx simeq cong sim thickapprox; in isin; mod bmod;
-    setminus backslash smallsetminus; rightarrow to longrightarrow implies Rightarrow; leftarrow gets;
-    arctan arctg; arccot arcctg; tan tg; cot ctg; phi varphi; epsilon varepsilon; theta vartheta;
-    $ dollar textdollar; euro texteuro EUR EURO; pounds textsterling; langle lang; rangle rang;
-    ldots dots cdots dotsc; iff Leftrightarrow; infty infin
-""")  # fmt: skip
-FUNCTIONS = set("""
-    sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth ln log lg exp
-    gcd lcm max min det Re Im arg deg
-""".split())  # fmt: skip
-# Words of plain text that are commands: by another name, or by their own.
-_WORDS = {name: name for name in (
-    *FUNCTIONS,
-    *"""abs floor ceil mod sqrt pi infty alpha beta gamma delta theta lambda sigma omega phi
-    pm times cdot cup cap le ge""".split(),
-)} | _by_name("infty infinity inf oo; arcsin asin; arccos acos; arctan atan; binom binomial")  # fmt: skip
-# Words, in `\text{}` or not, that are signs.
-_SIGNS = _by_name("lor or 或 或者 或者是; land and 和 与 及 以及; to to; % percent")
-_ONE_OR_TWO = re.compile(r"[A-Za-z]|[a-z]{2}")
-_ORDINALS = {*"st nd rd th or am pm is no".split()}
-_NUMBER = re.compile(
-    r"(?:\d{1,3}(?:(?:٬|,(?!\s))\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:(?<=\d)[eE][-+]?\d{1,4}(?![\w.^]))?(?:\.(?=\s*/))?|\.\d+"
-)
-_BASES = "two three four five six seven eight nine ten eleven twelve".split()
-_BASED = re.compile(
-    r"(?P<digits>\d[\dA-F]*|[A-F][\dA-F]+)\s*_\s*(?:(?P<digit>\d)|\{\s*(?P<number>\d\d?)\s*\}"
-    rf"|\{{\s*(?:\\text\s*\{{)?\s*(?P<name>{'|'.join(_BASES)})\s*\}}?\s*\}})"
-)
-_BLANK, _ANY = re.compile("[ ~]+"), re.compile(".", re.DOTALL)
-_LETTERS = re.compile(r"[A-Za-z]+")
-_COMMAND = re.compile(r"\\([A-Za-z]+|.|$)", re.DOTALL)
-_LIST = re.compile(r"[1-9]\d\d(?:,[1-9]\d\d)+|[1-9]\d{0,2}(?:,[1-9]\d\d){2,}")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-
-
-def is_ambiguous(text: str) -> bool:
-    """Return whether 101,102 may be a list as well as a number."""
-    return any(_LIST.fullmatch(match[0]) for match in _NUMBER.finditer(text))
-
-
-class _Reader:
-    """Cuts one text into tokens."""
-
-    def __init__(self, text: str, as_lists: bool, depth: int = 0) -> None:
-        self.text, self.as_lists = text, as_lists
-        self.place, self.depth = 0, 0
-        self.tokens: list[Token] = []
-        self.spaced = False
-        self.turn(depth)
-
-    def add(self, kind: str, text: str, value: Any = None) -> None:
-        self.tokens.append(Token(kind, text, self.spaced, value))
-        self.spaced = False
-
-    def turn(self, change: int) -> None:
-        """Enter a bracket, or leave it."""
-        self.depth += change
-        if self.depth > MAX_DEPTH:
-            raise NotRead("too deep")
-
-    def read(self) -> list[Token]:
-        forms = (
-            (_BLANK, self._blank),
-            (_BASED, self._based),
-            (_NUMBER, self._number),
-            (_LETTERS, self._letters),
-            (_COMMAND, self._command),
-            (_ANY, self._sign),
-        )
-        while self.place < len(self.text):
-            for form, add in forms:
-                if match := form.match(self.text, self.place):
-                    self.place = match.end()
-                    add(match)
-                    break
-        return self.tokens
-
-    def _blank(self, match: re.Match[str]) -> None:
-        self.spaced = True
-
-    def _sign(self, match: re.Match[str]) -> None:
-        character = match[0]
-        if character in "([{":
-            self.turn(1)
-        elif character in ")]}":
-            self.turn(-1)
-        elif character == "$":  # around mathematics; a price has it before its number
-            rest = self.text[self.place :]
-            if "$" in self.text[: match.start()] + rest or not re.match(r"\s*[\d.]", rest):
-                return
-        self.add("sign", character)
-
-    def _based(self, match: re.Match[str]) -> None:
-        base = match["digit"] or match["number"] or _BASES.index(match["name"]) + 2
-        self.add("based", match["digits"], int(base))
-
-    def _number(self, match: re.Match[str]) -> None:
-        written = match[0]
-        is_list = self.as_lists and _LIST.fullmatch(written)
-        for index, part in enumerate(written.split(",") if is_list else [written]):
-            if index:
-                self.add("sign", ",")
-            self.add("number", part, number(part))
-
-    def _letters(self, match: re.Match[str]) -> None:
-        run = match[0]
-        is_minute = run == "min" and not re.match(r"\s*(?:[({_]|\\)", self.text[self.place :])
-        command = _SIGNS.get(run.casefold()) or _WORDS.get(run)
-        if command and not is_minute:
-            self.add("command", command)
-        else:
-            self.add("letter" if len(run) == 1 else "word", run)
-
-    def _command(self, match: re.Match[str]) -> None:
-        name = _COMMANDS.get(match[1], match[1])
-        group = _GROUPS.get(name)
-        if name in _DROPPED:
-            self.spaced = True
-            if name in ("left", "right"):
-                self.place = re.compile(r"\s*\.?").match(self.text, self.place).end()  # type: ignore[union-attr]
-        elif group in ("text", "roman", "font"):
-            self._words(self._group(), group)
-        elif group == "environment":
-            self._environment()
-        elif group == "set":
-            self.add("command", "set " + self._group().strip())
-        elif group == "skipped":
-            self._group()
-        else:
-            self.add("command" if name.isalpha() else "sign", name)
-
-    def _group(self) -> str:
-        """Return the text of the group that follows, without its braces, or one letter."""
-        start = len(self.text) - len(self.text[self.place :].lstrip())
-        self.place = start + 1
-        if self.text[start : start + 1] != "{":
-            return self.text[start : start + 1]
-        depth = 0
-        for match in _BRACE.finditer(self.text, start):
-            depth += {"{": 1, "}": -1}.get(match[0], 0)
-            if depth == 0:
-                self.place = match.end()
-                return self.text[start + 1 : match.start()]
-        raise NotRead("a group is open")
-
-    def _words(self, content: str, kind: str) -> None:
-        r"""\text{5 apples} is mathematics and words."""
-        stripped = " ".join(content.replace("~", " ").split())
-        is_words = re.fullmatch(r"[^\\$^_=\d+*<>]*", content) and re.search(r"[^\W\d_]", content)
-        unit = re.sub(r"\\[,;:! ]|~", " ", content).strip()
-        if sign := _SIGNS.get(stripped.casefold().strip(", ")):
-            self.add("command", sign)
-        elif (
-            kind == "font"
-            # \text{i} is a letter
-            or (_ONE_OR_TWO.fullmatch(unit) and unit not in _ORDINALS and units.read(unit) is None)
-            or (kind == "roman" and unit in FUNCTIONS)
-        ):
-            self._inside(content)
-        elif is_words:
-            self.add(kind, stripped)
-        elif len(unit) > 1 and units.read(unit) is not None:  # m/s^2
-            self.add("text", unit)
-        else:
-            self._inside(content, words="text" if kind == "text" else "word")
-
-    def _inside(self, content: str, words: str = "word") -> None:
-        """Add the tokens of a group, in which letters side by side are of the kind `words`."""
-        inside = _Reader(content, self.as_lists, self.depth + 1).read()
-        self.tokens += [
-            token._replace(
-                kind=words if token.kind == "word" else token.kind,
-                spaced=token.spaced or index == 0,
-            )
-            for index, token in enumerate(inside)
-        ]
-
-    def _environment(self) -> None:
-        name = self._group().strip("* ")
-        end = re.compile(rf"\\end\s*\{{\s*{re.escape(name)}\*?\s*\}}").search(self.text, self.place)
-        if end is None or r"\begin" in self.text[self.place : end.start()]:
-            raise NotRead("an environment within another, or an open one")
-        content = self.text[self.place : end.start()].replace(r"\hline", "")
-        if name == "array":
-            content = re.sub(r"^\s*\{[^{}]*\}", "", content)
-        self.place = end.end()
-        rows = filter(str.strip, re.split(r"\\\\|\\newline|\\cr(?![a-z])", content))
-        cells = [[_Reader(cell, self.as_lists).read() for cell in row.split("&")] for row in rows]
-        self.add("rows", name, cells)
-
-
-def number(written: str) -> tuple[Fraction, int | None]:
-    """Return a number's value, and how many decimals it has where it is written as a decimal."""
-    digits, mark, exponent = written.replace(",", "").replace("٬", "").casefold().partition("e")
-    if len(digits) > 4000:
-        raise NotRead("too long")
-    value = Fraction(digits) * Fraction(10) ** int(exponent or 0)
-    return value, len(digits.partition(".")[2]) if "." in digits and not mark else None
-
-
-def tokens(text: str, as_lists: bool = False) -> list[Token]:
-    """Cut a text into tokens.
-
-    Args:
-        text: LaTeX or plain text.
-        as_lists: Read 101,102 as a list of two numbers.
-
-    Raises:
-        NotRead: A group or an environment is open, or brackets are nested too deeply.
+    >>> with_points("15,50 €, or 1.234,5")
+    '15.50 €, or 1234.5'
     """
-    return _Reader(plain(text), as_lists).read()
+    return _DECIMAL_COMMA.sub(".", _THOUSANDS.sub(lambda match: re.sub(r"\D", "", match[0]), text))
