@@ -19,6 +19,6 @@ from .rollouts import Estimate as Estimate
 from .rollouts import Rollouts as Rollouts
 from .ucas import UCAS
 
-_ESTIMATORS = (MINER, GRPO, F_GRPO, MAXRL, ENTROPY_ADV, UCAS, REINFORCE_PP, REINFORCE_PP_BASELINE)
-ESTIMATORS = {method.name: method for method in (*_ESTIMATORS, ENTROPY)}
-POLICY_LOSSES = {method.name: method for method in (CLIP, KL_COV, CLIP_COV, BAPO)}
+_RECORDS = (MINER, GRPO, F_GRPO, MAXRL, ENTROPY_ADV, UCAS, REINFORCE_PP, REINFORCE_PP_BASELINE)
+ESTIMATORS = {record.name: record for record in (*_RECORDS, ENTROPY)}
+POLICY_LOSSES = {record.name: record for record in (CLIP, KL_COV, CLIP_COV, BAPO)}

@@ -10,9 +10,8 @@ from .micro_batch import MicroBatch, Surrogate
 from .processes import accumulation_dtype
 
 # Lower and upper bounds of the ratio pi / pi_old, in the order in which they are tried
-LOWS = [0.5 + 0.05 * step for step in range(10)]
-HIGHS = [1.5 + 0.1 * step for step in range(16)]
-BOUNDS = [(low, HIGHS[0]) for low in LOWS] + [(LOWS[-1], high) for high in HIGHS[1:]]
+BOUNDS = [(0.5 + 0.05 * step, 1.5) for step in range(10)]
+BOUNDS += [(0.95, 1.6 + 0.1 * step) for step in range(15)]
 
 
 def bapo(batch: MicroBatch, *, target: float = 1.0) -> Surrogate:
@@ -43,8 +42,8 @@ def bapo(batch: MicroBatch, *, target: float = 1.0) -> Surrogate:
     for low, high in BOUNDS:
         of_positive = (ratios.clamp(max=high) * advantages.clamp(min=0)).sum()
         of_negative = -(ratios.clamp(min=low) * advantages.clamp(max=0)).sum()
-        both = batch.world.sum(torch.stack([of_positive, of_negative]))
-        positive, negative = both.tolist()
+        sums = batch.world.sum(torch.stack([of_positive, of_negative]))
+        positive, negative = sums.tolist()
         if positive >= target * negative:
             break
     share = positive / max(positive + negative, 1e-8)

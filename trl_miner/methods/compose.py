@@ -5,15 +5,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from ..common.names import did_you_mean, import_object
+from ..common.names import import_object
 from . import ESTIMATORS, POLICY_LOSSES
 from .grpo import GRPO
-from .method import AdvantageEstimator, Knobs, PolicyLoss, find_knobs
+from .method import AdvantageEstimator, Knobs, PolicyLoss, find_knobs, named
 from .rollouts import Estimate, Rollouts, estimate_of, merge
 
-T = TypeVar("T")
 NONE = GRPO  # of "all_right: none", as it gives all-right prompts nothing
 
 
@@ -37,7 +36,7 @@ def find_composition(
     advantage_estimator: str,
     all_right: str | None = None,
     *,
-    kwargs: Mapping[str, Any] | str | None = None,
+    kwargs: Any = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Composition:
     """Return the methods that two settings name.
@@ -49,7 +48,8 @@ def find_composition(
     Args:
         advantage_estimator: The name of a method, or the import path of your own.
         all_right: The same; "none": they get nothing; None: not given.
-        kwargs: The setting `advantage_estimator_kwargs`: knobs of the methods, a mapping or JSON.
+        kwargs: The setting `advantage_estimator_kwargs`: knobs of the methods, a mapping, JSON of
+            one, or None.
         settings: Fields of the configuration by name, for the knobs that they set (`miner_gamma`);
             what is missing keeps the method's default.
 
@@ -67,19 +67,17 @@ def find_composition(
     return Composition(mixed, right, knobs)
 
 
-def find_policy_loss(
-    policy_loss: str, kwargs: Mapping[str, Any] | str | None = None
-) -> tuple[PolicyLoss, Knobs]:
+def find_policy_loss(policy_loss: str, kwargs: Any = None) -> tuple[PolicyLoss, Knobs]:
     """Return the method that the setting `policy_loss` names, and its knobs.
 
     Args:
         policy_loss: The name; "clip" is TRL's own.
-        kwargs: The setting `policy_loss_kwargs`, a mapping or JSON.
+        kwargs: The setting `policy_loss_kwargs`: a mapping, JSON of one, or None.
 
     Raises:
         ValueError: An unknown name or knob.
     """
-    method = _named("policy_loss", policy_loss, POLICY_LOSSES)
+    method = named("policy_loss", policy_loss, POLICY_LOSSES)
     return method, find_knobs("policy_loss_kwargs", kwargs, [method], {})[method.name]
 
 
@@ -104,18 +102,9 @@ def find_estimator(setting: str, name: str) -> AdvantageEstimator:
                 f" {name.rpartition('.')[2]}(rollouts, *, my_knob=1.0)."
             )
         return AdvantageEstimator(name=name, label=name, function=found)
-    return _named(
+    return named(
         setting, name, ESTIMATORS if setting != "all_right" else ESTIMATORS | {"none": NONE}
     )
-
-
-def _named(setting: str, name: str, known: Mapping[str, T]) -> T:
-    if name not in known:
-        raise ValueError(
-            f"No {setting} named {name!r}.{did_you_mean(name, known)} There are:"
-            f" {', '.join(known)}."
-        )
-    return known[name]
 
 
 def estimate(composition: Composition, rollouts: Rollouts) -> Estimate:

@@ -23,12 +23,13 @@ def covariances(batch: MicroBatch) -> Tensor:
     """
     is_token_BT, wide = batch.mask_BT.bool(), accumulation_dtype(batch.mask_BT.device)
     given = batch.advantages_BT, batch.logps_BT
-    advantages_BT, logps_BT = (x.detach().masked_fill(~is_token_BT, 0.0) for x in given)
-    sums = [x.sum(dtype=wide) for x in (is_token_BT, advantages_BT, logps_BT)]
+    advantages, logps = (values_BT.detach()[is_token_BT] for values_BT in given)
+    sums = [values.sum(dtype=wide) for values in (is_token_BT, advantages, logps)]
     count, *totals = batch.world.sum(torch.stack(sums))
-    mean_advantage, mean_logp = (total / count.clamp(min=1) for total in totals)
-    covariance_BT = (advantages_BT - mean_advantage) * (logps_BT - mean_logp)
-    return covariance_BT.masked_fill(~is_token_BT, -torch.inf)
+    mean_advantage, mean_logp = (total / count for total in totals)
+    covariance = (advantages - mean_advantage) * (logps - mean_logp)
+    nothing_BT = logps.new_full(is_token_BT.shape, -torch.inf)
+    return nothing_BT.masked_scatter(is_token_BT, covariance)
 
 
 def clip_cov(
@@ -51,8 +52,6 @@ def clip_cov(
 
     Source: arXiv 2505.22617; MINER's paper, appendix on the exploration baselines.
     """
-    if ratio == 0:
-        return Surrogate(batch.advantages_BT)
     advantages_BT, covariance_BT = batch.advantages_BT, covariances(batch)
     ratios_BT = (batch.logps_BT.detach() - batch.old_logps_BT).exp()
     bounds_BT = torch.where(advantages_BT > 0, batch.epsilon_high, batch.epsilon_low)
@@ -61,7 +60,7 @@ def clip_cov(
     counts = torch.stack([is_candidate_BT.sum(), batch.mask_BT.count_nonzero()])
     counts_W2 = batch.world.gather(counts[None])
     num_candidates, num_tokens = counts_W2.sum(dim=0).tolist()
-    num_dropped = min(max(int(ratio * num_tokens), 1), num_candidates)
+    num_dropped = min(_share(ratio, num_tokens), num_candidates)
     # one draw from the candidates of all processes, in rank order, of which each has its own
     is_drawn = torch.zeros(num_candidates, dtype=torch.bool)
     is_drawn[torch.randperm(num_candidates, generator=batch.generator)[:num_dropped]] = True
@@ -94,25 +93,26 @@ def kl_cov(batch: MicroBatch, *, ratio: float = 2e-3, coef: float = 1.0) -> Surr
 
     Source: arXiv 2505.22617; MINER's paper, appendix on the exploration baselines.
     """
-    wide = accumulation_dtype(batch.mask_BT.device)
     num_tokens = int(batch.world.sum(batch.mask_BT.count_nonzero()))
-    num_chosen = min(max(1, int(ratio * num_tokens)) if ratio > 0 else 0, num_tokens)
-    if num_chosen == 0:
-        return Surrogate(batch.advantages_BT, 1.0, torch.inf)
+    num_chosen = min(_share(ratio, num_tokens), num_tokens)
     is_chosen_BT = _largest(covariances(batch), num_chosen, batch.world)
     # 0 elsewhere, and so is its gradient
     log_ratio_BT = torch.where(is_chosen_BT, batch.logps_BT - batch.old_logps_BT, 0.0)
     penalty_BT = log_ratio_BT.abs()
-    total_penalty = float(batch.world.sum(penalty_BT.detach().sum(dtype=wide)))
+    total_penalty = float(batch.world.sum(penalty_BT.detach().sum()))
     return Surrogate(
         batch.advantages_BT - coef * penalty_BT * torch.exp(-log_ratio_BT),
         epsilon_low=1.0,
         epsilon_high=torch.inf,
         metrics={
-            "kl_cov/penalised": num_chosen / num_tokens,
-            "kl_cov/penalty": total_penalty / num_chosen,
+            "kl_cov/penalised": num_chosen / max(num_tokens, 1),
+            "kl_cov/penalty": total_penalty / max(num_chosen, 1),
         },
     )
+
+
+def _share(ratio: float, num_tokens: int) -> int:
+    return max(int(ratio * num_tokens), int(ratio > 0))
 
 
 def _largest(values_BT: Tensor, count: int, world: World) -> Tensor:
@@ -122,7 +122,7 @@ def _largest(values_BT: Tensor, count: int, world: World) -> Tensor:
     of_all = world.gather(torch.cat([values, padding]))
     is_chosen = torch.zeros_like(of_all, dtype=torch.bool)
     is_chosen[of_all.topk(count).indices] = True
-    own = is_chosen.view(-1, count)[world.rank, : len(values)]
+    own = is_chosen.view(world.size, count)[world.rank, : len(values)]
     is_largest = torch.zeros_like(values_BT, dtype=torch.bool)
     is_largest.view(-1)[places] = own
     return is_largest

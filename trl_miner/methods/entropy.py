@@ -31,8 +31,7 @@ def entropy(rollouts: Rollouts, *, weight: float = 1e-3) -> Tensor:
     # entropies first: the forward that finds them finds log-probs of the same policy, too
     entropies_BT = rollouts.score("entropies", is_ph_N).float()
     surprise_BT = -rollouts.score("old_logps", is_ph_N).float() - entropies_BT
-    is_read_BT = rollouts.is_token_BT & rollouts.local(is_ph_N)[:, None]
-    return torch.where(is_read_BT, weight * surprise_BT, 0.0)
+    return torch.where(rollouts.local(is_ph_N)[:, None], weight * surprise_BT, 0.0)
 
 
 ENTROPY = AdvantageEstimator(

@@ -23,11 +23,10 @@ def entropy_adv(rollouts: Rollouts, *, alpha: float = 0.4, kappa: float = 2.0) -
 
     Source: arXiv 2506.14758; MINER's paper, appendix on the exploration baselines.
     """
-    is_learned_N = rollouts.advantages_N != 0
     base_B1 = rollouts.local(rollouts.advantages_N)[:, None]
-    counts_BT = rollouts.is_token_BT & (base_B1 != 0)
-    entropies_BT = rollouts.score("entropies", is_learned_N).float().masked_fill(~counts_BT, 0.0)
-    return base_B1 + torch.minimum(alpha * entropies_BT, base_B1.abs() / kappa)
+    entropies_BT = rollouts.score("entropies", rollouts.advantages_N != 0).float()
+    bonus_BT = torch.minimum(alpha * entropies_BT, base_B1.abs() / kappa)
+    return torch.where(base_B1 != 0, base_B1 + bonus_BT, 0.0)
 
 
 ENTROPY_ADV = AdvantageEstimator(

@@ -18,7 +18,7 @@ class GroupKinds(NamedTuple):
     is_unscorable_N: Tensor  # a reward is NaN, and the others do not make the group mixed
 
 
-def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> Tensor:
+def grouped(values_N: Tensor, num_generations: int) -> Tensor:
     """View (N,) as (P, G).
 
     Raises:
@@ -26,7 +26,7 @@ def grouped(values_N: Tensor, num_generations: int, name: str = "values_N") -> T
     """
     if num_generations < 2 or values_N.dim() != 1 or len(values_N) % num_generations:
         raise ValueError(
-            f"{name} has shape {tuple(values_N.shape)}, which does not hold whole groups of"
+            f"Values of shape {tuple(values_N.shape)} do not hold whole groups of"
             f" num_generations={num_generations} (at least 2). Pass one value for each completion"
             " of the global batch, gathered from all processes."
         )
@@ -61,7 +61,7 @@ def differs_in_correctness(is_correct_N: Tensor, num_generations: int) -> Tensor
         code goes by the standard deviation of a metric, and so keeps groups of wrong answers with
         unequal part marks.
     """
-    is_correct_PG = grouped(is_correct_N, num_generations, "is_correct_N")
+    is_correct_PG = grouped(is_correct_N, num_generations)
     return (is_correct_PG == 1).any(dim=1) & (is_correct_PG == 0).any(dim=1)
 
 
@@ -103,7 +103,7 @@ def group_kinds(
     if verifier_rewards_N is None:
         verifier_rewards_N = rewards_N
     is_correct_N = correctness(verifier_rewards_N, correct_threshold)
-    is_correct_PG = grouped(is_correct_N, num_generations, "verifier_rewards_N")
+    is_correct_PG = grouped(is_correct_N, num_generations)
     is_equal_P = ~differ(rewards_N, num_generations)
     if advantages_N is not None:
         is_equal_P &= ~differ(advantages_N, num_generations)

@@ -4,16 +4,15 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 from ..common.names import did_you_mean
-from .rollouts import Score
 
-Kind = Literal["mixed", "all_right"]  # "mixed": all prompts but the all-right ones
+T = TypeVar("T")
 Knobs = dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Method:
     """What advantage estimators and policy losses have in common.
 
@@ -35,7 +34,7 @@ class Method:
         return [name for name in names if name not in self.settings]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdvantageEstimator(Method):
     """A method that computes the advantages of a generation batch.
 
@@ -44,12 +43,13 @@ class AdvantageEstimator(Method):
     Rows of prompts that another method has are not used.
     """
 
-    acts_on: tuple[Kind, ...] = ("mixed", "all_right")  # to which it can give anything
-    scores: tuple[Score, ...] = ()  # what it asks `Rollouts.score` for
+    # The prompts to which it can give anything; "mixed" are all but the all-right ones.
+    acts_on: tuple[str, ...] = ("mixed", "all_right")
+    scores: tuple[str, ...] = ()  # what it asks `Rollouts.score` for
     from_total_rewards: bool = False  # made of `rewards_N`, in place of TRL's advantages
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PolicyLoss(Method):
     """A method that acts inside TRL's clipped loss: it replaces advantages or clipping bounds.
 
@@ -79,18 +79,28 @@ def find_knobs(
         given = json.loads(given) if isinstance(given, str) else dict(given or {})
     except (TypeError, ValueError):
         raise ValueError(f'{setting} is {given!r}. Write {{"my_knob": 1.0}}.') from None
-    known = [knob for method in methods for knob in method.knobs]
+    known = {knob: method for method in methods for knob in method.knobs}
     for knob in given:
-        if knob not in known:
-            raise ValueError(
-                f"{setting}: no knob {knob!r}.{did_you_mean(knob, known)} There are:"
-                f" {', '.join(known) or 'none'}."
-            )
+        named(f"knob of {setting}", knob, known)
     return {
         method.name: {knob: _number(given[knob]) for knob in method.knobs if knob in given}
         | {knob: fields[name] for knob, name in method.settings.items() if name in fields}
         for method in methods
     }
+
+
+def named(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """Return what has a name among the known.
+
+    Raises:
+        ValueError: Nothing has.
+    """
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise ValueError(
+            f"No {kind} is named {name!r}.{did_you_mean(name, known)} There are: {names}."
+        )
+    return known[name]
 
 
 def _number(value: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 from .processes import World
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class MicroBatch:
     """A micro-batch between TRL's forward and TRL's loss."""
 
@@ -26,7 +26,7 @@ class MicroBatch:
     world: World = field(default_factory=World)  # the processes whose micro-batches go together
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Surrogate:
     """What TRL's clipped loss sees in place of its advantages and bounds."""
 

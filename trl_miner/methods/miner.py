@@ -16,7 +16,7 @@ from .groups import GroupKinds, correctness, group_kinds, group_mean
 from .grpo import group_relative_advantages
 from .method import AdvantageEstimator
 from .processes import World
-from .rollouts import Estimate, Rollouts, block_size, merge, sum_tokens
+from .rollouts import Estimate, Rollouts, block_size, merge, not_finite, sum_tokens
 
 REWARDS = ("nll", "certainty", "constant")  # values of `intrinsic`
 CONSTANT_REWARD = 0.05  # of intrinsic="constant", in advantage units: the paper's appendix
@@ -91,9 +91,7 @@ def calibration_scale(tau_ref: Tensor, tau_pos: Tensor, lambda_max: float | None
 
     Source: arXiv 2601.04731, equation 11.
     """
-    if lambda_max is None:
-        return torch.ones_like(tau_pos)
-    cap = lambda_max * tau_ref
+    cap = tau_ref * (torch.inf if lambda_max is None else lambda_max)
     return torch.where(tau_pos > cap, cap / tau_pos, 1.0)
 
 
@@ -150,12 +148,10 @@ def miner(
         "tau_pos": tau_pos,
         "l1_share": scale * tau_pos / tau_ref,
         "intrinsic_reward": intrinsic_N[is_ph_N].mean(),
-        "credit_weight": weight_N.sum() / tokens_N[is_ph_N].sum(),
     }
+    mined_B1 = rollouts.local(mined_N)[:, None].to(weights_BT)
     return Estimate(
-        weights_BT.mul_(
-            rollouts.local(mined_N)[:, None].to(weights_BT)
-        ),  # equation 9, with the scale of 11
+        weights_BT.mul_(mined_B1),  # equation 9, with the scale of 11
         (mined_N * weight_N / tokens_N.clamp(min=1)).to(rollouts.advantages_N),
         {f"miner/{name}": float(x) for name, x in statistics.items() if x.isfinite()},
     )
@@ -183,11 +179,10 @@ def look_at_tokens(
         sums_B2[rows, 0] = weights.to(sums_B2).sum(dim=1)
         sums_B2[rows, 1] = intrinsic_rewards(old_logps, is_token)
     weight_N, intrinsic_N = rollouts.world.gather(sums_B2).unbind(dim=1)
-    if not intrinsic_N.isfinite().all():
-        row = int(intrinsic_N.isfinite().int().argmin())
+    if rows := not_finite(intrinsic_N):
         raise ValueError(
-            f"The log-probs of completion {row} of the batch are not all finite. Mask the tokens"
-            " that have none, or look at the model."
+            f"The log-probs of completion {rows[0]} of the batch are not all finite. Mask the"
+            " tokens that have none, or look at the model."
         )
     return weights_BT, weight_N, intrinsic_N.masked_fill(rollouts.token_counts_N == 0, torch.nan)
 
@@ -208,7 +203,11 @@ MINER = AdvantageEstimator(
     function=miner,
     acts_on=("all_right",),
     scores=("old_logps",),
-    settings={name: f"miner_{name}" for name in ("gamma", "lambda_max", "intrinsic")},
+    settings={
+        "gamma": "miner_gamma",
+        "lambda_max": "miner_lambda_max",
+        "intrinsic": "miner_intrinsic",
+    },
 )
 
 

@@ -26,9 +26,8 @@ class World:
         """(B, ...) -> (N, ...): the rows of all processes in rank order."""
         if self.size == 1:
             return values_B
-        values_B = values_B.contiguous()
-        values_N = values_B.new_empty((self.size * len(values_B), *values_B.shape[1:]))
-        _all_gather(values_N, values_B)
+        values_N = torch.cat([values_B] * self.size)
+        _all_gather(values_N, values_B.contiguous())
         return values_N
 
     def sum(self, value: Tensor) -> Tensor:

@@ -4,10 +4,10 @@
 # T padded completion tokens
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Union
 
 import torch
 from torch import Tensor
@@ -15,10 +15,8 @@ from torch import Tensor
 from .groups import GroupKinds
 from .processes import World, accumulation_dtype
 
-Score = Literal["old_logps", "entropies", "token_logits", "self_certainty"]
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Rollouts:
     """A generation batch as an advantage estimator sees it."""
 
@@ -33,10 +31,10 @@ class Rollouts:
     # "entropies", both in nats; "token_logits", the logits of the sampled tokens;
     # "self_certainty", log-sum-exp less mean of the logits, in nats. It may cost a forward of these
     # rows, so ask late and for few of them. Every process must ask.
-    score: Callable[[Score, Tensor], Tensor]
+    score: Callable[[str, Tensor], Tensor]
     world: World = field(default_factory=World)  # the processes that share the batch
     # For a method of all-right prompts: the estimate of the other prompts' method.
-    base: Union["Estimate", None] = None
+    base: "Estimate | None" = None
 
     @cached_property
     def is_token_BT(self) -> Tensor:
@@ -46,8 +44,7 @@ class Rollouts:
     @cached_property
     def token_counts_N(self) -> Tensor:
         """(N,) how many tokens of each completion count. Every process must ask."""
-        ones_BT = torch.ones((), device=self.mask_BT.device).expand(self.mask_BT.shape)
-        return self.token_sums(ones_BT)
+        return self.token_sums(self.is_token_BT)
 
     def local(self, values_N: Tensor) -> Tensor:
         """Return (B, ...): this process's rows of (N, ...)."""
@@ -62,7 +59,7 @@ class Rollouts:
         return self.world.gather(sum_tokens(values_BT, self.is_token_BT))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Estimate:
     """The advantages of a generation batch."""
 
@@ -87,7 +84,12 @@ def block_size(values_BT: Tensor) -> int:
     size alive, and take three times as long."""
     # what stays in a processor's cache, or keeps a GPU busy
     num_elements = 2**18 if values_BT.device.type == "cpu" else 2**22
-    return max(1, num_elements // max(1, values_BT.shape[1]))
+    return 1 + num_elements // (1 + values_BT.shape[1])
+
+
+def not_finite(values_N: Tensor) -> list[int]:
+    """Return the rows of NaN and infinity."""
+    return [row for row, value in enumerate(values_N.tolist()) if not math.isfinite(value)]
 
 
 def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Estimate:
@@ -102,8 +104,9 @@ def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Est
     Raises:
         ValueError: Another type or shape, or advantages that are not finite. Every process raises.
     """
-    given = torch.as_tensor(result.advantages_BT if isinstance(result, Estimate) else result)
-    given = given.detach().to(rollouts.advantages_N)
+    is_estimate = isinstance(result, Estimate)
+    given, metrics = (result.advantages_BT, result.metrics) if is_estimate else (result, {})
+    given = torch.as_tensor(given).detach().to(rollouts.advantages_N)
     shapes = [rollouts.advantages_N.shape, rollouts.mask_BT.shape]
     if given.shape not in shapes:
         raise ValueError(
@@ -117,13 +120,11 @@ def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Est
         advantages_N = (sums_N / rollouts.token_counts_N.clamp(min=1)).to(given)
     else:
         advantages_BT, advantages_N = rollouts.to_tokens(given), given
-    if not advantages_N.isfinite().all():
-        row = int(advantages_N.isfinite().int().argmin())
+    if rows := not_finite(advantages_N):
         raise ValueError(
-            f"The estimator {name} returned {advantages_N[row].item()} for completion {row} of the"
-            " batch. Return 0 for a completion whose reward is NaN."
+            f"The estimator {name} returned NaN or infinity for completion {rows[0]} of the batch."
+            " Return 0 for a completion whose reward is NaN."
         )
-    metrics = result.metrics if isinstance(result, Estimate) else {}
     return Estimate(advantages_BT, advantages_N, metrics, is_token_level)
 
 

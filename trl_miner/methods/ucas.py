@@ -56,7 +56,7 @@ def ucas(
     extremes_W2 = rollouts.world.gather(torch.stack([x.amax() for x in extremes])[None])
     lowest, highest = -extremes_W2[:, 0].amax(), extremes_W2[:, 1].amax()
     level_BT = (logits_BT - lowest) / (highest - lowest).clamp(min=1e-8)
-    taxed_BT = scaled_B1 - token_coef * level_BT.masked_fill(~is_token_BT, 0.0)
+    taxed_BT = scaled_B1 - token_coef * level_BT
     taxed_BT = torch.where(scaled_B1 > 0, taxed_BT.clamp(min=0.0), taxed_BT)
     return taxed_BT.masked_fill(rollouts.local(rewards_N).isnan()[:, None], 0.0)
 
