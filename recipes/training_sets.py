@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from trl_miner.data.benchmarks import BENCHMARKS
-from trl_miner.data.columns import Columns
 from trl_miner.data.problems import Layout, Problem, read_problem
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style, token_ids
 from trl_miner.evaluation.scores import read_graded
 from trl_miner.grading import describe_reference
 
 SETS = {  # the name of a data set on the Hub, and its columns
-    "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", Columns("problem", "answer")),
-    **{name: (BENCHMARKS[name].hub, BENCHMARKS[name].columns) for name in ("medqa", "medmcqa")},
+    "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", Layout("problem", "answer")),
+    **{name: (BENCHMARKS[name].hub, BENCHMARKS[name].layout) for name in ("medqa", "medmcqa")},
 }
 
 
@@ -35,18 +34,16 @@ def read(name: str, tokenizer: Any, dropped: Counter) -> Iterator[Problem]:
     them, have at most 1,000 tokens; what is left out is counted."""
     from datasets import load_dataset
 
-    hub, columns = SETS[name]
+    hub, layout = SETS[name]
     form, seen = PromptForm(guess_style(tokenizer.name_or_path, tokenizer)), set()
     for place, row in enumerate(load_dataset(hub, split="train")):
-        try:
-            one = read_problem(row, Layout(columns, first_option=0), f"{name}-{place}")
-        except ValueError:
-            dropped["no question or no reference answer"] += 1
-            continue
+        one = read_problem(row, layout, f"{name}-{place}")
         kind = "choice" if one.options else "math"
         prompt = build_prompt(kind, one.question, one.options, form=form)
         # with the options: "Which of the following is true?" is another question each time
-        if str(prompt) in seen:
+        if not one.solution:
+            dropped["no question or no reference answer"] += 1
+        elif str(prompt) in seen:
             dropped["repeated question"] += 1
         elif describe_reference(one.solution, one.options or None).fault:
             dropped["reference answer that the grader cannot read"] += 1
