@@ -40,5 +40,4 @@ SURPRISE = AdvantageEstimator(
     label="Surprise",
     function=lambda rollouts: -rollouts.score("old_logps", rollouts.kinds.is_ph_N),
     acts_on=("all_right",),
-    scores=("old_logps",),
 )

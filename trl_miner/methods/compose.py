@@ -28,8 +28,8 @@ class Composition:
     def methods(self) -> tuple[AdvantageEstimator, ...]:
         """The methods that have a part, for records and cards: GRPO only where it is alone, because
         its advantages are TRL's own."""
-        parts = (self.mixed, self.all_right)
-        return tuple(part for part in parts if part not in (None, GRPO)) or (GRPO,)
+        both = (self.mixed, self.all_right)
+        return tuple(part for part in both if part not in (None, GRPO)) or (GRPO,)
 
 
 def find_composition(

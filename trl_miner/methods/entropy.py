@@ -39,5 +39,4 @@ ENTROPY = AdvantageEstimator(
     label="Entropy bonus on all-right prompts",
     function=entropy,
     acts_on=("all_right",),
-    scores=("entropies", "old_logps"),
 )

@@ -35,5 +35,4 @@ ENTROPY_ADV = AdvantageEstimator(
     arxiv="2506.14758",
     function=entropy_adv,
     acts_on=("mixed",),
-    scores=("entropies",),
 )

@@ -38,5 +38,4 @@ MAXRL = AdvantageEstimator(
     arxiv="2602.02710",
     function=maxrl,
     acts_on=("mixed",),
-    from_total_rewards=True,
 )

@@ -45,8 +45,6 @@ class AdvantageEstimator(Method):
 
     # The prompts to which it can give anything; "mixed" are all but the all-right ones.
     acts_on: tuple[str, ...] = ("mixed", "all_right")
-    scores: tuple[str, ...] = ()  # what it asks `Rollouts.score` for
-    from_total_rewards: bool = False  # made of `rewards_N`, in place of TRL's advantages
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,7 +202,6 @@ MINER = AdvantageEstimator(
     arxiv="2601.04731",
     function=miner,
     acts_on=("all_right",),
-    scores=("old_logps",),
     settings={
         "gamma": "miner_gamma",
         "lambda_max": "miner_lambda_max",

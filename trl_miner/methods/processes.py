@@ -41,7 +41,7 @@ class World:
 
 def current_world() -> World:
     """Return the world that this process was launched into."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         return World(dist.get_world_size(), dist.get_rank())
     return World()
 

@@ -29,7 +29,7 @@ def whiten(returns_N: Tensor, token_counts_N: Tensor) -> Tensor:
     is_scored_N = ~returns_N.isnan()
     weights_N = token_counts_N * is_scored_N
     count = weights_N.sum().clamp(min=2)  # a single token: centered it is 0, so any divisor does
-    returns_N = returns_N.nan_to_num(nan=0.0)
+    returns_N = returns_N.nan_to_num(nan=0.0).to(token_counts_N)
     centered_N = returns_N - (weights_N * returns_N).sum() / count
     variance = (weights_N * centered_N.square()).sum() / (count - 1)
     return (centered_N * torch.rsqrt(variance + 1e-8) * is_scored_N).float()
@@ -57,12 +57,10 @@ REINFORCE_PP = AdvantageEstimator(
     label="REINFORCE++",
     arxiv="2501.03262",
     function=reinforce_pp,
-    from_total_rewards=True,
 )
 REINFORCE_PP_BASELINE = AdvantageEstimator(
     name="reinforce_pp_baseline",
     label="REINFORCE++ with the group's baseline",
     arxiv="2501.03262",
     function=reinforce_pp_baseline,
-    from_total_rewards=True,
 )

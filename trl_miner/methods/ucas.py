@@ -66,5 +66,4 @@ UCAS = AdvantageEstimator(
     label="UCAS",
     arxiv="2510.10649",
     function=ucas,
-    scores=("token_logits", "self_certainty"),
 )
