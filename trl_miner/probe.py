@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from . import rewards
 from .common.progress import track
-from .data.benchmarks import BENCHMARKS
+from .data.benchmarks import read_problems
 from .data.own import load_training_data
 from .evaluation.in_training import EvaluationCallback
 from .evaluation.seeded import sample_seed
@@ -280,7 +280,7 @@ def probe(
     is_file = target is not None and Path(target).exists()
     if target is not None and not is_file:
         recipe.run.held_out = target
-        grader = getattr(rewards, f"{BENCHMARKS[target.partition(':')[0]].grader}_reward")
+        grader = getattr(rewards, f"{read_problems(target)[0].grader}_reward")
     parts = load_parts(recipe, is_shown=False)
     rows, trained_rows = parts.data.problems, [*parts.data.train]
     if is_file:

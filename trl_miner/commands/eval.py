@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("revision", "Branch, tag or commit of the model on the Hub")
     option("adapter", "A LoRA adapter on top of the model")
     option("style", "Form of prompts (default: as trained, else guessed)",
-           choices=("plain", "chat"))  # fmt: skip
+           choices=("plain", "chat", "verbatim"))  # fmt: skip
     option("system-prompt", "System prompt in place of the training's")
     option("prompt-template", "Text with {question} in it, in place of the training's")
     option("backend", "What runs the model (default: vllm if it is installed)", "auto",

@@ -1,0 +1,131 @@
+"""Scores of samples that are written by hand: grades, votes, levels, the paper's rows, two
+models."""
+
+import argparse
+import json
+
+import pytest
+
+from trl_miner.commands import eval as command
+from trl_miner.evaluation.scores import PAPER, score_folders
+
+
+def write(folder, texts, *, name="mine", title="Mine", grader="math", solutions=None, levels=None,
+          options=None, **settings):  # fmt: skip
+    """Write a file of samples: for each problem the texts of its samples."""
+    folder.mkdir(exist_ok=True)
+    about = {"title": title, "grader": grader, "num_problems": len(texts), "problems": "abc",
+             "decimal_comma": False, "model": "m", **settings}  # fmt: skip
+    rows = [
+        {
+            "problem": f"p{place}", "sample": number, "text": text, "truncated": number == 1,
+            "solution": solutions[place] if solutions else "7",
+            "options": options[place] if options else [],
+            "level": levels[place] if levels else None,
+        }
+        for place, own in enumerate(texts)
+        for number, text in enumerate(own)
+    ]  # fmt: skip
+    (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, [about, *rows])) + "\n")
+    return folder
+
+
+def scored(folder, name="mine"):
+    score_folders([folder])
+    return json.loads((folder / "scores.json").read_text())[name]
+
+
+SEVEN, EIGHT, NONE = "It is \\boxed{7}.", "It is \\boxed{8}.", "I do not know."
+
+
+def test_pass_and_majority_by_hand(tmp_path):
+    """Problem 1: 7, 7, 8 has two votes for 7. Problem 2: 8, 8, 7 has two for 8. Problem 3: 7, and
+    nothing twice: the only vote is for 7. Equal answers are one: 14/2 is 7."""
+    texts = [[SEVEN, "\\boxed{14/2}", EIGHT], [EIGHT, EIGHT, SEVEN], [SEVEN, NONE, NONE]]
+    found = scored(write(tmp_path, texts))
+    # correct: 2, 1 and 1 of 3
+    assert found["metrics"]["Pass@1"][0] == pytest.approx((2 / 3 + 1 / 3 + 1 / 3) / 3)
+    # 1 - C(3-c, 2)/C(3, 2): 1, 2/3 and 2/3
+    assert found["metrics"]["Pass@2"][0] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
+    assert found["metrics"]["Pass@3"][0] == 1
+    assert found["metrics"]["Maj@3"][0] == pytest.approx(2 / 3)
+    assert (found["without an answer"], found["cut off"], found["not graded"]) == (2, 3, 0)
+
+
+def test_levels(tmp_path):
+    texts, levels = [[SEVEN, SEVEN], [SEVEN, EIGHT], [EIGHT, EIGHT]], ["easy", "hard", "hard"]
+    found = scored(write(tmp_path, texts, levels=levels))
+    assert found["by level"] == {"easy": 1, "hard": 0.25}
+    assert scored(write(tmp_path, texts))["by level"] == {}
+
+
+def test_what_cannot_be_graded_is_wrong_and_counted(tmp_path):
+    found = scored(write(tmp_path, [[SEVEN], [SEVEN]], solutions=["7", ""]))
+    assert found["not graded"] == 1 and found["metrics"]["Pass@1"][0] == 0.5
+
+
+def test_choices_are_graded_as_choices(tmp_path):
+    texts = [["The answer is B.", "The answer is (A) Paris."]]
+    write(tmp_path, texts, grader="choice", solutions=["B"], options=[["Paris", "Rome"]])
+    assert scored(tmp_path)["metrics"]["Pass@1"][0] == 0.5
+
+
+def test_a_decimal_comma_is_read_where_it_was_set(tmp_path):
+    texts = [["\\boxed{15,50}"]]
+    for is_set, expected in ((True, 1), (False, 0)):
+        write(tmp_path, texts, solutions=["15.5"], decimal_comma=is_set)
+        assert scored(tmp_path)["metrics"]["Pass@1"][0] == expected
+
+
+@pytest.mark.parametrize("texts", [[[SEVEN, SEVEN], [SEVEN]], [[SEVEN], []]])
+def test_missing_samples_are_refused(tmp_path, texts):
+    with pytest.raises(ValueError, match="as many samples of each of 2 problems"):
+        scored(write(tmp_path, texts))
+
+
+def test_two_models_are_compared_problem_by_problem(tmp_path):
+    """The second solves five problems of five that the first does not: of 32 swaps two are as
+    large."""
+    write(tmp_path / "a", [[EIGHT]] * 5)
+    write(tmp_path / "b", [[SEVEN]] * 5)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    last = score_folders(folders).splitlines()[-1]
+    assert last.startswith(f"{folders[1]} against {folders[0]}: Mine, Pass@1 +100.00%")
+    assert last.endswith("(+100.00% to +100.00%, p 0.0625)")
+    write(tmp_path / "b", [[SEVEN]] * 5, problems="others")
+    with pytest.raises(ValueError, match="other problems in the two folders"):
+        score_folders(folders)
+
+
+def test_the_papers_rows_stand_below(tmp_path):
+    write(tmp_path, [[SEVEN, EIGHT]], name="aime24", title="AIME2024")
+    write(tmp_path, [[SEVEN, SEVEN]], name="math500", title="MATH500")
+    text = score_folders([tmp_path], paper="Qwen3-4B-Base")
+    rows = {line.split("[")[0].strip(): line for line in text.splitlines() if "[" in line}
+    assert "[50.0, 100.0]" in rows["here"] and "[100.0, 100.0]" in rows["here"]
+    # the paper's main table
+    assert "[25.86, 73.33]" in rows["MINER"] and "[86.93, 95.8]" in rows["MINER"]
+    assert "[19.79, 63.33]" in rows["GRPO"]
+    with pytest.raises(ValueError, match=r"one of Qwen3-4B-Base, .*: got Qwen3-4B"):
+        score_folders([tmp_path], paper="Qwen3-4B")
+
+
+@pytest.mark.parametrize("model", PAPER["rows"])
+def test_the_papers_averages_are_those_of_its_columns(model):
+    """But for those that the notes name: the paper prints them so."""
+    odd = " ".join(PAPER["notes"].get(model, []))
+    for method, row in PAPER["rows"][model].items():
+        columns = [pair for title, pair in row.items() if title != "Avg"]
+        for place, printed in enumerate(row["Avg"]):
+            known = [pair[place] for pair in columns]
+            if printed is not None and None not in known and str(printed) not in odd:
+                mean = sum(known) / len(known)
+                assert mean == pytest.approx(printed, abs=0.02), (method, place)
+
+
+def test_a_folder_is_scored_again_without_a_model(tmp_path, capsys):
+    write(tmp_path, [[SEVEN]])
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert command.run(parser.parse_args([str(tmp_path)]), []) == 0
+    assert "Pass@1  100.0" in capsys.readouterr().out
