@@ -2,12 +2,10 @@
 
 import copy
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 from harness import build_tokenizer, build_trainer, largest_difference, train, weights
-from peft import LoraConfig
 from transformers import AutoModelForCausalLM, GenerationConfig, GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer
 
@@ -83,16 +81,18 @@ def test_of_a_model_without_own_settings_nothing_is_said(policy, tmp_path, caplo
 
 
 def test_a_quantized_model_with_vllm_is_refused(policy, tmp_path, monkeypatch):
-    """vLLM is not here: TRL's part of it stands in."""
+    """Neither vLLM nor bitsandbytes is here: TRL's link to vLLM stands in, and says that the model
+    is quantized."""
     from trl.trainer import grpo_trainer
 
-    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", lambda *_, **__: SimpleNamespace())
     model = AutoModelForCausalLM.from_pretrained(policy)
-    model.is_quantized = True
-    settings = dict(use_vllm=True, vllm_mode="colocate")
-    settings["more"] = {"peft_config": LoraConfig(target_modules="all-linear")}
+
+    def link(*args, **kwargs):
+        model.is_quantized = True
+
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", link)
     with pytest.raises(ValueError, match="use_vllm does not get the weights of a model in 4 or 8"):
-        build_trainer(model, tmp_path, **settings)
+        build_trainer(model, tmp_path, use_vllm=True, vllm_mode="colocate")
 
 
 @pytest.fixture(scope="module")

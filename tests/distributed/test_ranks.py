@@ -1,0 +1,74 @@
+"""Two processes with gloo train as one does: DDP, and weights in shards of FSDP2 and DeepSpeed."""
+
+import importlib.util
+from copy import deepcopy
+
+import pytest
+import torch
+from distributed.worker import CASES, on_a_rank, train
+from harness import call_on_ranks, largest_difference
+
+pytestmark = pytest.mark.slow
+
+# The environment as `accelerate launch` makes it from recipes/accelerate/*.yaml.
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
+ZERO = {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
+GATHERED = {
+    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+    "ACCELERATE_DEEPSPEED_ZERO3_INIT": "true",
+}
+KINDS = {
+    "DDP": ("MULTI_CPU", {}),
+    "FSDP2": ("FSDP", FSDP2),
+    "ZeRO-2": ("DEEPSPEED", {**ZERO, "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}),
+    "ZeRO-3": ("DEEPSPEED", {**ZERO, **GATHERED, "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}),
+}
+
+
+@pytest.fixture(scope="module")
+def alone(policy, tmp_path_factory):
+    """What one process makes of each case."""
+    folder = tmp_path_factory.mktemp("alone")
+    return {name: train(policy, folder / name, **settings) for name, settings in CASES.items()}
+
+
+def on_ranks(policy, folder, environment=None, cases=None, size=2):
+    call_on_ranks(size, on_a_rank, environment or {}, policy, folder, cases or CASES, seconds=500)
+    return torch.load(folder / "found.pt")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_two_processes_train_as_one_does(policy, alone, tmp_path, name):
+    kind, environment = KINDS[name]
+    if kind == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed")
+    found = on_ranks(policy, tmp_path, environment)
+    start = torch.load(tmp_path / "found.pt")["nothing counts"]["weights"]
+    for case, expected in deepcopy(alone).items():
+        ours = found[case]
+        assert (ours["kind"], ours["size"]) == (kind, 2)
+        moved = largest_difference(expected["weights"], start)
+        assert moved > 1e-3 or case == "nothing counts"
+        apart = largest_difference(ours["weights"], expected["weights"])
+        print(f"{name}, {case}: {apart:.1e} of {moved:.1e}")
+        assert apart <= 2e-6, case
+        for log, other in zip(ours["logs"], expected["logs"], strict=True):
+            if case in (
+                "as TRL",
+                "bapo",
+                "kl_cov",
+            ):  # a mean over TRL's micro-batches, which differ
+                del log["clip_ratio/region_mean"], other["clip_ratio/region_mean"]
+            assert log == pytest.approx(other, abs=2e-5), case
+
+
+def test_four_processes_with_fewer_groups_too(policy, alone, tmp_path):
+    cases = {name: CASES[name] for name in ("miner", "as TRL", "dynamic sampling")}
+    for name, found in on_ranks(policy, tmp_path, cases=cases, size=4).items():
+        assert largest_difference(found["weights"], alone[name]["weights"]) <= 2e-6, name
