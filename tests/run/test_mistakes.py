@@ -8,21 +8,20 @@ from run.runs import contents, recipe, train
 
 OWN = """
 import sys
-calls = []
+def parity(completions):
+    return [float(len(text) % 2) for text in completions]
+def late(kwargs): return getattr(kwargs.get("trainer_state"), "global_step", 0) == 2
 def raises(completions, **kwargs):
-    calls.append(1)
-    if len(calls) > 3: raise KeyError("price")
-    return [float(len(text) % 2) for text in completions]
+    if late(kwargs): raise KeyError("price")
+    return parity(completions)
 def leaves(completions, **kwargs):
-    calls.append(1)
-    if len(calls) > 3: sys.exit(0)
-    return [float(len(text) % 2) for text in completions]
+    if late(kwargs): sys.exit(0)
+    return parity(completions)
+def infinite(completions, **kwargs):
+    return [float("inf")] * len(completions) if late(kwargs) else parity(completions)
 def a_dict(completions, **kwargs): return {"right": 1.0}
 def a_set(completions, **kwargs): return {1.0}
 def nan(completions, **kwargs): return [float("nan")] * len(completions)
-def infinite(completions, **kwargs):
-    calls.append(1)
-    return [float("inf") if len(calls) > 3 else float(len(text) % 2) for text in completions]
 """
 
 

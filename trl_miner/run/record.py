@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -168,8 +169,6 @@ def versions() -> dict[str, str]:
     """Return the versions of all that decides on numbers, of the packages that are installed."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found

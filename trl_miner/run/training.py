@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
@@ -198,8 +199,7 @@ def check(recipe: Recipe) -> None:
 def take_secrets(config: Any) -> None:
     """Move tokens from the settings, which transformers pickles with each checkpoint, to where
     huggingface_hub reads them."""
-    options = config.model_init_kwargs if isinstance(config.model_init_kwargs, dict) else {}
-    token = options.pop("token", None) or config.hub_token
+    token = (config.model_init_kwargs or {}).pop("token", None) or config.hub_token
     if token:
         os.environ["HF_TOKEN"], config.hub_token = str(token), None
 
@@ -210,7 +210,8 @@ def load_parts(recipe: Recipe, *, is_shown: bool = True) -> Parts:
     Raises:
         ValueError: One cannot be read, or nothing could be learned with them.
     """
-    disable_progress_bar()  # transformers', a line for each loading of weights
+    datasets.disable_progress_bars()
+    disable_progress_bar()  # transformers'
     name = find_model(str(recipe.model.model_name_or_path))
     tokenizer = load_tokenizer(recipe, name)
     config: Any = recipe.config
