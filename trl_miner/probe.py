@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,7 +290,8 @@ def probe(
     rows = beyond(rows or [], trained_rows)
     if not rows:
         raise ValueError("A probe needs problems that are not trained: name some with --target.")
-    trainer = make_trainer(recipe, parts)
+    with TemporaryDirectory() as config.output_dir:  # TRL makes it
+        trainer = make_trainer(recipe, parts)
     trainer.model.eval()
     scoring = EvaluationCallback(trainer, [], samples)
 

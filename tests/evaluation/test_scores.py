@@ -93,7 +93,7 @@ def test_two_models_are_compared_problem_by_problem(tmp_path):
     assert last.startswith(f"{folders[1]} against {folders[0]}: Mine, Pass@1 +100.00%")
     assert last.endswith("(+100.00% to +100.00%, p 0.0625)")
     write(tmp_path / "b", [[SEVEN]] * 5, problems="others")
-    with pytest.raises(ValueError, match="other problems in the two folders"):
+    with pytest.raises(ValueError, match="have other problems"):
         score_folders(folders)
 
 

@@ -127,9 +127,9 @@ def compare(first: tuple[Any, pd.DataFrame], second: tuple[Any, pd.DataFrame]) -
     Raises:
         ValueError: The problems are not the same.
     """
-    (a, of_a), (b, of_b) = first, second
-    if a["problems"] != b["problems"]:
-        raise ValueError(f"{a['title']} has other problems in the two folders. Sample one again.")
-    a_P, b_P = (rows.groupby("problem")["is_correct"].mean() for rows in (of_a, of_b))
-    by, low, high, p = paired_difference(a_P, b_P)
-    return f"{a['title']}, Pass@1 {by:+.2%} ({low:+.2%} to {high:+.2%}, p {p:.4f})"
+    if first[0]["problems"] != second[0]["problems"]:
+        raise ValueError("The two folders have other problems of one name. Sample one again.")
+    by, low, high, p = paired_difference(
+        *(rows.groupby("problem")["is_correct"].mean() for _, rows in (first, second))
+    )
+    return f"{first[0]['title']}, Pass@1 {by:+.2%} ({low:+.2%} to {high:+.2%}, p {p:.4f})"
