@@ -60,12 +60,18 @@ def test_messages_are_read_as_text(tmp_path):
     folder = write_trl_run(tmp_path / "run", [FOUR])
     path = folder / "completions/completions_00001.parquet"
     table = pd.read_parquet(path)
-    for column, role in (("prompt", "user"), ("completion", "assistant")):
-        table[column] = [[{"role": role, "content": text}] for text in table[column]]
+    table["prompt"] = [
+        [{"role": "user", "content": [{"type": "text", "text": text}]}] for text in table["prompt"]
+    ]
+    # a call of a tool has no content
+    table["completion"] = [
+        [{"role": "assistant", "content": None}, {"role": "assistant", "content": text}]
+        for text in table["completion"]
+    ]
     table.to_parquet(path)
     read = read_run(folder).completions
     assert read["prompt"][0] == "prompt 1 0"
-    assert read["completion"][0] == "answer 1 0"
+    assert read["completion"][0] == "\nanswer 1 0"
 
 
 # Each of a healthy run, and of one that is broken in one way: the sentences, and no other.

@@ -151,12 +151,10 @@ def read_completions(folder: str | Path) -> "DataFrame | None":
 
 
 def _text(value: Any) -> str:
-    """Return a prompt or a completion as one text."""
-    if isinstance(value, str):
-        return value
-    from ..rewards import text_of
-
-    return "\n".join(text_of([dict(message)]) for message in value)
+    """Return a prompt or a completion, a message, or a part of one as one text."""
+    if isinstance(value, dict):
+        value = value.get("content") or value.get("text") or ""
+    return value if isinstance(value, str) else "\n".join(map(_text, value))
 
 
 def _kinds(completions: "DataFrame", verifier: str, threshold: float) -> "DataFrame":
