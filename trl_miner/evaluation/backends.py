@@ -53,7 +53,8 @@ def by_vllm(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
     if args.adapter:  # 512 is the largest rank that vLLM takes
         settings |= {"enable_lora": True, "max_lora_rank": 512}
     lora = LoRARequest("adapter", 1, args.adapter) if args.adapter else None
-    engine = LLM(args.base, revision=args.revision, dtype=args.dtype, **settings).llm_engine
+    llm = LLM(args.base, revision=args.revision, dtype=args.dtype, **settings)
+    engine = llm.llm_engine
     waiting = iter(enumerate(zip(prompts, seeds, strict=True)))
     while True:
         # enough to fill any GPU; 100,000 at once would be as fast, but hold all in the scheduler
