@@ -60,7 +60,6 @@ def build(policy, folder, kinds="right wrong mixed", micro_batches=1, packed=Fal
     )
     if packed:
         trainer.cutting = replace(trainer.cutting, is_packed=True)
-        trainer.compact_step.cutting = trainer.cutting
     return trainer
 
 

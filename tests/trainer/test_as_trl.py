@@ -107,8 +107,6 @@ def run(policy, folder, ours=None, more=dict, packed=False, **settings):
     )
     if packed and trainer.cutting is not None:
         trainer.cutting = replace(trainer.cutting, is_packed=True)
-        if trainer.compact_step is not None:
-            trainer.compact_step.cutting = trainer.cutting
     before = weights(trainer)
     trainer.train()
     return trainer, largest_difference(weights(trainer), before)

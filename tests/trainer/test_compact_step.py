@@ -13,6 +13,7 @@ from trl_miner.trainer.compact_step import (
     Cutting,
     can_pack,
     deal,
+    micro_batches,
     row_lengths,
     shorten,
     why_padding_stays,
@@ -120,7 +121,7 @@ def step_of(policy, tmp_path, **overrides):
     )
     trainer.train()
     batches = trainer._buffered_inputs
-    return batches, [*trainer.compact_step.micro_batches(batches, 1.0)]
+    return batches, [*micro_batches(trainer, trainer.cutting, batches, 1.0)]
 
 
 def rows_in(batches):

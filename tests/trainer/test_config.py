@@ -55,7 +55,10 @@ REFUSED = {
         dict(miner_intrinsic="doubt"),
         "one of nll, certainty, constant: got 'doub",
     ),
-    "correct_threshold": (dict(correct_threshold=math.nan), "correct_threshold must be a number"),
+    "correct_threshold": (
+        dict(correct_threshold=math.nan),
+        "correct_threshold must be at least -inf: got nan",
+    ),
     "budget": (dict(max_tokens_per_micro_batch=1), "max_tokens_per_micro_batch must be at least 2"),
     "batch": (dict(optimizer_batch_size=20), "multiple of per_device_train_batch_size.*20 for 12"),
     "two batches": (

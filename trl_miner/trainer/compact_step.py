@@ -8,7 +8,6 @@ the gradient is the same sum.
 # K rows of all W processes; n rows of one process; a part is a micro-batch, rows from start to end
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,8 +46,9 @@ def why_padding_stays(config: Any) -> str:
     if config.model_type not in ROW_WISE:
         return f"model_type={config.model_type} is not known to see nothing but the tokens of a row"
     rope = str(getattr(config, "rope_parameters", None))
-    kinds = [kind for kind in ("dynamic", "longrope") if f"'{kind}'" in rope]
-    return f"its {kinds[0]} RoPE depends on the padded length" if kinds else ""
+    if "'dynamic'" in rope or "'longrope'" in rope:
+        return "its dynamic or longrope RoPE depends on the padded length"
+    return ""
 
 
 def why_micro_batches_stay(args: Any, has_router_loss: bool) -> str:
@@ -58,17 +58,17 @@ def why_micro_batches_stay(args: Any, has_router_loss: bool) -> str:
         args: The trainer's settings.
         has_router_loss: Of a mixture of experts.
     """
-    is_sum = args.loss_type in ROW_MEAN | TOKEN_SUM
-    has_bonus = args.entropy_coef or args.use_adaptive_entropy
-    reasons = {
-        f"loss_type={args.loss_type} is no sum over completions": not is_sum,
-        f"policy_loss={args.policy_loss} compares its tokens": args.policy_loss != "clip",
-        "top_entropy_quantile picks among its tokens": args.top_entropy_quantile < 1,
-        "the entropy bonus is a mean over its tokens": has_bonus,
-        "the router's loss is a mean over its tokens": has_router_loss,
-        "pad_to_multiple_of sets its lengths": args.pad_to_multiple_of,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if args.loss_type not in ROW_MEAN | TOKEN_SUM:
+        return f"loss_type={args.loss_type} is no sum over completions"
+    if args.policy_loss != "clip":
+        return f"policy_loss={args.policy_loss} compares its tokens"
+    if args.top_entropy_quantile < 1:
+        return "top_entropy_quantile picks among its tokens"
+    if args.entropy_coef or args.use_adaptive_entropy:
+        return "the entropy bonus is a mean over its tokens"
+    if has_router_loss:
+        return "the router's loss is a mean over its tokens"
+    return "pad_to_multiple_of sets its length" if args.pad_to_multiple_of else ""
 
 
 def can_pack(config: Any) -> bool:
@@ -100,32 +100,31 @@ class Cutting:
             most: None: as many as there are rows.
             least: At most n.
         """
-        rows, saves, budget = lengths_n2.tolist(), self.saves, self.max_tokens or budget
-        while len(parts := self._cheapest(rows, budget, saves)) > (most or len(rows)):
+        saves, budget, lengths_n2 = self.saves, self.max_tokens or budget, lengths_n2.cpu()
+        while len(parts := self._cheapest(lengths_n2, budget, saves)) > (most or len(lengths_n2)):
             # first fewer parts within the budget; of less than 4 tokens a quarter is none
             saves, budget = 2 * saves + 1, budget if saves < budget else budget * 5 // 4 + 1
         while len(parts) < least:  # cut the longest
             start, end = max(parts, key=lambda part: part[1] - part[0])
-            i, middle = parts.index((start, end)), (start + end) // 2
-            parts[i : i + 1] = (start, middle), (middle, end)
+            middle = (start + end) // 2
+            parts = sorted({*parts, (start, middle), (middle, end)} - {(start, end)})
         return parts
 
-    def _cheapest(self, rows: list[list[int]], budget: int, saves: int) -> list[tuple[int, int]]:
-        n = len(rows)
-        # of the rows from here on: what they cost, and where their first part ends
-        best = [(math.inf, n)] * n + [(0.0, n)]
+    def _cheapest(self, lengths_n2: Tensor, budget: int, saves: int) -> list[tuple[int, int]]:
+        n = len(lengths_n2)
+        best = torch.zeros(n + 1, dtype=torch.float64)  # the least cost of the rows from here on
+        ends = [n] * n  # where their first part ends
         for start in reversed(range(n)):
-            prompt = completion = real = 0
-            for end, row in enumerate(rows[start:], start + 1):
-                prompt, completion = max(prompt, row[0]), max(completion, row[1])
-                real += sum(row)
-                cost = real if self.is_packed else (end - start) * (prompt + completion)
-                if cost > budget and end > start + 1:
-                    break
-                best[start] = min(best[start], (cost + saves + best[end][0], end))
+            rows = lengths_n2[start:]
+            costs = rows.sum(1).cumsum(0)
+            if not self.is_packed:
+                costs = rows.cummax(0).values.sum(1) * torch.arange(1, n - start + 1)
+            costs[1:][costs[1:] > budget] = 2**52
+            best[start], end = (costs + saves + best[start + 1 :]).min(0)
+            ends[start] = start + 1 + int(end)
         starts = [0]
         while starts[-1] < n:
-            starts.append(best[starts[-1]][1])
+            starts.append(ends[starts[-1]])
         return list(pairwise(starts))
 
 
@@ -161,85 +160,74 @@ def row_lengths(prompt_mask: Tensor, completion_mask: Tensor) -> Tensor:
 
 def loss_mask(batch: Batch) -> Tensor:
     """Return (rows, T), non-zero where a token is in TRL's loss."""
-    mask: Tensor = batch["completion_mask"] * batch.get("tool_mask", 1)
-    return mask
+    return batch["completion_mask"] * batch.get("tool_mask", 1)
 
 
-def gathered(accelerator: Accelerator, batch: Batch) -> Batch:
-    """Return a batch of TRL's with the rows of all processes, each column padded to one width;
-    numbers stay as they are. Every process must call."""
+def gathered(accelerator: Accelerator, batches: Sequence[Batch]) -> Batch:
+    """Return batches of TRL's in one, with the rows of all processes, each column padded to one
+    width; numbers stay as they are. Every process must call."""
     columns = {}
-    for name, value in batch.items():
-        if value.dim() > 1:
-            is_left = name.startswith("prompt_")
-            value = accelerator.pad_across_processes(value, dim=1, pad_first=is_left)
-        columns[name] = accelerator.gather(value) if value.dim() else value
+    for name, value in batches[0].items():
+        if value.dim():
+            value = torch.cat([batch[name] for batch in batches])
+            if value.dim() > 1:
+                is_left = name.startswith("prompt_")
+                value = accelerator.pad_across_processes(value, dim=1, pad_first=is_left)
+            value = accelerator.gather(value)
+        columns[name] = value
     return columns
 
 
-class CompactStep:
-    """Makes the micro-batches of optimizer steps."""
+def micro_batches(
+    trainer: Any, cutting: Cutting, batches: Sequence[Batch], share: float
+) -> Iterator[Batch]:
+    """Yield as many micro-batches as TRL's, of the rows of all processes that count.
 
-    def __init__(self, trainer: Any, cutting: Cutting) -> None:
-        self.accelerator, self.cutting = trainer.accelerator, cutting
-        self.moves_all = trainer.beta != 0.0  # a KL penalty moves rows without an advantage, too
-        self.is_row_mean = trainer.loss_type in ROW_MEAN
-        self.has_row_ratios = trainer.importance_sampling_level == "sequence"
-        # it counts backwards, and overwrites the gradient in the first of a step: none may be empty
-        self.fills_all = self.accelerator.distributed_type == DistributedType.DEEPSPEED
+    Those that are not needed are empty and come first, so that the last one has the longest rows
+    and synchronises the gradients. Beside TRL's columns each has `row_weight`, which makes of TRL's
+    mean over its rows the sum that it was, 0 where it is empty; and `shares`, by which TRL's means
+    over a micro-batch become means over the step. Every process must call.
 
-    def micro_batches(self, batches: Sequence[Batch], share: float) -> Iterator[Batch]:
-        """Yield as many micro-batches as TRL's, of the rows of all processes that count.
-
-        Those that are not needed are empty and come first, so that the last one has the longest
-        rows and synchronises the gradients. Beside TRL's columns each has `row_weight`, which makes
-        of TRL's mean over its rows the sum that it was, 0 where it is empty; and `shares`, by which
-        TRL's means over a micro-batch become means over the step.
-
-        Args:
-            batches: TRL's, of this process.
-            share: Of the optimizer step, the part that these are.
-        """
-        joined = {
-            name: torch.cat([batch[name] for batch in batches]) if value.dim() else value
-            for name, value in batches[0].items()
+    Args:
+        trainer: A `MinerGRPOTrainer`.
+        cutting: How to cut them.
+        batches: TRL's, of this process.
+        share: Of the optimizer step, the part that these are.
+    """
+    accelerator = trainer.accelerator
+    columns = gathered(accelerator, batches)
+    mask, advantages = loss_mask(columns) != 0, columns["advantages"]
+    # a KL penalty moves rows without an advantage, too
+    counts = mask & ((advantages.view(len(mask), -1) != 0) | (trainer.beta != 0))
+    lengths_K2 = row_lengths(columns["prompt_mask"], columns["completion_mask"])
+    # DeepSpeed counts backwards: it overwrites the gradient in the first of a step, so that none
+    # may be empty
+    is_deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
+    least = len(batches) if is_deepspeed else 1
+    rows = deal(lengths_K2.sum(1), counts.any(1), accelerator.num_processes, least)
+    longest = lengths_K2[rows].amax(1)  # of each place over the processes: all cut alike
+    per_batch, width = len(batches[0]["advantages"]), columns["prompt_ids"].shape[1] + mask.shape[1]
+    parts = cutting.cut(longest, per_batch * width, len(batches), least)
+    for _ in batches[len(parts) :]:
+        yield {"row_weight": 0.0}
+    for start, end in reversed(parts):
+        part, (prompt, completion) = rows[start:end], longest[start:end].amax(0).tolist()
+        # TRL's metrics take one column for one value per sequence
+        own = part[:, accelerator.process_index]
+        batch = shorten(columns, own, prompt, max(2, completion))
+        batch["row_weight"] = (end - start) / per_batch if trainer.loss_type in ROW_MEAN else 1.0
+        of_rows = part.numel() / len(mask)
+        all_tokens, kept_tokens, tokens = (mask[x].sum().item() for x in (..., rows, part))
+        by_row = trainer.importance_sampling_level == "sequence" and advantages.dim() == 1
+        shares = {
+            "micro_batches/rows": of_rows,
+            "micro_batches/tokens": of_rows * (prompt + completion) / width,
+            # rows that are left out are not clipped
+            "clipped": of_rows if by_row else tokens / max(all_tokens, 1),
+            "kept": tokens / max(kept_tokens, 1),
         }
-        columns = gathered(self.accelerator, joined)
-        mask, advantages = loss_mask(columns) != 0, columns["advantages"]
-        counts = mask & ((advantages.view(len(mask), -1) != 0) | self.moves_all)
-        lengths_K2 = row_lengths(columns["prompt_mask"], columns["completion_mask"])
-        least = len(batches) if self.fills_all else 1
-        rows = deal(lengths_K2.sum(1), counts.any(1), self.accelerator.num_processes, least)
-        longest = lengths_K2[rows].amax(1)  # of each place over the processes: all cut alike
-        per_batch = len(batches[0]["advantages"])
-        all_padded = len(mask) * (columns["prompt_ids"].shape[1] + mask.shape[1])
-        budget = all_padded * per_batch // len(mask)
-        parts = self.cutting.cut(longest, budget, len(batches), least)
-        for _ in batches[len(parts) :]:
-            yield {"row_weight": 0.0}
-        for start, end in reversed(parts):
-            part, (prompt, completion) = rows[start:end], longest[start:end].amax(0).tolist()
-            own = part[:, self.accelerator.process_index]
-            # TRL's metrics take one column for one value per sequence
-            batch = shorten(columns, own, prompt, max(2, completion))
-            batch["row_weight"] = (end - start) / per_batch if self.is_row_mean else 1.0
-            padded = part.numel() * (prompt + completion)
-            if self.cutting.is_packed:
-                padded = int(lengths_K2[part].sum())
-            of_rows = part.numel() / len(mask)
-            all_tokens, kept_tokens, tokens = (mask[x].sum().item() for x in (..., rows, part))
-            shares = {
-                "micro_batches/rows": of_rows,
-                "micro_batches/tokens": padded / all_padded,
-                # rows that are left out are not clipped
-                "clipped": tokens / max(all_tokens, 1),
-                "kept": tokens / max(kept_tokens, 1),
-                "kept_rows": part.numel() / rows.numel(),
-            }
-            if self.has_row_ratios and advantages.dim() == 1:
-                shares["clipped"] = of_rows
-            batch["shares"] = {name: value * share for name, value in shares.items()}
-            yield batch
+        batch["shares"] = {name: value * share for name, value in shares.items()}
+        yield batch
 
 
 def shorten(columns: Batch, rows: Tensor, prompt: int, completion: int) -> Batch:

@@ -18,23 +18,15 @@ logger = logging.getLogger(__name__)
 
 # Losses of TRL that clip a ratio at every token; in the others a policy loss has nothing to change.
 CLIPPED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo")
-# Losses of TRL with which a sequence-level ratio averages the advantage over a completion.
-AVERAGED_BY_SEQUENCE_RATIO = ("grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo")
 
 # The least values of settings.
 LEAST = {
+    "correct_threshold": -math.inf,  # a number
     "miner_gamma": 0,
     "miner_lambda_max": 0,
     "optimizer_batch_size": 1,
     "max_tokens_per_micro_batch": 2,
 }
-
-
-def _names(methods: Any) -> str:
-    """Return the names of methods, each with its paper, if it has one."""
-    return ", ".join(
-        f"`{method.name}`" + f" (arXiv {method.arxiv})" * bool(method.arxiv) for method in methods
-    )
 
 
 @dataclass(repr=False)
@@ -49,7 +41,7 @@ class MinerGRPOConfig(GRPOConfig):
     advantage_estimator: str = setting(
         "miner",
         "Method that turns rewards into advantages:"
-        f" {_names(ESTIMATORS.values())}; or the import path of your own, such as"
+        f" {', '.join(ESTIMATORS)}; or the import path of your own, such as"
         " `my_lib.my_advantages`. A method for all-right prompts alone leaves the others to GRPO:"
         " `miner` means `grpo` with `all_right: miner`.",
     )
@@ -96,7 +88,7 @@ class MinerGRPOConfig(GRPOConfig):
     )
     policy_loss: str = setting(
         "clip",
-        f"How the loss limits an update: {_names(POLICY_LOSSES.values())}. `clip` is TRL's own"
+        f"How the loss limits an update: {', '.join(POLICY_LOSSES)}. `clip` is TRL's own"
         " loss. The others need `loss_type` `grpo`, `bnpo`, `dr_grpo` or `dapo`, and importance"
         " sampling at token level; their numbers are those of one of TRL's micro-batches.",
     )
@@ -177,10 +169,6 @@ class MinerGRPOConfig(GRPOConfig):
         if self.miner_intrinsic not in REWARDS:
             choices, got = ", ".join(REWARDS), self.miner_intrinsic
             raise ValueError(f"miner_intrinsic must be one of {choices}: got {got!r}.")
-        if math.isnan(self.correct_threshold):
-            raise ValueError(
-                "correct_threshold must be a number: got nan. Verifiers that give 0 or 1 need 1.0."
-            )
         composition = self.composition  # raises its own errors
         if self.policy_loss_method[0].function is not None:
             self._check_policy_loss()
@@ -230,7 +218,7 @@ class MinerGRPOConfig(GRPOConfig):
                 f"policy_loss={self.policy_loss} does nothing strictly on-policy, where every"
                 " probability ratio is 1. Raise steps_per_generation or num_iterations."
             )
-        is_averaged = self.loss_type in AVERAGED_BY_SEQUENCE_RATIO
+        is_averaged = self.loss_type not in ("cispo", "vespo")
         if used and self.importance_sampling_level == "sequence" and is_averaged:
             logger.warning(
                 "importance_sampling_level=sequence averages the advantages of a completion, so"

@@ -96,11 +96,11 @@ def check_rewards(names: Sequence[str], rewards_NF: Tensor) -> None:
         ValueError: One is. The same on every process, as the rewards are those of all.
     """
     for name, rewards_N in zip(names, rewards_NF.unbind(dim=1), strict=True):
-        if rows := (rewards_N.abs() > LARGEST_REWARD).nonzero().flatten().tolist():
+        too_large = rewards_N[rewards_N.abs() > LARGEST_REWARD].tolist()
+        if too_large:
             raise ValueError(
                 f"A reward of '{name}' must be a number of at most {LARGEST_REWARD:g} in size, or"
-                f" None: got {rewards_N[rows[0]].item()} for completion {rows[0]} of"
-                f" {len(rewards_N)}. Clip it."
+                f" None: got {too_large[0]:g}. Clip it."
             )
 
 
@@ -110,11 +110,14 @@ def checked(name: str, function: Any) -> Any:
     if isinstance(function, torch.nn.Module):
         return function
 
-    async def wait(**columns: Any) -> list[Any]:
-        return check_returned(name, await function(**columns), len(columns["completions"]))
+    def check(returned: Any, columns: Any) -> list[float | None]:
+        return check_returned(name, returned, len(columns["completions"]))
 
-    def call(**columns: Any) -> list[Any]:
-        return check_returned(name, function(**columns), len(columns["completions"]))
+    async def wait(**columns: Any) -> Any:
+        return check(await function(**columns), columns)
+
+    def call(**columns: Any) -> Any:
+        return check(function(**columns), columns)
 
     return functools.wraps(function)(wait if is_async_callable(function) else call)
 
@@ -131,19 +134,18 @@ def check_returned(name: str, returned: Any, count: int) -> list[float | None]:
         ValueError: It is something else (in a dict or a set the order says nothing), there are more
             or fewer, one is neither a number nor None, or all are NaN.
     """
-    got = None
+    got = f"{returned!r:.200}"
     try:
+        if isinstance(returned, dict | set | frozenset | str):
+            raise TypeError
         rewards = [reward if reward is None else float(reward) for reward in returned]
-        if len(rewards) != count:
-            got = f"{len(rewards)}"
-        elif rewards and all(reward is not None and math.isnan(reward) for reward in rewards):
-            got = "NaN for all"
+        is_all_nan = all(reward is not None and math.isnan(reward) for reward in rewards)
+        if len(rewards) == count and not is_all_nan:
+            return rewards
+        got = "NaN for all" if is_all_nan else f"{len(rewards)}"
     except (TypeError, ValueError):
-        got = f"{returned!r:.200}"
-    if got or isinstance(returned, dict | set | frozenset | str):
-        raise ValueError(
-            f"The reward function '{name}' must return a list of {count} numbers, one for each"
-            " completion, or None for one that it cannot score: got"
-            f" {got or repr(returned)[:200]}."
-        )
-    return rewards
+        pass
+    raise ValueError(
+        f"The reward function '{name}' must return a list of {count} numbers, one for each"
+        f" completion, or None for one that it cannot score: got {got}."
+    )

@@ -72,21 +72,15 @@ def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str
         batch, rewards_NF = trainer.generate_and_reward(rows)
         if "num_images" in batch:
             raise ValueError("dynamic_sampling takes prompts of text alone: got images.")
-        batches.append(gathered(accelerator, batch))
+        batches.append(gathered(accelerator, [batch]))
         rewards.append(rewards_NF)
         is_mixed = differs_in_correctness(trainer.verifier.is_correct(rewards_NF), G)
         is_mixed_P = torch.cat([is_mixed_P, is_mixed])
-    metrics = {
-        "dynamic_sampling/rounds": float(len(batches)),
-        "dynamic_sampling/mixed": is_mixed_P.float().mean().item(),
-    }
     if (found := int(is_mixed_P.sum())) < num_prompts:
         logger.warning(
             f"dynamic_sampling found {found} mixed prompts in {ROUNDS} rounds of {num_prompts}:"
             " others fill the batch. Take easier or harder problems, or a larger num_generations."
         )
-    if len(batches) == 1:
-        return batch, rewards_NF, metrics
     # the mixed ones first, in the order of their generation
     kept_P = (~is_mixed_P).int().argsort(stable=True)[:num_prompts, None]
     kept_N = (kept_P * G + torch.arange(G, device=kept_P.device)).flatten()
@@ -96,6 +90,7 @@ def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str
         for name, value in batch.items()
     }
     made["num_items_in_batch"] = accelerator.reduce(loss_mask(made).sum())
+    metrics = {"dynamic_sampling/rounds": float(len(batches))}
     return made, torch.cat(rewards)[kept_N], metrics
 
 

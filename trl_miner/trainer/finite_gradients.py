@@ -23,20 +23,17 @@ class FiniteGradients(TrainerCallback):
         """Raise FloatingPointError on every process if one has such a gradient."""
         if args.fp16 or model is None:
             return
+        gradients = [
+            gradient.to_local() if hasattr(gradient, "to_local") else gradient  # of FSDP2
+            for parameter in model.parameters()
+            if (gradient := parameter.grad) is not None
+        ]
+        # a norm is finite only if all numbers are
+        norm = torch.nn.utils.get_total_norm(gradients).to(self.accelerator.device)
         engine = getattr(self.accelerator, "deepspeed_engine_wrapped", None)
-        if engine is not None:
-            is_finite = bool(engine.engine.was_step_applied())
-        else:
-            gradients = [
-                gradient.to_local() if hasattr(gradient, "to_local") else gradient  # of FSDP2
-                for parameter in model.parameters()
-                if (gradient := parameter.grad) is not None
-            ]
-            # finite only if every number is
-            norm = torch.nn.utils.get_total_norm(gradients).to(self.accelerator.device)
-            faults: Any = self.accelerator.reduce((~norm.isfinite()).int())
-            is_finite = not int(faults)
-        if not is_finite:
+        if engine is not None and not engine.engine.was_step_applied():
+            norm = norm + torch.inf
+        if self.accelerator.reduce((~norm.isfinite()).int()):  # on any process
             raise FloatingPointError(
                 f"The gradient of step {state.global_step + 1} must be finite: it is not. No weight"
                 " has changed. Resume from the last checkpoint, if there is one. If it comes"

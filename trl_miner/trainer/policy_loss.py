@@ -5,14 +5,15 @@ arithmetic.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from trl import GRPOTrainer
 
-from ..methods.method import PolicyLoss
-from ..methods.micro_batch import MicroBatch, Surrogate
+from ..methods.micro_batch import MicroBatch
 from ..methods.processes import current_world
 from .compact_step import Batch, loss_mask
 
@@ -25,33 +26,36 @@ class Watched:
     look: Callable[[Any], None]
 
 
-def surrogate(
-    method: tuple[PolicyLoss, Any],
-    logps_BT: Tensor,
-    batch: Batch,
-    bounds: tuple[float, float],
-    seed: tuple[int, int],
-) -> Surrogate:
-    """Return what a policy loss makes of a micro-batch. Every process must call.
+def policy_loss(trainer: Any, model: Any, inputs: Batch) -> Tensor:
+    """Return TRL's loss of a micro-batch with the advantages and bounds that `policy_loss` finds
+    once its forward is done, on copies of the trainer and of the inputs. Every process must call.
 
     Args:
-        method: Its record, and its parameters.
-        logps_BT: Of the micro-batch.
-        batch: The micro-batch.
-        bounds: TRL's epsilon_low and epsilon_high.
-        seed: Of the run, and the place in it: a resumed run draws the same, as does each process.
+        trainer: A `MinerGRPOTrainer`.
+        model: As TRL's loss has it.
+        inputs: The micro-batch.
     """
-    mask_BT, (record, knobs) = loss_mask(batch), method
-    assert record.function is not None, "clip is TRL's own loss"
-    return record.function(
-        MicroBatch(
-            logps_BT,
-            batch.get("old_per_token_logps", logps_BT.detach()),
-            batch["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
+    view, seen, mask_BT = copy(trainer), dict(inputs), loss_mask(inputs)
+    # of this place in the run: a resumed one draws the same, and so does each process
+    generator = torch.Generator().manual_seed(trainer.args.seed * 2**31 + trainer._step)
+
+    def look(scores: Any) -> None:
+        method, knobs = trainer.args.policy_loss_method
+        micro_batch = MicroBatch(
+            scores[0],
+            inputs.get("old_per_token_logps", scores[0].detach()),
+            inputs["advantages"].view(len(mask_BT), -1).expand(mask_BT.shape),
             mask_BT,
-            *bounds,
-            generator=torch.Generator().manual_seed(seed[0] * 2**31 + seed[1]),
-            world=current_world(),
-        ),
-        **knobs,
-    )
+            trainer.epsilon_low,
+            trainer.epsilon_high,
+            generator,
+            current_world(),
+        )
+        found = method.function(micro_batch, **knobs)
+        seen["advantages"] = found.advantages_BT
+        if found.epsilon_low is not None:
+            view.epsilon_low, view.epsilon_high = found.epsilon_low, found.epsilon_high
+        for name, value in found.metrics.items():
+            trainer._metrics["train"][name].append(value)
+
+    return GRPOTrainer._compute_loss(view, Watched(model, look), seen)

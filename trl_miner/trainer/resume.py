@@ -15,17 +15,19 @@ from accelerate.utils import gather_object, send_to_device
 
 logger = get_logger(__name__)
 
+# The settings on which the order of batches depends, besides the data and the processes.
+LAYOUT = """
+    per_device_train_batch_size gradient_accumulation_steps steps_per_generation num_iterations
+    num_generations
+    """.split()
+
 
 def _file(trainer: Any, folder: Path) -> Path:
     return folder / f"generation_cycle_{trainer.accelerator.process_index}.pt"
 
 
 def _layout(trainer: Any) -> list[Any]:
-    """Return all on which the order of batches depends, besides the data."""
-    args = trainer.args
-    sizes = trainer.accelerator.num_processes, args.per_device_train_batch_size
-    of_steps = args.gradient_accumulation_steps, args.steps_per_generation, args.num_iterations
-    return [*sizes, *of_steps, args.num_generations]
+    return [trainer.accelerator.num_processes, *(getattr(trainer.args, name) for name in LAYOUT)]
 
 
 def save_cycle(trainer: Any, folder: Path) -> None:
@@ -51,11 +53,10 @@ def load_cycle(trainer: Any, folder: Path) -> bool:
         Whether there is one. With another number of processes or other batches there is none, and a
         warning.
     """
-    path, state = _file(trainer, folder), None
+    path, state = _file(trainer, folder), dict[str, Any]()
     if path.is_file():  # through the CPU: torch.load does not know accelerate's cpu:0
         state = torch.load(path, map_location="cpu", weights_only=True)
-    is_ours = state is not None and state["layout"] == _layout(trainer)
-    if state is None or not all(gather_object([is_ours])):
+    if not all(gather_object([state.get("layout") == _layout(trainer)])):
         if any(folder.glob("generation_cycle_*.pt")):
             logger.warning(
                 f"{folder.name} was saved with other batches or another number of processes. The"

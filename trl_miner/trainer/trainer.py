@@ -11,7 +11,6 @@ it.
 """
 
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 import torch
 from accelerate.logging import get_logger
 from torch import Tensor
-from torch.utils.data import IterableDataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
@@ -31,11 +29,10 @@ from ..methods.rollouts import Estimate, Rollouts
 from . import trl_names as trl_names  # checked first
 from .compact_step import (
     Batch,
-    CompactStep,
     Cutting,
     can_pack,
     loss_mask,
-    row_lengths,
+    micro_batches,
     why_micro_batches_stay,
     why_padding_stays,
 )
@@ -43,9 +40,10 @@ from .config import MinerGRPOConfig
 from .correctness import check_rewards, checked, find_verifier
 from .dynamic_sampling import PromptStream, fill_batch
 from .finite_gradients import FiniteGradients
+from .forward import forward_by_length, packed_forward
 from .generation_settings import neutralize
 from .old_logps import score
-from .policy_loss import Watched, surrogate
+from .policy_loss import Watched, policy_loss
 from .resume import load_cycle, save_cycle, skip_passes
 
 logger = get_logger(__name__)
@@ -58,7 +56,6 @@ OVER_STEP = {
     "cispo_clip_ratio": "clipped",
     "entropy": "kept",
     "kl": "kept",
-    "vespo/phi_seq_mean": "kept_rows",
 }
 
 
@@ -91,12 +88,12 @@ class MinerGRPOTrainer(GRPOTrainer):
     composition: Composition
     observers: list[Callable[[ScoredBatch], None]]
     prompt_stream: PromptStream | None = None  # of dynamic sampling
-    cutting: Cutting | None = None  # of rows into forwards; None: TRL's own
-    compact_step: CompactStep | None = None  # None: TRL's micro-batches
+    cutting: Any = None  # of rows into forwards; None: TRL's own
+    is_compact = False  # whether micro-batches are ours
     micro_batches: Iterator[Batch] = iter(())  # planned
-    planned_until: int = 0  # the micro-step that has no plan yet
-    steps_left: int = 0  # micro-steps of the optimizer step, after the plan
-    resumed_at: int = 0  # the micro-step at which the training has gone on
+    planned_until = 0  # the micro-step that has no plan yet
+    steps_left = 0  # micro-steps of the optimizer step, after the plan
+    resumed_at = 0  # the micro-step at which the training has gone on
 
     # of TRL, whose types say less
     model: Any
@@ -128,18 +125,21 @@ class MinerGRPOTrainer(GRPOTrainer):
         self._plan_steps()
 
     def _plan_steps(self) -> None:
-        """Decide whether forwards go without needless padding, and whether steps are compact."""
+        """Decide whether forwards go without needless padding, and whether micro-batches are
+        ours."""
         args, config = self.args, self.model.config.get_text_config()
+        if not args.compute_less:
+            return
         kept = why_padding_stays(config)
         if args.policy_loss == "kl_cov":  # else rounding would have a gradient of its own
             kept = "the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones"
-        if args.compute_less and not kept:
+        if not kept:
             # many small micro-batches are cheap on a CPU, and few large ones on a GPU
             saves = 0 if self.accelerator.device.type == "cpu" else 256
             self.cutting = Cutting(args.max_tokens_per_micro_batch, can_pack(config), saves)
             kept = why_micro_batches_stay(args, self.aux_loss_enabled)
-            self.compact_step = None if kept else CompactStep(self, self.cutting)
-        if args.compute_less and kept:
+        self.is_compact = not kept
+        if kept:
             logger.warning(f"compute_less: micro-batches stay TRL's, because {kept}.")
 
     # 1. The advantages
@@ -199,8 +199,8 @@ class MinerGRPOTrainer(GRPOTrainer):
     # 2. The optimizer step
 
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
-        inputs: Batch = super()._prepare_inputs(generation_batch)
-        if self.compact_step is None or not self.model.training or "num_images" in inputs:
+        inputs = super()._prepare_inputs(generation_batch)
+        if not self.is_compact or not self.model.training or "num_images" in inputs:
             return inputs
         if self._step >= self.planned_until:
             # an epoch's last step is short, and a step may span several generation batches
@@ -209,7 +209,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             batches = self._buffered_inputs[place : place + wanted]  # stays for the next iteration
             self.steps_left = wanted - len(batches)
             self.planned_until = self._step + len(batches)
-            self.micro_batches = self.compact_step.micro_batches(batches, len(batches) / size)
+            self.micro_batches = micro_batches(self, self.cutting, batches, len(batches) / size)
         return next(self.micro_batches)
 
     def _compute_loss(self, model: Any, inputs: Batch) -> Tensor:
@@ -217,27 +217,10 @@ class MinerGRPOTrainer(GRPOTrainer):
         if weight == 0:  # all rows are in the micro-batches behind it
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         if self.args.policy_loss != "clip" and self.model.training:
-            return self._policy_loss(model, inputs)
-        loss: Tensor = super()._compute_loss(model, inputs) * weight
+            return policy_loss(self, model, inputs)
+        loss = super()._compute_loss(model, inputs) * weight
         if "shares" in inputs:
             self._average_over_step(inputs["shares"])
-        return loss
-
-    def _policy_loss(self, model: Any, inputs: Batch) -> Tensor:
-        """Return TRL's loss with the advantages and bounds that `policy_loss` finds for this
-        micro-batch, once its forward is done: on copies of the trainer and of the inputs."""
-        view, seen = copy(self), dict(inputs)
-
-        def look(scores: Any) -> None:
-            bounds, seed = (self.epsilon_low, self.epsilon_high), (self.args.seed, self._step)
-            found = surrogate(self.args.policy_loss_method, scores[0], inputs, bounds, seed)
-            seen["advantages"] = found.advantages_BT
-            if found.epsilon_low is not None and found.epsilon_high is not None:
-                view.epsilon_low, view.epsilon_high = found.epsilon_low, found.epsilon_high
-            for name, value in found.metrics.items():
-                self._metrics["train"][name].append(value)
-
-        loss: Tensor = super(MinerGRPOTrainer, view)._compute_loss(Watched(model, look), seen)
         return loss
 
     def _average_over_step(self, shares: dict[str, float]) -> None:
@@ -264,73 +247,39 @@ class MinerGRPOTrainer(GRPOTrainer):
         compute_entropy: bool = False,
         **more: Any,
     ) -> Any:
-        given = input_ids, attention_mask, logits_to_keep
-        forward, cutting = super()._get_per_token_logps_and_entropies, self.cutting
+        given, cutting = (input_ids, attention_mask, logits_to_keep), self.cutting
+        forward, entropy = super()._get_per_token_logps_and_entropies, compute_entropy
         if isinstance(model, Watched):
             scores = self._get_per_token_logps_and_entropies(
-                model.model, *given, batch_size, compute_entropy, **more
+                model.model, *given, batch_size, entropy, **more
             )
             model.look(scores)
             return scores
-        is_plain = all(value is None or value is False for value in more.values())  # no images
-        if cutting is None or not is_plain or not self.model.training:
-            return forward(model, *given, batch_size, compute_entropy, **more)
-        if cutting.is_packed:
-            forward = self._packed_forward
-        if batch_size is None:  # a micro-batch
-            return forward(model, *given, None, compute_entropy)
-        # many rows without a gradient: like lengths together, and the same parts on every process
-        P = input_ids.shape[1] - logits_to_keep
-        lengths_B2 = row_lengths(attention_mask[:, :P], attention_mask[:, P:])
-        order = lengths_B2.sum(1).argsort(descending=True, stable=True)
-        longest = self.accelerator.gather(lengths_B2[order]).view(-1, *lengths_B2.shape).amax(0)
-        found = torch.zeros(1 + compute_entropy, len(order), logits_to_keep, device=order.device)
-        for start, end in cutting.cut(longest, batch_size * int(longest.amax(0).sum())):
-            rows, (prompt, completion) = order[start:end], longest[start:end].amax(0).tolist()
-            kept = min(completion, logits_to_keep)
-            columns = slice(max(0, P - prompt), P + kept)
-            part = input_ids[rows, columns], attention_mask[rows, columns], kept
-            scores = forward(model, *part, None, compute_entropy)
-            found[:, rows, :kept] = torch.stack(scores[: len(found)]).float()
-        return *found, *[None] * (3 - len(found))
+        is_text = all(value is None or value is False for value in more.values())
+        if cutting is None or not is_text or not self.model.training:
+            return forward(model, *given, batch_size, entropy, **more)
 
-    def _packed_forward(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        logits_to_keep: int,
-        batch_size: None,
-        compute_entropy: bool,
-    ) -> Any:
-        """Return what TRL's forward does, of the real tokens in one row, without a mask: positions
-        that begin anew part the sequences."""
-        mask, labels = attention_mask.bool(), input_ids.clone()
-        labels[:, :-logits_to_keep] = -100
-        ids, places, labels = (
-            column[mask][None] for column in (input_ids, attention_mask.cumsum(1) - 1, labels)
-        )
-        with self.accelerator.autocast():
-            out = model(input_ids=ids, position_ids=places, labels=labels, fused_lm_head=True)
-        found = torch.cat([out.log_probs, out.entropy][: 1 + compute_entropy])
-        scores = found.new_zeros(len(found), *mask.shape)
-        scores[:, mask] = torch.nn.functional.pad(found, (1, 0))  # nothing predicts the first token
-        return *scores[..., -logits_to_keep:], *[None] * (3 - len(scores))
+        def one(ids: Tensor, mask: Tensor, kept: int, entropy: bool) -> Any:
+            if cutting.is_packed:
+                return packed_forward(self.accelerator, model, ids, mask, kept, entropy)
+            return forward(model, ids, mask, kept, None, entropy)
+
+        if batch_size is None:  # a micro-batch
+            return one(*given, entropy)
+        return forward_by_length(self.accelerator, cutting, one, *given, batch_size, entropy)
 
     # 4. Checkpoints
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+    def save_model(self, output_dir: Any = None, _internal_call: bool = False) -> None:
         """Save the model, as transformers does; of a checkpoint, the batch under way, too."""
         super().save_model(output_dir, _internal_call)
         if _internal_call and output_dir and not self.args.save_only_model:
             save_cycle(self, Path(output_dir))
 
-    def train(
-        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
-    ) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train, as transformers does. From a checkpoint of this trainer the run goes on as if it
         had never stopped, also between two steps on one generation batch."""
-        folder: Any = resume_from_checkpoint
+        folder = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)
         self.planned_until = self.steps_left = 0
@@ -340,7 +289,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     def get_train_dataloader(self) -> Any:
         """Return TRL's, at the pass over the data in which a resumed training goes on."""
         loader = super().get_train_dataloader()
-        if self.resumed_at and not isinstance(self.train_dataset, IterableDataset):
+        if self.resumed_at and hasattr(self.train_dataset, "__len__"):
             skip_passes(loader, self.resumed_at // len(loader))
         return loader
 
@@ -351,9 +300,15 @@ def batch_metrics(rollouts: Rollouts, result: Estimate) -> dict[str, float]:
     kinds, base_N, advantages_N = rollouts.kinds, rollouts.advantages_N, result.advantages_N
     by_grpo_N = (base_N != 0) & ~(kinds.is_ph_N | kinds.is_nh_N)
     used_N = (advantages_N != 0) & (by_grpo_N | (advantages_N != base_N))
-    columns = [*kinds, by_grpo_N, used_N & ~by_grpo_N, used_N]
-    names = [f"groups/{kind}" for kind in ("ph", "he", "nh", "unscorable")]
-    names += [f"rollouts/{kind}" for kind in ("grpo", "recovered", "used")]
-    shares = torch.stack(columns).float().mean(dim=1).tolist()
-    correct = rollouts.is_correct_N.nanmean().item()
-    return {**dict(zip(names, shares, strict=True)), "correctness/mean": correct, **result.metrics}
+    shares = {
+        "groups/ph": kinds.is_ph_N,
+        "groups/he": kinds.is_he_N,
+        "groups/nh": kinds.is_nh_N,
+        "groups/unscorable": kinds.is_unscorable_N,
+        "rollouts/grpo": by_grpo_N,
+        "rollouts/recovered": used_N & ~by_grpo_N,
+        "rollouts/used": used_N,
+        "correctness/mean": rollouts.is_correct_N,
+    }
+    means = {name: values_N.float().nanmean().item() for name, values_N in shares.items()}
+    return {**means, **result.metrics}

@@ -25,26 +25,24 @@ OVERRIDDEN = {
 # Attributes of TRL's trainer: the micro-step, the generation batch under way, what TRL has gathered
 # for its table of completions, and the metrics of which it logs the mean.
 READ = ("_step", "_buffered_inputs", "_logs", "_metrics")
-# Of transformers: a parameter of the public `save_model`, and a model's attention kernel.
+# Of accelerate none. Of transformers: a parameter of the public `save_model`, and a model's attention kernel.
 OF_TRANSFORMERS = ("_internal_call", "_attn_implementation")
-# Of accelerate nothing: `gather`, `reduce`, `sync_gradients`, `deepspeed_engine_wrapped` are public.
-OF_ACCELERATE = ()
 
 
 def missing_names(trainer: Any) -> list[str]:
     """Return those names that a class of trainers does not have as TRL 1.16 has them."""
-    methods = [
+    functions = [
         inspect.unwrap(value)
         for kind in trainer.__mro__
         for value in vars(kind).values()
         if inspect.isfunction(value)
     ]
-    used = {name for method in methods for name in method.__code__.co_names}
+    used = {name for function in functions for name in function.__code__.co_names}
     lost = [name for name in READ if name not in used]
     for name, parameters in {**OVERRIDDEN, "save_model": "self output_dir _internal_call"}.items():
-        method, wanted = getattr(trainer, name, lambda: None), parameters.split()
-        if [*inspect.signature(method).parameters][: len(wanted)] != wanted:
-            lost.append(f"{name}({', '.join(wanted[1:])})")
+        found = inspect.signature(getattr(trainer, name, missing_names)).parameters
+        if not " ".join(found).startswith(parameters):
+            lost.append(f"{name}({', '.join(parameters.split()[1:])})")
     return lost
 
 
