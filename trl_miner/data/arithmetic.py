@@ -19,8 +19,7 @@ same training gives another model. It is `trl_miner/data/base_model.py` at commi
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -33,36 +32,23 @@ MAX_TOTAL = 99
 MAX_OPERAND = 9
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A chain of operations, e.g. start 17, steps (("+", 4), ("-", 9))."""
+class Chain(NamedTuple):
+    """A chain of operations, as the base model knows it, and the total after the last step."""
 
-    start: int
-    steps: tuple[tuple[str, int], ...]
-
-    @property
-    def prompt(self) -> str:
-        """The question, as the base model knows it."""
-        steps = "".join(f" {sign} {number}" for sign, number in self.steps)
-        return f"Compute {self.start}{steps}.\n"
-
-    @property
-    def answer(self) -> int:
-        """The total after the last step."""
-        return self.start + sum(number if sign == "+" else -number for sign, number in self.steps)
+    prompt: str
+    answer: int
 
 
 def draw_chain(rng: random.Random, level: int) -> Chain:
     """Draw a chain of `level` operations, in which every running total lies within 0..99."""
-    start = total = rng.randint(1, MAX_TOTAL)
-    steps: list[tuple[str, int]] = []
-    while len(steps) < level:
+    total = rng.randint(1, MAX_TOTAL)
+    prompt, left = f"Compute {total}", level
+    while left:
         sign, number = rng.choice("+-"), rng.randint(1, MAX_OPERAND)
         reached = total + number if sign == "+" else total - number
         if 0 <= reached <= MAX_TOTAL:
-            steps.append((sign, number))
-            total = reached
-    return Chain(start, tuple(steps))
+            prompt, total, left = f"{prompt} {sign} {number}", reached, left - 1
+    return Chain(f"{prompt}.\n", total)
 
 
 def load_dataset(split: str, size: int | None = None, seed: int = 0) -> "Dataset":

@@ -6,7 +6,7 @@ A name with dots is a field of a column: `reward_model.ground_truth`, `answers.t
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
@@ -37,51 +37,47 @@ def find_columns(rows: Sequence[Row], args: DataArguments, needs_answers: bool) 
 
     Raises:
         ValueError: None has a usual name for the question, or for the answer where there must be
-            one, or there is none of a name that the user gives.
+            one, or there is none of the name that the user gives.
     """
+    fields = (field for row in rows for name in row for field in (name, *_inner(name, row[name])))
+    names = [*dict.fromkeys(fields)]
+    by_key = {_key(name): name for name in reversed(names)}
+    found: dict[str, Any] = {
+        what: next((by_key[key] for key in usual.split() if key in by_key), None)
+        for what, usual in USUAL.items()
+    }
+    letters = [by_key[key] for key in sorted(by_key) if _OPTION.fullmatch(key)]
+    if len(letters) > 2 and not found["options"]:  # a and b may be question and answer
+        found["options"] = tuple(letters)
     given = {
         "question": args.dataset_prompt_column,
         "answer": args.dataset_solution_column,
-        "options": args.dataset_options_column,
+        "options": tuple(args.options_columns or ()) or args.dataset_options_column,
     }
-    names = [*dict.fromkeys(name for row in rows for name in _fields(row))]
-    keys = [_key(name) for name in names]
-    by_key = {key: name for key, name in zip(keys, names, strict=True) if keys.count(key) == 1}
-    found: dict[str, Any] = {
-        what: given.get(what) or next((by_key[key] for key in usual.split() if key in by_key), None)
-        for what, usual in USUAL.items()
-    }
-    own = args.options_columns or ()
-    letters = [by_key[key] for key in sorted(by_key) if _OPTION.fullmatch(key)]
-    if own or (not found["options"] and len(letters) > 2):  # a and b may be question and answer
-        found["options"] = tuple(own or letters)
+    found |= {what: column for what, column in given.items() if column}
     if found["context"] == found["question"]:  # "input" is a question where there is no other
         found["context"] = None
-    there = f"There are {', '.join(names)}."
-    for column in (*given.values(), *own):
-        if column and all(cell(row, column) is None for row in rows):
-            raise ValueError(f"There is no column {column!r}. {there}")
     is_chat = any(is_messages(cell(row, found["question"])) for row in rows)
-    if not found["question"]:
-        fault = "question. {} Name one with --dataset_prompt_column."
-    elif needs_answers and not found["answer"] and not is_chat:
-        fault = "answer. {} Name one with --dataset_solution_column."
-    else:
-        return found
-    raise ValueError(f"No column has a usual name for the {fault.format(there)}")
+    needed = {"question": "dataset_prompt_column", "answer": "dataset_solution_column"}
+    if not found["answer"] and (is_chat or not needs_answers):
+        del needed["answer"]
+    for what, setting in needed.items():
+        if all(cell(row, found[what]) is None for row in rows):
+            raise ValueError(
+                f"No column {given[what] or 'with a usual name'} holds the {what}. There are"
+                f" {', '.join(names)}. Name one with --{setting}."
+            )
+    return found
+
+
+def _inner(name: str, value: Any) -> list[str]:
+    return [f"{name}.{inner}" for inner in value] if isinstance(value, Mapping) else []
 
 
 def _key(name: str) -> str:
     """Return a name as the table above has it, without what stands in parentheses."""
     plain = unicodedata.normalize("NFKD", re.sub(r"\(.*\)", "", name.casefold()))
     return re.sub(r"[^\w.]|_", "", plain)
-
-
-def _fields(row: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in row.items():
-        yield name
-        if isinstance(value, Mapping):
-            yield from (f"{name}.{inner}" for inner in _fields(value))
 
 
 def cell(row: Any, name: str | None) -> Any:
@@ -94,10 +90,10 @@ def cell(row: Any, name: str | None) -> Any:
     if name is None or not isinstance(row, Mapping):
         return None
     first, _, rest = name.partition(".")
-    value = row[name] if name in row else row.get(first)
+    value = row.get(name, row.get(first))
     if isinstance(value, str) and value[:2] in ("[{", '{"', "{'"):
         value = parsed(value)
-    return value if name in row else cell(value, rest or None)
+    return value if name in row or not rest else cell(value, rest)
 
 
 def is_messages(value: Any) -> bool:
@@ -116,8 +112,8 @@ def read_messages(value: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def read_options(value: Any) -> dict[str, str]:
-    """Return the texts of options by label: of a list, {A: text}, ARC's {text: [], label: []}, or a
-    text with options on lines or between bars. Empty options at the end are padding.
+    """Return the texts of options by label: of a list, {A: text}, ARC's {text: [], label: []} or
+    [{text, label}], or a text with options on lines or between bars. Empty options at the end are padding.
 
     >>> read_options("3|4")
     {'A': '3', 'B': '4'}
@@ -128,6 +124,8 @@ def read_options(value: Any) -> dict[str, str]:
         value = value.split(mark)
     if isinstance(value, Mapping) and "label" in value:
         value = dict(zip(value["label"], value["text"], strict=True))
+    elif is_messages(value):
+        value = {each.get("label"): each.get("text") for each in value}
     elif isinstance(value, list):
         value = dict(zip(ascii_uppercase, value, strict=False))
     texts = {str(label): as_text(text) for label, text in (value or {}).items()}

@@ -5,9 +5,11 @@ is.
 """
 
 import ast
+import atexit
 import io
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -70,8 +72,9 @@ def read_file(path: Path, sheet: str | None = None) -> "Dataset":
         elif suffix in (".json", ".jsonl"):
             rows = _of_rows(_json_rows(read_text(path), suffix == ".jsonl"))
         else:
-            rows = _below_header(_sheet(path, sheet) if suffix == ".xlsx" else _table(path))
-    except (OSError, ValueError, RecursionError) as error:
+            table = _sheet(path, sheet) if suffix == ".xlsx" else _table(path)
+            rows = Dataset.from_pandas(table, preserve_index=False)
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: {one_line(error)}.") from error
     if not len(rows):
         raise ValueError(f"{path} has no rows.")
@@ -108,44 +111,34 @@ def read_text(path: Path) -> str:
 
 
 def _table(path: Path) -> "DataFrame":
-    """Return all cells of a csv or tsv file."""
+    """Return the rows of a csv or tsv file. Its header is read as a row: pandas would take rows
+    with more cells than names for rows with a label, and rename a second column of one name."""
     import pandas
 
     text = read_text(path)
     header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
     mark = next((mark for mark in "\t;,|" if mark in header), ",")
+    options: Any = {"header": None, "dtype": str, "keep_default_na": False}
     try:
-        return pandas.read_csv(
-            io.StringIO(text), sep=mark, header=None, dtype=str, keep_default_na=False
-        )
+        cells = pandas.read_csv(io.StringIO(text), sep=mark, **options)
     except pandas.errors.ParserError as error:
         raise ValueError(f"{error}: a cell with {mark!r} or a quote in it needs quotes") from error
+    names = cells.iloc[0].str.strip()
+    if names.duplicated().any():
+        raise ValueError(f"several columns have one name in {', '.join(names)}")
+    return cells[1:].set_axis(names, axis=1)
 
 
 def _sheet(path: Path, sheet: str | None) -> "DataFrame":
-    """Return all cells of the sheet that is named, or of the only one that is not empty."""
+    """Return the rows of the sheet that is named, or of the only one that is not empty."""
     import pandas
 
-    sheets = pandas.read_excel(
-        path, sheet_name=None, engine="calamine", header=None, dtype=object, keep_default_na=False
-    )
-    filled = [name for name, cells in sheets.items() if len(cells) and sheet in (None, name)]
+    options: Any = {"engine": "calamine", "dtype": str, "keep_default_na": False}
+    sheets = pandas.read_excel(path, sheet_name=None, **options)
+    filled = [rows for name, rows in sheets.items() if len(rows) and sheet in (None, name)]
     if len(filled) != 1:
         raise ValueError(f"its sheets are {', '.join(map(repr, sheets))}: name one with --sheet")
-    return sheets[filled[0]].map(as_text)
-
-
-def _below_header(cells: "DataFrame") -> "Dataset":
-    """Return rows by the names in the first that is not empty. pandas would rename a second column
-    of one name, and take a row with more cells than names for one with a label."""
-    from datasets import Dataset
-
-    filled = cells[cells.ne("").any(axis=1)]
-    names = [name.strip() for name in filled.iloc[0]]
-    named = [name for name in names if name]
-    if len({*named}) < len(named):
-        raise ValueError(f"several columns have one name in {', '.join(named)}")
-    return Dataset.from_pandas(filled[1:].set_axis(names, axis=1)[named], preserve_index=False)
+    return filled[0]
 
 
 # JSON
@@ -156,47 +149,43 @@ def _json_rows(text: str, is_lines: bool) -> Iterable[Any]:
     [...]} or {name: {index: ...}}, as pandas writes them."""
     import pandas
 
-    if is_lines:
-        return _json_lines(text)
     try:
-        value = _parse(text)
+        value = None if is_lines else json.loads(text)
     except json.JSONDecodeError as error:
-        if error.msg != "Extra data":
+        if error.msg != "Extra data":  # as lines have, under another name
             raise
-        return _json_lines(text)  # under another name
-    if not isinstance(value, dict):
-        return value
-    lists = [each for each in value.values() if isinstance(each, list)]
-    if len(lists) == 1:
-        return lists[0]
-    return pandas.DataFrame(value, dtype=object).to_dict("records")
+        value = None
+    if value is None:
+        return _json_lines(text)
+    lists = (
+        [each for each in value.values() if isinstance(each, list)]
+        if isinstance(value, dict)
+        else [value]
+    )
+    return lists[0] if len(lists) == 1 else pandas.DataFrame(value, dtype=object).to_dict("records")
 
 
 def _json_lines(text: str) -> Iterator[Any]:
     # splitlines would also cut at U+2028 inside a string, and hold all lines at once
     for number, line in enumerate(re.finditer("[^\n]*[^\n\\s][^\n]*", text), 1):
         try:
-            yield _parse(line[0])
+            yield json.loads(line[0])
         except ValueError as error:
             raise ValueError(f"line {number} is no JSON ({error})") from error
-
-
-def _parse(text: str) -> Any:
-    """Read JSON; numbers that Arrow does not have stay text."""
-    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 19 else digits)
 
 
 def _of_rows(rows: Iterable[Any]) -> "Dataset":
     """Return objects as a data set, a part of them in memory at a time."""
     from datasets import Dataset, concatenate_datasets
 
-    parts, left = [], iter(rows)
+    parts, left = [Dataset.from_list([])], iter(rows)
     while some := [*islice(left, 100_000)]:
-        if wrong := [row for row in some if not isinstance(row, dict)]:
-            raise ValueError(f"each row must be an object: got {str(wrong[0])[:80]}")
-        some[0] = dict.fromkeys(name for row in some for name in row) | some[0]
+        if not all(isinstance(row, dict) for row in some):
+            raise ValueError("each row must be an object with a question and an answer")
+        names = dict.fromkeys(name for row in some for name in row)
+        some[0] = names | some[0]
         parts.append(Dataset.from_list(some, on_mixed_types="use_json"))
-    return concatenate_datasets(parts) if parts else Dataset.from_list([])
+    return concatenate_datasets(parts[1:] or parts)
 
 
 # Cells
@@ -230,10 +219,12 @@ def parsed(text: str) -> Any:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="trl_miner_data_")
+def _folder() -> str:
+    folder = tempfile.mkdtemp(prefix="trl_miner_data_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def new_file() -> str:
     """Return the path of a file for rows, which goes when the process ends."""
-    return f"{_folder().name}/{uuid4().hex}.arrow"
+    return f"{_folder()}/{uuid4().hex}.arrow"

@@ -129,8 +129,19 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
     Raises:
         ValueError: They are more than a tenth.
     """
+    from datasets import disable_progress_bars
+
+    def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        of_batch = [
+            dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)
+        ]
+        new = [to_row(read_problem(row, layout), layout.kind, form) for row in of_batch]
+        return {name: [row[name] for row in new] for name in new[0]}
+
+    disable_progress_bars()
     arranged = rows.map(
-        lambda row: to_row(read_problem(row, layout), layout.kind, form),
+        convert,
+        batched=True,
         remove_columns=[
             *{"prompt", "solution", "options", "level"}.intersection(rows.column_names)
         ],

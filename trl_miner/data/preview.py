@@ -2,16 +2,19 @@
 
 import inspect
 from asyncio import run
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..grading import describe_reference
+from ..grading import describe_reference, with_points
 from .own import TrainingData
 from .prompts import form_asked_for, prompt_text
 from .settings import DataArguments
 
 ROWS, GRADED, SHOWN = 300, 20, 3  # whose references are read, whose answers graded, and shown
 ADVICE = {
+    "empty": "are empty: name another column with --dataset_solution_column",
+    "option": "are none of the options: name another column with --dataset_solution_column",
     "comma": "have a decimal comma, or are lists: set --decimal_comma true",
     "sentence": "are sentences: cut the answer out with --answer_pattern",
     "dictionary": "are dictionaries: name a field with --dataset_solution_column COLUMN.FIELD",
@@ -46,56 +49,55 @@ def show_preview(
     for row in rows[:SHOWN]:
         tell(f"---\n{prompt_text(row['prompt'], tokenizer, data.form.template_kwargs)}")
     ours = [each for each in reward_funcs if _plain(each).__module__ == "trl_miner.rewards"]
-    pairs = [(row, row["solution"]) for row in rows]
+    answers = [row["solution"] for row in rows]
     if ours:
-        pairs = _read_references(rows, args, tell)
+        rows, answers = _read_references(rows, args, tell)
+    usual, other = {"math": (r"\boxed{%s}", "-98765"), "choice": ("The answer is %s.", "B")}[
+        data.kind
+    ]
+    bare = usual if data.form.style == "verbatim" else "%s"  # prompts that need not say it
+    forms = [data.answer_form or form_asked_for(row["prompt"]) or bare for row in rows]
+    right = [form % answer for form, answer in zip(forms, answers, strict=True)]
+    wrong = [
+        form % ("A" if answer == "B" else other)
+        for form, answer in zip(forms, answers, strict=True)
+    ]
     for function in reward_funcs:
-        some = pairs[: GRADED if function in ours else SHOWN]
-        right = [_form(data, row) % answer for row, answer in some]
-        wrong = [
-            _form(data, row)
-            % ("B" if answer == "A" else "A" if data.kind == "choice" else "-98765")
-            for row, answer in some
-        ]
-        asked = [row for row, _ in some]
-        rewards = rewards_of(function, asked * 2, right + wrong)
-        name, paid = _plain(function).__name__, rewards[: len(some)]
+        name, some = _plain(function).__name__, GRADED if function in ours else SHOWN
+        paid = rewards_of(function, rows[:some], right[:some])
+        unpaid = rewards_of(function, rows[:some], wrong[:some])
         tell(f"A right answer, {right[0]!r}: {name} {paid[0]}")
-        tell(f"A wrong answer, {wrong[0]!r}: {name} {rewards[-1]}")
+        tell(f"A wrong answer, {wrong[0]!r}: {name} {unpaid[0]}")
         if function in ours and paid.count(1) < 0.9 * len(paid):
-            place = [reward == 1 for reward in paid].index(False)
+            bad = next(text for text, reward in zip(right, paid, strict=False) if reward != 1)
             raise ValueError(
-                f"{name} gives {paid[place]} to {right[place]!r}, a right answer in the form that the"
-                f" prompts ask for. {HELP}"
+                f"{name} does not pay for {bad!r}, a right answer in the form that the prompts ask"
+                f" for. {HELP}"
             )
 
 
 def _read_references(
     rows: Sequence[dict[str, Any]], args: DataArguments, tell: Callable[[str], None]
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the rows whose references are read as they are meant, with right answers to them."""
-    readings = [
-        describe_reference(row["solution"], row.get("options"), decimal_comma=args.decimal_comma)
-        for row in rows
-    ]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows whose references are read as they are meant, and right answers to them."""
+    kept, answers, bad = [], [], defaultdict(list)
     tell("---\nReferences, and what they are read as:")
-    for row, reading in zip(rows[:SHOWN], readings, strict=False):
-        tell(f"  {row['solution'][-80:]!r} -> {reading.shown[:80]}")
-    pairs = [*zip(rows, readings, strict=True)]
-    for fault in sorted({reading.fault for reading in readings} - {""}):
-        bad = [row["solution"][-80:] for row, reading in pairs if reading.fault == fault]
-        told = f"{len(bad)} of {len(rows)} references {ADVICE[fault]}. One is {bad[0]!r}."
-        if len(bad) > 0.1 * len(rows):
+    for place, row in enumerate(rows):
+        gold, options = row["solution"], row.get("options")
+        reading = describe_reference(with_points(gold) if args.decimal_comma else gold, options)
+        if place < SHOWN:
+            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
+        if reading.fault:
+            bad[reading.fault].append(gold[-80:])
+        else:
+            kept.append(row)
+            answers.append(gold if options else reading.answer)
+    for fault, golds in bad.items():
+        told = f"{len(golds)} of {len(rows)} references {ADVICE[fault]}. One is {golds[0]!r}."
+        if 10 * len(golds) > len(rows):
             raise ValueError(told)
         tell(f"Warning: {told}")
-    return [(row, reading.answer) for row, reading in pairs if not reading.fault]
-
-
-def _form(data: TrainingData, row: Mapping[str, Any]) -> str:
-    """Return what an answer to a row must look like, `%s` where it stands."""
-    usual = {"math": r"\boxed{%s}", "choice": "The answer is %s."}[data.kind]
-    bare = usual if data.form.style == "verbatim" else "%s"  # which need not say it
-    return data.answer_form or form_asked_for(row["prompt"]) or bare
+    return kept, answers
 
 
 def rewards_of(

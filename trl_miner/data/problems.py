@@ -43,8 +43,9 @@ class Layout:
         pattern: Of the reference answer in its column.
         first_option: Number of the first option; None: reference answers are labels or texts.
         is_true_or_false: Whether all reference answers are True or False.
-        prompts: "asking": the questions say how an answer must look, so that they are prompts;
-            "verbatim": they are prompts as they stand; "": they are questions.
+        prompts: "asking": the questions say how an answer must look, or are several messages, so
+            that they are prompts; "verbatim": they are to stand as they are; "": they are
+            questions.
     """
 
     question: str
@@ -79,8 +80,9 @@ def find_layout(rows: Sequence[Row], args: DataArguments, needs_answers: bool = 
     except re.error as error:
         raise ValueError(f"answer_pattern {args.answer_pattern!r}: {error}.") from error
     layout = Layout(**find_columns(rows, args, needs_answers), pattern=args.answer_pattern)
-    forms = [form_asked_for(_question(row, layout)) for row in rows]
-    is_asking = 10 * forms.count(None) < len(rows)
+    questions = [_question(row, layout) for row in rows]
+    forms = [form_asked_for(question) for question in questions]
+    is_asking = 10 * forms.count(None) < len(rows) or isinstance(questions[0], list)
     answers = [_answer(row, layout) for row in rows]
     said, first = {as_text(answer).casefold() for answer in answers} - {""}, args.first_option
     if layout.options and first is None:
