@@ -58,5 +58,5 @@ def test_two_processes_score_as_one(policy, tmp_path, environment):
     assert ranks[0] == ranks[1] and ranks[0][0] == [True, ["before", "step 2"]]
     counts = {name: one.num_correct for name, one in read_held_out(folders[0]).items()}
     assert counts == ranks[0][1] and [*counts] == ["before", "step 2", "after"]
-    assert len({*counts["before"]}) > 2
+    assert len({*counts["before"]}) > 1
     assert read_held_out(folders[1]) == read_held_out(folders[0])
