@@ -47,19 +47,15 @@ def score(trainer: Any, output: Batch, name: str, is_row_N: Tensor) -> Tensor:
         for part in ("ids", "mask")
     )
     model, args = trainer.model, trainer.args
-    devices = [ids.device] if ids.is_cuda else []
-    with (
-        torch.random.fork_rng(devices),  # dropout draws, and must not move the training's draws
-        # whose reentrant kind fails without a gradient
-        disable_gradient_checkpointing(model, args.gradient_checkpointing_kwargs),
-    ):
+    # dropout must not move the training's draws, and reentrant checkpoints fail without a gradient
+    forked = torch.random.fork_rng([ids.device] if ids.is_cuda else [])
+    with forked, disable_gradient_checkpointing(model, args.gradient_checkpointing_kwargs):
         if name in ("token_logits", "self_certainty"):
             of_rows = _of_logits(trainer, ids, mask, name)[:, -T:]
         else:
             size, wants = args.per_device_train_batch_size, name == "entropies"
-            of_rows = trainer._get_per_token_logps_and_entropies(model, ids, mask, T, size, wants)[
-                wants
-            ]
+            found = trainer._get_per_token_logps_and_entropies(model, ids, mask, T, size, wants)
+            of_rows = found[wants]
     return scores.index_copy(0, rows, of_rows.float())
 
 

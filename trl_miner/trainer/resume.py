@@ -87,8 +87,5 @@ def skip_passes(dataloader: Any, passes: int) -> None:
         inner := getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
     ) is not None:
         sampler = inner  # of a process's share of the batches, or of batches
-    if hasattr(sampler, "set_epoch"):
-        sampler.set_epoch(passes)
-        return
     for _ in range(passes):
         deque(sampler, maxlen=0)

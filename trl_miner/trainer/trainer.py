@@ -154,7 +154,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         rollouts = self._rollouts(output, rewards_NF)
         result = estimate(self.composition, rollouts)
         # (B,) where no method speaks per token, as TRL's metrics of sequences know them
-        of_rows = rollouts.local(result.advantages_N).to(output["advantages"].dtype)
+        of_rows = rollouts.local(result.advantages_N)
         output["advantages"] = result.advantages_BT if result.is_token_level else of_rows
         for name, value in (metrics | batch_metrics(rollouts, result)).items():
             self._metrics["train"][name].append(value)
