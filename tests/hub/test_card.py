@@ -14,8 +14,8 @@ from trl_miner.evaluation.held_out import Moment, write_held_out
 from trl_miner.hub.card import make_card, write_card
 from trl_miner.run.record import Source, read_record, write_record
 
-SCORES = {"benchmarks": {"aime24": {"title": "AIME2024", "problems": 30, "samples": 8,
-                                    "metrics": {"Pass@1": [0.25, 0.2, 0.3]}}}}  # fmt: skip
+SCORES = {"aime24": {"title": "AIME2024", "problems": 30, "samples": 8,
+                     "metrics": {"Pass@1": [0.25, 0.2, 0.3]}}}  # fmt: skip
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_card_shows_every_value_as_text(value, run, record):
         base_model=Source(value, True), dataset=Source(value, True),
     )  # fmt: skip
     write_held_out(run, {value: Moment(0, 1, [1])})
-    card = make_card(run, hostile, name=value, evaluation={"benchmarks": {value: scores}})
+    card = make_card(run, hostile, name=value, evaluation={value: scores})
     plain = make_card(run, record, name="me/tiny", evaluation=SCORES)
     shapes = []
     for text in (card, plain):

@@ -153,7 +153,7 @@ def test_a_folder_that_is_no_run_is_refused(run, online, missing, said):
 def test_scores_of_an_evaluation_are_on_the_card(run, online, tmp_path):
     scores = {"title": "AIME2024", "problems": 30, "samples": 8,
               "metrics": {"Pass@1": [0.25, 0.2, 0.3], "Maj@8": [0.5, 0.4, 0.625]}}  # fmt: skip
-    (tmp_path / "scores.json").write_text(json.dumps({"benchmarks": {"aime24": scores}}))
+    (tmp_path / "scores.json").write_text(json.dumps({"aime24": scores}))
     push(run, "me/tiny", evaluation=tmp_path)
     card = online.files("me/tiny")["README.md"].decode()
     assert "| AIME2024 | 30 | 8 | `Pass@1` | 0.250 | 0.200 to 0.300 |" in card

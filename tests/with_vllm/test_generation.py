@@ -38,7 +38,7 @@ def evaluate(base_model_folder, worker, tmp_path_factory):
         words += ["--benchmarks", "arithmetic:60", "--output", str(output), *options]
         process.stdin.write(json.dumps(words) + "\n")
         assert process.stdout.readline() == "0\n", log.read_text()[-3000:]
-        scores = json.loads((output / "scores.json").read_text())["benchmarks"]["arithmetic"]
+        scores = json.loads((output / "scores.json").read_text())["arithmetic"]
         lines = (output / "arithmetic.jsonl").read_text().splitlines()
         samples = [line for line in map(json.loads, lines) if "text" in line]
         texts = {(each["problem"], each["sample"]): each["text"] for each in samples}

@@ -93,7 +93,7 @@ def make_card(
         shown=SHOWN,
         has_picture=(folder / PICTURE).is_file(),
         moments=moments[:-1][:1] + moments[-1:],
-        benchmarks=[*(evaluation or {}).get("benchmarks", {}).values()],
+        benchmarks=[*(evaluation or {}).values()],
     )
     return hide(card)
 
