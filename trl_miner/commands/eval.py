@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("api-key-env", "Variable that holds the server's key")
     option("batch-size", "Completions that transformers generates at a time", 32)
     option("dtype", "Type of the weights (default: as stored)", "auto")
-    option("tensor-parallel-size", "GPUs that share the model, for vLLM", type=int)
-    option("gpu-memory-utilization", "Share of the GPU's memory, for vLLM", type=float)
+    option("tensor-parallel-size", "GPUs that share the model, for vLLM", 1)
+    option("gpu-memory-utilization", "Share of the GPU's memory, for vLLM", 0.9)
     option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
     option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
     for field in fields(DataArguments):

@@ -48,13 +48,13 @@ def by_vllm(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
 
-    names = ["tensor_parallel_size", "gpu_memory_utilization", "max_model_len"]
-    settings = {name: getattr(args, name) for name in names if getattr(args, name)}
-    if args.adapter:  # 512 is the largest rank that vLLM takes
-        settings |= {"enable_lora": True, "max_lora_rank": 512}
-    lora = LoRARequest("adapter", 1, args.adapter) if args.adapter else None
-    llm = LLM(args.base, revision=args.revision, dtype=args.dtype, **settings)
-    engine = llm.llm_engine
+    llm = LLM(
+        args.base, revision=args.revision, dtype=args.dtype, max_model_len=args.max_model_len,
+        tensor_parallel_size=args.tensor_parallel_size,
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        enable_lora=bool(args.adapter), max_lora_rank=512,  # the largest that vLLM takes
+    )  # fmt: skip
+    lora, engine = args.adapter and LoRARequest("adapter", 1, args.adapter), llm.llm_engine
     waiting = iter(enumerate(zip(prompts, seeds, strict=True)))
     while True:
         # enough to fill any GPU; 100,000 at once would be as fast, but hold all in the scheduler
@@ -70,8 +70,11 @@ def by_vllm(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
         for output in engine.step():
             if output.finished:
                 (found,) = output.outputs
-                place, is_cut = output.request_id.split("-")[0], found.finish_reason == "length"
-                yield int(place), {"text": found.text, "truncated": is_cut}
+                is_cut = found.finish_reason == "length"
+                yield (
+                    int(output.request_id.split("-")[0]),
+                    {"text": found.text, "truncated": is_cut},
+                )
 
 
 def by_server(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:

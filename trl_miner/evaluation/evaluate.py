@@ -83,7 +83,9 @@ def load_model(args: Namespace) -> None:
     trained, else as its name suggests. Say the form where the model was not trained in it."""
     from transformers import AutoTokenizer
     from transformers.utils import find_adapter_config_file
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # a line for each loading of weights
     args.base = find_model(args.model)
     args.tokenizer = AutoTokenizer.from_pretrained(args.base, revision=args.revision)
     args.tokenizer.pad_token = args.tokenizer.pad_token or args.tokenizer.eos_token

@@ -44,13 +44,11 @@ def read_graded(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         options=[*rows["options"]] if settings["grader"] == "choice" else None,
         votes=True,
     )
-    is_correct = np.array([verdict.is_correct is True for verdict in verdicts])
+    rows["is_correct"] = [verdict.is_correct is True for verdict in verdicts]
+    rows["is_graded"] = [verdict.is_correct is not None for verdict in verdicts]
     answers, _ = pd.factorize(pd.Series([verdict.answer for verdict in verdicts]))
-    return settings, rows.assign(
-        is_correct=is_correct,
-        is_graded=[verdict.is_correct is not None for verdict in verdicts],
-        answer=np.where(is_correct, len(answers), answers),  # all correct ones are one answer
-    )
+    rows["answer"] = np.where(rows["is_correct"], len(rows), answers)  # all correct are one answer
+    return settings, rows
 
 
 def score(settings: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
