@@ -3,9 +3,10 @@
     python recipes/compare.py arithmetic/grpo arithmetic/miner --seeds 3 --output runs/compare \\
       --max_steps 60
 
-Other options go to every training. Runs that have ended are kept: call it again to go on. The table
-has each recipe's Pass@1 before and after, and the difference from the first recipe, paired by seed:
-a mean, Student's 95 % interval, and p, which Holm adjusts for the number of recipes.
+Other options go to every training. Runs that have ended are kept: call it again to go on, after you
+have deleted the folder of one that was interrupted. The table has each recipe's Pass@1 before and
+after, and the difference from the first recipe, paired by seed: a mean, Student's 95 % interval, and
+p, which Holm adjusts for the number of recipes.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def table(scores: dict[str, list[tuple[float, float, str]]]) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipes", nargs="+", help="the first is the baseline")
+    parser.add_argument("recipes", nargs="+")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=Path("runs/compare"))
     args, more = parser.parse_known_args()
@@ -60,7 +61,7 @@ def main() -> None:
         recipe: [train(recipe, seed, args.output / recipe / str(seed), more) for seed in seeds]
         for recipe in args.recipes
     }
-    print(table(scores).round(4).to_string())
+    print(table(scores).round(4).to_string(na_rep=""))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def main() -> None:
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("set", choices=("deepscaler", "medmcqa"))
     parser.add_argument("--tokenizer", required=True, help="of the model that is trained")
     parser.add_argument("--answers", type=Path, help="to MedMCQA, by trl-miner eval")

@@ -118,7 +118,7 @@ def test_facts_of_a_run(tmp_path, rewards, metrics, said):
 def test_a_run_of_ours_says_what_it_used_beyond_grpo(tmp_path):
     run = read_run(as_ours(write_trl_run(tmp_path / "run", [FOUR])))
     text = facts(run)[0]
-    assert "Under GRPO 75.0%" in text and "50.0% of all" in text
+    assert "GRPO gives 75.0% of" in text and "used 50.0% of all beside" in text
     assert run.method == "MINER"
 
 

@@ -47,8 +47,8 @@ def _without_gradient(run: RunLog) -> str:
         return ""
     if (more := run.mean("rollouts/used") - of_grpo) > 0:
         return (
-            f"Under GRPO {1 - of_grpo:.1%} of these completions have no gradient; this run also"
-            f" learned from {more:.1%} of all, among them."
+            f"GRPO gives {1 - of_grpo:.1%} of these completions no gradient; this run used"
+            f" {more:.1%} of all beside GRPO's."
         )
     text = (
         f"{1 - of_grpo:.1%} of the completions had no gradient: their prompts' rewards are equal."

@@ -48,7 +48,7 @@ def draw(runs: Sequence[RunLog], path: str | Path) -> None:
         for (name, seeds), color in zip(methods.items(), COLORS * len(methods), strict=False):
             _draw_line(axes, seeds, metric, color=color, label=name)
         axes.grid(alpha=0.3)
-        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))  # no noise that fills the panel
+        axes.axhline(0, color="0.8", linewidth=0.8)  # so that no noise fills the panel
         if place == 1:
             axes.legend(fontsize="small")
     figure.savefig(path, dpi=130)
