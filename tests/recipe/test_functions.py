@@ -8,7 +8,7 @@ from harness import write_recipe
 from trl_miner.recipe.functions import load_rewards, load_tools
 from trl_miner.recipe.reading import read
 
-RIGHT = {"completions": ["so \\boxed{3,5}", "it is 3.5"], "solution": ["3.5", "3.5"]}
+RIGHT = {"completions": ["so \\boxed{3,5}", "The answer is 3.5."], "solution": ["3.5", "3.5"]}
 
 
 @pytest.fixture
