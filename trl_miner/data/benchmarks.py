@@ -62,8 +62,9 @@ def pubmedqa_test_ids() -> frozenset[str]:
 
 
 def _pubmedqa(row: Row) -> Row | None:
+    context = "\n".join(row["context"]["contexts"])
     is_test = str(row["pubid"]) in pubmedqa_test_ids()
-    return row | {"options": ["yes", "no", "maybe"]} if is_test else None
+    return row | {"context": context, "options": ["yes", "no", "maybe"]} if is_test else None
 
 
 def _olympiadbench(row: Row) -> Row | None:
@@ -107,7 +108,7 @@ _TABLE = (
               Layout("question", "cop", ("opa", "opb", "opc", "opd"), first_option=0, id="id",
                      level="subject_name")),
     Benchmark("pubmedqa", "PubMedQA", "qiaojin/PubMedQA", "train", 500, "choice", 4,
-              Layout("question", "final_decision", "options", "context.contexts", id="pubid"),
+              Layout("question", "final_decision", "options", "context", id="pubid"),
               configs=("pqa_labeled",), prepare=_pubmedqa),
     Benchmark("medxpertqa", "MedXpertQA", "TsinghuaC3I/MedXpertQA", "test", 2450, "choice", 4,
               Layout("question", "label", "options", id="id", level="question_type"),
@@ -135,40 +136,50 @@ def read_problems(
         args: What the columns of one's own file are called; the usual names without it.
 
     Returns:
-        The benchmark, its problems, and their source: {"source", "split"}.
+        The benchmark, its problems, and a record of their {"source"}.
 
     Raises:
         ValueError: There is no such benchmark or file, or a row is not understood.
     """
     match = re.fullmatch(r"([\w.-]+)(?:=(.+?))?(?::(\d+))?", entry)
-    name, path, count = match.groups() if match else (entry, None, None)
-    benchmark, args = BENCHMARKS.get(name), args or DataArguments()
-    if not path and not benchmark:
+    name, path, count = match.groups("") if match else (entry, "", "")
+    if not path and name not in BENCHMARKS:
         raise ValueError(
             f"There is no benchmark {entry!r}: write one of {', '.join(BENCHMARKS)}, or NAME=PATH for"
             " your own; with :N behind it, its first N problems."
         )
-    split = benchmark.split if benchmark else args.dataset_test_split
-    source, rows = path or benchmark.hub, []
-    for config in (None,) if path else benchmark.configs:
-        splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
-        if len(splits) > 1 and split not in splits:
-            raise ValueError(f"{source} has no split {split}, but {', '.join(splits)}.")
-        rows += iterate(splits[split] if len(splits) > 1 else [*splits.values()][0])
-    if benchmark:
-        rows = [row for each in rows if (row := benchmark.prepare(each))]
-    else:
+    args, benchmark = args or DataArguments(), BENCHMARKS.get(name)
+    if benchmark is None:
+        rows = _read_split(args, path, args.dataset_test_split)
         layout = find_layout(rows[:1000], args)
-        benchmark = Benchmark(name, name, source, split, None, layout.kind, 8, layout)
+        benchmark = Benchmark(name, name, path, "", None, layout.kind, 8, layout)
+    else:
+        hub, split = benchmark.hub, benchmark.split
+        places = [(path, None)] if path else [(hub, config) for config in benchmark.configs]
+        found = [row for place in places for row in _read_split(args, place[0], split, place[1])]
+        rows = [row for each in found if (row := benchmark.prepare(each))]
     problems = [read_problem(r, benchmark.layout, f"{name}-{n}") for n, r in enumerate(rows)]
     bad = [problem.id for problem in problems if not problem.solution]
     if bad or len({problem.id for problem in problems}) < len(problems):
         what = f"no reference answer that can be read for {bad[0]}" if bad else "an id twice"
-        raise ValueError(f"{benchmark.title} has {what}: correct {source}.")
+        raise ValueError(f"{benchmark.title} has {what}: correct {path or benchmark.hub}.")
     if benchmark.problems not in (None, len(problems)):
         raise ValueError(
-            f"{benchmark.title} must have {benchmark.problems} problems: {source} has"
-            f" {len(problems)}."
+            f"{benchmark.title} must have {benchmark.problems} problems, and has {len(problems)} in"
+            f" {path or benchmark.hub}."
         )
     taken = int(count) if count else len(problems)
-    return benchmark, problems[:taken], {"source": source, "split": split}
+    return benchmark, problems[:taken], {"source": path or benchmark.hub}
+
+
+def _read_split(
+    args: DataArguments, source: str, split: str, config: str | None = None
+) -> list[Row]:
+    """Return the rows of a file, or of the split of a folder or a data set that is scored."""
+    splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
+    if len(splits) > 1 and split not in splits:
+        raise ValueError(
+            f"{source} has no split {split}, but {', '.join(splits)}: name a file, or set"
+            " --dataset_test_split."
+        )
+    return list(iterate(splits[split] if split in splits else [*splits.values()][0]))

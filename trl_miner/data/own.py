@@ -119,7 +119,8 @@ def _find_form(args: DataArguments, model: str, tokenizer: Any, needs_answers: b
     if args.prompt_style is None and words == (None, None):
         if saved or not needs_answers:
             return saved or PromptForm("verbatim")
-    return PromptForm(args.prompt_style or guess_style(model, tokenizer), *words)
+    style: Any = args.prompt_style or guess_style(model, tokenizer)
+    return PromptForm(style, *words)
 
 
 def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: bool) -> "Dataset":

@@ -110,8 +110,8 @@ def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
         is_number = layout.first_option is not None and answer.isdecimal()
         first = layout.first_option or 0
         place = int(answer) - first if is_number else option_place(answer, options)
-        is_place = place is not None and 0 <= place < len(options)
-        answer = ascii_uppercase[place] if is_place else ""
+        letters = ascii_uppercase[: len(options)]
+        answer = "" if place is None else letters[max(place, 0) : place + 1]
     if layout.prompts == "asking" and isinstance(question, str):
         question = [{"role": "user", "content": question}]
     return Problem(
@@ -156,9 +156,9 @@ def _options(row: Row, layout: Layout) -> dict[str, str]:
     """Return the texts of a row's options by label; none: it has none."""
     if layout.is_true_or_false:
         return {"A": "True", "B": "False"}
-    names = layout.options
-    is_list = isinstance(names, tuple)
-    return read_options([cell(row, name) for name in names] if is_list else cell(row, names))
+    if isinstance(layout.options, tuple):
+        return read_options([cell(row, name) for name in layout.options])
+    return read_options(cell(row, layout.options))
 
 
 def iterate(rows: "Dataset") -> Iterator[Row]:

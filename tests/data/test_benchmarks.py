@@ -1,0 +1,149 @@
+"""The table of benchmarks, on small files in the forms of the data sets on the Hub."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+sys.path.insert(0, str(Path(__file__).parent))
+from strangers import lines  # noqa: E402
+
+from trl_miner.data import benchmarks  # noqa: E402
+from trl_miner.data.benchmarks import BENCHMARKS, pubmedqa_test_ids, read_problems  # noqa: E402
+from trl_miner.data.settings import DataArguments  # noqa: E402
+from trl_miner.grading import describe_reference  # noqa: E402
+
+SMALL = Path(__file__).parent / "benchmarks"
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Read a benchmark from its small file, which has three of its problems."""
+
+    def read(name, path=None):
+        row = dataclasses.replace(BENCHMARKS[name], problems=3)
+        monkeypatch.setitem(benchmarks.BENCHMARKS, name, row)
+        (own,) = (each for each in SMALL.iterdir() if each.stem == name)
+        return read_problems(f"{name}={path or own}")[1]
+
+    return read
+
+
+def test_the_table_is_the_papers():
+    """Six mathematical and six medical ones, and two more; their problems and samples as there."""
+    papers = [row for row in BENCHMARKS.values() if row.name not in ("gsm8k", "arithmetic")]
+    math, choice = ([row for row in papers if row.kind == kind] for kind in ("math", "choice"))
+    assert [row.samples for row in math] == [128, 128, 128, 128, 16, 16]
+    assert [row.problems for row in math] == [30, 30, 40, 30, 500, 581]
+    assert [row.problems for row in choice] == [1273, 4183, 500, 2450, 1535]
+    assert {row.samples for row in choice} == {4}
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "arithmetic"])
+def test_a_small_file_in_the_real_form_is_read(name, small):
+    problems = small(name)
+    assert len({problem.id for problem in problems}) == 3
+    is_choice = BENCHMARKS[name].kind == "choice"
+    for problem in problems:
+        assert bool(problem.options) == is_choice and problem.question
+        assert not describe_reference(problem.solution, problem.options or None).fault
+
+
+def test_rows_that_need_work(small):
+    def of(name, field):
+        return [getattr(problem, field) for problem in small(name)]
+
+    assert of("aime24", "id")[0] == "2024-III-1" and of("aime24", "solution")[0] == "84"
+    assert of("aime25", "id") == ["aime25-0", "aime25-1", "aime25-2"]
+    assert of("amc23", "solution") == ["27", "-3", "3.5"]  # 27.0 there
+    assert of("gsm8k", "solution") == ["12", "1,400", "-3"]
+    assert of("hmmt25", "level")[1] == "Algebra, Number Theory"
+    assert of("olympiadbench", "id") == ["1601", "1603", "1604"]  # 1602 has two answers
+    assert of("olympiadbench", "solution") == ["19", "n^2", "(2,2)"]
+    assert of("olympiadbench", "context")[2] == "All lines lie in a plane."
+    assert of("medqa", "options")[0][-1] == "Vitamin K"  # the sixth is padding
+    assert of("medmcqa", "solution")[1] == "D"  # cop 3, counted from 0
+    assert len(pubmedqa_test_ids()) == 500 and len(of("pubmedqa", "id")) == 3
+    assert of("pubmedqa", "options")[0] == ("yes", "no", "maybe")
+    assert of("pubmedqa", "context")[0] == "Tea is drunk.\nAll stayed awake."
+    assert of("medxpertqa", "question")[1] == "Which bone carries the leg on the foot?"
+    assert of("mmlu_pro", "solution") == ["B", "J", "A"]
+    assert of("mmlu_pro", "level") == ["biology", "health", "health"]
+
+
+def test_a_wrong_number_of_problems_and_a_damaged_row_are_refused(small, tmp_path):
+    with pytest.raises(ValueError, match="AIME2024 must have 30 problems, and has 3 in "):
+        read_problems(f"aime24={SMALL / 'aime24.jsonl'}")
+    rows = [json.loads(line) for line in (SMALL / "aime24.jsonl").read_text().splitlines()]
+    with pytest.raises(ValueError, match="AIME2024 has an id twice"):
+        small("aime24", lines(tmp_path / "a.jsonl", [rows[0], rows[1], rows[0]]))
+    with pytest.raises(ValueError, match="no reference answer that can be read for 2024-III-2"):
+        small("aime24", lines(tmp_path / "a.jsonl", [rows[0], rows[1] | {"Answer": None}]))
+
+
+def test_the_embedded_world_needs_no_download():
+    benchmark, problems, record = read_problems("arithmetic:5")
+    assert (benchmark.title, len(problems), problems[0].level) == ("Arithmetic", 5, "1")
+    assert problems[0].question == "Compute 35 + 4.\n" and problems[0].solution == "39"
+    assert len(read_problems("arithmetic")[1]) == 200
+
+
+def test_a_benchmark_that_is_not_cached_is_told_with_the_path():
+    with pytest.raises(ValueError, match="MathArena/hmmt_feb_2025"):
+        read_problems("hmmt25")
+
+
+@pytest.mark.parametrize("entry", ["aime99", "aime24:", "=a.csv", "a b=c", ""])
+def test_an_unknown_name_is_told_with_those_there_are(entry):
+    with pytest.raises(ValueError, match="There is no benchmark .*aime24, aime25, .*NAME=PATH"):
+        read_problems(entry)
+
+
+# One's own
+
+
+def test_a_file_of_ones_own(tmp_path):
+    rows = [{"q": "1+1?", "a": 2, "id": "x", "level": 3}, {"q": "2+2?", "a": "It is\n#### 4"}]
+    benchmark, problems, _ = read_problems(f"mine={lines(tmp_path / 'a.jsonl', rows)}")
+    assert (benchmark.name, benchmark.kind, benchmark.samples) == ("mine", "math", 8)
+    assert [(one.id, one.solution, one.level) for one in problems] == [
+        ("x", "2", "3"),
+        ("mine-1", "4", ""),
+    ]
+    assert len(read_problems(f"mine={tmp_path / 'a.jsonl'}:1")[1]) == 1
+    rows = [{"problem": "Odd?", "options": ["2", "3"], "answer": each} for each in ("B", "2")]
+    benchmark, problems, _ = read_problems(f"mine={lines(tmp_path / 'b.jsonl', rows)}")
+    assert benchmark.kind == "choice" and [one.solution for one in problems] == ["B", "A"]
+
+
+def test_its_columns_are_named_as_in_training(tmp_path):
+    path = lines(tmp_path / "a.jsonl", [{"x": "1+1?", "y": "so 2"}])
+    with pytest.raises(ValueError, match="There are x, y"):
+        read_problems(f"mine={path}")
+    args = DataArguments(
+        dataset_prompt_column="x", dataset_solution_column="y", answer_pattern=r"\d+"
+    )
+    assert read_problems(f"mine={path}", args)[1][0].solution == "2"
+
+
+def test_a_folder_with_train_and_test_files_is_its_test_files(tmp_path):
+    """The trained ones would be scored in silence."""
+    for split, count in (("train", 10), ("test", 4)):
+        rows = [{"q": f"{split} {n}?", "a": n} for n in range(count)]
+        Dataset.from_list(rows).to_parquet(tmp_path / f"{split}.parquet")
+    problems = read_problems(f"mine={tmp_path}")[1]
+    assert len(problems) == 4 and problems[0].question == "test 0?"
+    args = DataArguments(dataset_test_split="train")
+    assert len(read_problems(f"mine={tmp_path}", args)[1]) == 10
+    (tmp_path / "test.parquet").rename(tmp_path / "validation.parquet")
+    with pytest.raises(ValueError, match="no split test, but train, validation: .*test_split"):
+        read_problems(f"mine={tmp_path}")
+
+
+def test_a_prompt_that_says_the_form_stays_one(tmp_path):
+    rows = [{"q": f"{n}+1? Put it in \\boxed{{}}.", "a": n + 1} for n in range(3)]
+    problems = read_problems(f"mine={lines(tmp_path / 'a.jsonl', rows)}")[1]
+    assert problems[0].question == [{"role": "user", "content": "0+1? Put it in \\boxed{}."}]
