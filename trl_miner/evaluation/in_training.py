@@ -127,12 +127,12 @@ class EvaluationCallback(TrainerCallback):
     def sample(
         self, rows: list[dict[str, Any]], seeds: list[int]
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the tokens of the rows' prompts, and those of a completion of each. Every process
-        must call it, with as many rows."""
+        """Return the tokens of the rows' prompts, and those of a completion of each. A row stands
+        there `samples` times in a row. Every process must call it, with as many rows."""
         trainer, tokenizer = self.trainer, self.trainer.processing_class
-        prompts = [
-            token_ids(row["prompt"], tokenizer, trainer.args.chat_template_kwargs) for row in rows
-        ]
+        chat = trainer.args.chat_template_kwargs
+        each = [token_ids(row["prompt"], tokenizer, chat) for row in rows[:: self.samples]]
+        prompts = [ids for ids in each for _ in range(self.samples)]
         if trainer.use_vllm:
             torch.manual_seed(trainer.args.seed)  # a colocated engine draws from it
             trainer.vllm_generation.sync_weights()

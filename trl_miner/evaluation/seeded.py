@@ -32,15 +32,17 @@ class Race(LogitsProcessor):
     def __init__(self, seeds: list[int], device: Any, temperature: float, top_p: float) -> None:
         self.streams = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         self.temperature, self.nucleus = temperature, TopPLogitsWarper(top_p)
+        self.ahead: list[Tensor] = []  # (B, V) noise of the next positions
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         logits_BV = scores.float() / self.temperature
         if self.nucleus.top_p < 1:
             logits_BV = self.nucleus(input_ids, logits_BV)
-        noise_BV = torch.empty_like(logits_BV)
-        for noise_V, stream in zip(noise_BV, self.streams, strict=True):
-            noise_V.exponential_(generator=stream)
-        return logits_BV.log_softmax(dim=1) - noise_BV.clamp_min(1e-30).log()
+        if not self.ahead:  # of a small vocabulary several positions at once, which is quicker
+            block_V = logits_BV.new_empty(max(1, 4096 // scores.shape[1]), scores.shape[1])
+            drawn = [block_V.exponential_(generator=stream).clone() for stream in self.streams]
+            self.ahead = [*torch.stack(drawn).clamp_min(1e-30).log().unbind(1)]
+        return logits_BV.log_softmax(dim=1) - self.ahead.pop(0)
 
 
 @torch.no_grad()
