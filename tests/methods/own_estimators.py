@@ -17,6 +17,12 @@ def by_rollout(rollouts, bonus=1.0):
     return rollouts.advantages_N + bonus
 
 
+def of_both_signs(rollouts):
+    advantages_BT = torch.ones(rollouts.mask_BT.shape)
+    advantages_BT[:, ::2] = -1.0
+    return advantages_BT
+
+
 def with_metric(rollouts, *, weight):
     advantages_BT = rollouts.to_tokens(rollouts.advantages_N) * weight
     return Estimate(advantages_BT, rollouts.advantages_N, {"own/weight": weight})

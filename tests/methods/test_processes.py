@@ -67,8 +67,4 @@ def test_the_number_of_processes_does_not_matter(size, tmp_path):
 
 
 def test_without_other_processes_the_world_is_this_one():
-    world = current_world()
-    assert world == World(1, 0)
-    values = torch.arange(3.0)
-    assert world.gather(values) is values and torch.equal(world.sum(values), values)
-    assert World(4, 2).local_slice(5) == slice(10, 15)
+    assert current_world() == World(1, 0)
