@@ -51,17 +51,16 @@ class Batch:
     def __init__(self, rewards, mask, scores, num_generations):
         self.rewards, self.mask, self.scores, self.G = rewards, mask, scores, num_generations
 
-    def part(self, rows, rank=0, size=1):
-        """The rollouts of some rows, as the process `rank` of `size` sees them; with what each was
-        asked for in `asked`."""
-        asked = {}
+    def part(self, rows=slice(None), world=None, asked=None):
+        """The rollouts of some rows, as a process sees them, which writes into `asked` which scores
+        of which rows a method asks for."""
 
         def score(name, is_row_N):
-            asked[name] = is_row_N
+            (asked if asked is not None else {})[name] = is_row_N
             return self.scores[name][rows]
 
         advantages = group_relative_advantages(self.rewards, self.G)
-        rollouts = Rollouts(
+        return Rollouts(
             self.rewards,
             advantages,
             correctness(self.rewards),
@@ -69,17 +68,12 @@ class Batch:
             group_kinds(self.rewards, self.G, advantages_N=advantages),
             self.G,
             score,
-            World(size, rank),
+            world or World(),
         )
-        return rollouts, asked
 
     def estimate(self, asked=None, **named):
         """What the methods named make of it."""
-        rollouts, found = self.part(slice(None))
-        result = estimate(find_composition(**named), rollouts)
-        if asked is not None:
-            asked.update(found)
-        return result
+        return estimate(find_composition(**named), self.part(asked=asked))
 
     def __getitem__(self, rows):
         scores = {name: values[rows] for name, values in self.scores.items()}

@@ -46,7 +46,7 @@ def test_settings_name_the_methods(settings, expected):
 @given(batches())
 def test_each_kind_of_prompt_is_paid_by_its_own_method(mixed, right, batch):
     found = batch.estimate(advantage_estimator=mixed, all_right=right).advantages_BT
-    is_ph_N = batch.part(slice(None))[0].kinds.is_ph_N
+    is_ph_N = batch.part().kinds.is_ph_N
     base = batch.estimate(advantage_estimator=mixed).advantages_BT
     own = batch.estimate(advantage_estimator="grpo" if right == "none" else right).advantages_BT
     assert torch.equal(found, torch.where(is_ph_N[:, None], own, base))
@@ -57,7 +57,7 @@ def test_the_cap_is_measured_by_the_tokens_of_the_other_method():
     batch, named = all_kinds(), dict(advantage_estimator=f"{OWN}.of_both_signs")
     sizes = batch.estimate(**named).advantages_BT.abs()
     found = batch.estimate(**named, all_right="miner").advantages_BT
-    kinds = batch.part(slice(None))[0].kinds
+    kinds = batch.part().kinds
     share = found[kinds.is_ph_N].sum() / sizes[kinds.is_he_N].sum()
     assert share.item() == pytest.approx(1.5e-3, rel=1e-5)
 
@@ -139,7 +139,7 @@ def test_a_function_of_ones_own_may_speak_of_tokens_of_completions_or_of_metrics
 def test_a_record_of_ones_own_says_on_which_prompts_it_acts():
     batch = all_kinds()
     found = batch.estimate(advantage_estimator=f"{OWN}.SURPRISE").advantages_BT
-    is_ph_N = batch.part(slice(None))[0].kinds.is_ph_N
+    is_ph_N = batch.part().kinds.is_ph_N
     grpo = batch.estimate(advantage_estimator="grpo").advantages_BT
     surprise = -batch.scores["old_logps"] * batch.mask
     assert torch.equal(found, torch.where(is_ph_N[:, None], surprise, grpo))

@@ -37,7 +37,7 @@ def test_a_method_agrees_with_the_published_code(name, case):
     scores = {key: torch.tensor(case[key]) for key in case if key in ("entropies", "token_logits")}
     scores["self_certainty"] = torch.tensor(case.get("self_certainty", 0.0))
     rewards, mask = torch.tensor(case["rewards"]), torch.tensor(case["mask"])
-    rollouts, _ = Batch(rewards, mask, scores, case["G"]).part(slice(None))
+    rollouts = Batch(rewards, mask, scores, case["G"]).part()
     # the published code has 1e-6 beside the standard deviation, TRL 1e-4
     grpo_N = group_relative_advantages(rewards, case["G"], std_eps=1e-6)
     if case["hyper"].get("norm_adv_by_std_in_grpo") is False:
@@ -138,7 +138,7 @@ def test_a_batch_of_one_kind_or_without_tokens_gets_finite_advantages(name, rewa
 def test_a_method_asks_for_no_more_than_it_needs(name, asked_for):
     batch, asked = all_kinds(), {}
     batch.estimate(asked=asked, **settings_of(name))
-    kinds = batch.part(slice(None))[0].kinds
+    kinds = batch.part().kinds
     rows = {"right": kinds.is_ph_N, "every": kinds.is_ph_N | ~kinds.is_ph_N}
     rows["learned"] = group_relative_advantages(batch.rewards, batch.G) != 0
     assert asked.keys() == asked_for.keys()
