@@ -81,7 +81,7 @@ def _mmlu_pro(row: Row) -> Row | None:
 
 
 def _medxpertqa(row: Row) -> Row:
-    return row | {"question": row["question"].split("Answer Choices:")[0]}
+    return row | {"question": row["question"].split("\nAnswer Choices:")[0]}
 
 
 # fmt: off
@@ -149,37 +149,28 @@ def read_problems(
             " your own; with :N behind it, its first N problems."
         )
     args, benchmark = args or DataArguments(), BENCHMARKS.get(name)
+    split = benchmark.split if benchmark else args.dataset_test_split
+    source, rows = path or BENCHMARKS[name].hub, []
+    for config in benchmark.configs if benchmark and not path else [None]:
+        splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
+        if len(splits) > 1 and split not in splits:
+            raise ValueError(
+                f"{source} has no split {split}, but {', '.join(splits)}: name a file, or set"
+                " --dataset_test_split."
+            )
+        rows += iterate(splits.get(split) or [*splits.values()][0])
     if benchmark is None:
-        rows = _read_split(args, path, args.dataset_test_split)
         layout = find_layout(rows[:1000], args)
-        benchmark = Benchmark(name, name, path, "", None, layout.kind, 8, layout)
-    else:
-        hub, split = benchmark.hub, benchmark.split
-        places = [(path, None)] if path else [(hub, config) for config in benchmark.configs]
-        found = [row for place in places for row in _read_split(args, place[0], split, place[1])]
-        rows = [row for each in found if (row := benchmark.prepare(each))]
+        benchmark = Benchmark(name, name, source, split, None, layout.kind, 8, layout)
+    rows = [row for each in rows if (row := benchmark.prepare(each))]
     problems = [read_problem(r, benchmark.layout, f"{name}-{n}") for n, r in enumerate(rows)]
-    bad = [problem.id for problem in problems if not problem.solution]
-    if bad or len({problem.id for problem in problems}) < len(problems):
-        what = f"no reference answer that can be read for {bad[0]}" if bad else "an id twice"
-        raise ValueError(f"{benchmark.title} has {what}: correct {path or benchmark.hub}.")
-    if benchmark.problems not in (None, len(problems)):
+    for problem in problems:
+        if not problem.solution:
+            raise ValueError(f"{source}: {problem.id} has no reference answer that can be read.")
+    ids = {problem.id for problem in problems}
+    if len(ids) < len(rows) or benchmark.problems not in (None, len(rows)):
         raise ValueError(
-            f"{benchmark.title} must have {benchmark.problems} problems, and has {len(problems)} in"
-            f" {path or benchmark.hub}."
+            f"{source} must have {benchmark.problems or len(rows)} different problems for"
+            f" {benchmark.title}: there are {len(ids)}."
         )
-    taken = int(count) if count else len(problems)
-    return benchmark, problems[:taken], {"source": path or benchmark.hub}
-
-
-def _read_split(
-    args: DataArguments, source: str, split: str, config: str | None = None
-) -> list[Row]:
-    """Return the rows of a file, or of the split of a folder or a data set that is scored."""
-    splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
-    if len(splits) > 1 and split not in splits:
-        raise ValueError(
-            f"{source} has no split {split}, but {', '.join(splits)}: name a file, or set"
-            " --dataset_test_split."
-        )
-    return list(iterate(splits[split] if split in splits else [*splits.values()][0]))
+    return benchmark, problems[: int(count or len(rows))], {"source": source, "split": split}

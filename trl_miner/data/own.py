@@ -5,9 +5,10 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from .benchmarks import read_problems
-from .files import load_splits, new_file
+from .files import load_splits
 from .problems import Layout, Problem, find_layout, iterate, read_problem
 from .prompts import Kind, PromptForm, build_prompt, form_asked_for, guess_style, load_form
 from .settings import DataArguments
@@ -131,11 +132,12 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
         ValueError: They are more than a tenth.
     """
     from datasets import disable_progress_bars
+    from datasets.fingerprint import get_temporary_cache_files_directory
 
     def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        of_batch = [
+        of_batch = (
             dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)
-        ]
+        )
         new = [to_row(read_problem(row, layout), layout.kind, form) for row in of_batch]
         return {name: [row[name] for row in new] for name in new[0]}
 
@@ -147,23 +149,20 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
             *{"prompt", "solution", "options", "level"}.intersection(rows.column_names)
         ],
         load_from_cache_file=False,
-        cache_file_name=new_file(),
+        cache_file_name=f"{get_temporary_cache_files_directory()}/{uuid4().hex}.arrow",
     )
-    fit = [
-        place
-        for place, row in enumerate(iterate(arranged.select_columns(["prompt", "solution"])))
-        if row["prompt"] and (row["solution"] or not needs_answers)
-    ]
-    if len(fit) < len(rows):
-        place = min({*range(len(rows))}.difference(fit))
-        told = (
-            f"{len(rows) - len(fit)} of {len(rows)} rows have no question, or no reference answer"
-            f" that can be read, such as row {place}: {rows[place]!s:.300}"
-        )
-        if len(fit) < 0.9 * len(rows):
-            raise ValueError(f"{told}. {ADVICE}")
-        warnings.warn(f"They are left out: {told}", stacklevel=3)
-    return arranged.select(fit)
+    golds = arranged["solution"][:]
+    unfit = [place for place, gold in enumerate(golds) if needs_answers and not gold]
+    if not unfit:
+        return arranged
+    told = (
+        f"{len(unfit)} of {len(rows)} rows have no question, or no reference answer that can be"
+        f" read, such as row {unfit[0]}: {str(rows[unfit[0]])[:300]}"
+    )
+    if 10 * len(unfit) > len(rows):
+        raise ValueError(f"{told}. {ADVICE}")
+    warnings.warn(f"They are left out: {told}", stacklevel=3)
+    return arranged.select(sorted({*range(len(rows))}.difference(unfit)))
 
 
 def to_row(problem: Problem, kind: Kind, form: PromptForm) -> dict[str, Any]:
