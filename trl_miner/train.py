@@ -1,6 +1,7 @@
 """Train a recipe in this process: `trl-miner train RECIPE`, or one of several processes with
 `accelerate launch -m trl_miner.train --config recipes/...`."""
 
+import os
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from .common.errors import (
     told_in_one_line,
 )
 from .common.redaction import hide
+from .launching.supervise import die_with_parent
 
 if TYPE_CHECKING:
     from .run.training import Run
@@ -29,6 +31,8 @@ def main(words: list[str] | None = None) -> int:
     """Train what the words of a command line say, and return the exit code: 0, 1 if the training
     failed, 130 after Ctrl-C. A mistake (2) and SIGTERM (143) raise SystemExit."""
     words = begin(words)
+    if "LOCAL_RANK" in os.environ:  # one of several: it must not outlive what started it
+        die_with_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # an exit ends all children
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # TRL's names
     with told_in_one_line("train"):

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 from run.runs import recipe, same, train, weights
+
+from trl_miner.run.folder import newest_checkpoint
 
 pytestmark = pytest.mark.slow
 LATEST = ("--resume_from_checkpoint", "latest")
@@ -115,11 +116,10 @@ def test_ctrl_c_before_the_training_is_code_130_and_no_traceback(tmp_path):
 
 
 def test_two_processes_train_are_stopped_and_go_on(tmp_path):
-    """Of the same batch, in halves; the scores and the number of steps are one process's."""
-    path = recipe(tmp_path, max_steps=6, save_steps=1, per_device_train_batch_size=8)
-    words = ["accelerate", "launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
-    words += ["--mixed_precision", "no", "--dynamo_backend", "no", "-m", "trl_miner.train"]
-    words = [sys.executable, "-m", "accelerate.commands.launch", *words[2:], "--config", path]
+    path = recipe(tmp_path, max_steps=60, save_steps=1, per_device_train_batch_size=8)
+    words = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    words += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    words += ["-m", "trl_miner.train", "--config", path]
     environment = {**os.environ, "MASTER_PORT": "0"}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
     wait_for(tmp_path / "run" / "checkpoint-3" / "checksums.json", process, 200)
@@ -127,10 +127,14 @@ def test_two_processes_train_are_stopped_and_go_on(tmp_path):
     process.terminate()
     process.communicate(timeout=100)
     assert process.returncode != 0 and leaves_nothing(begun)
-    ended = subprocess.run([*words, *LATEST], env=environment, capture_output=True, text=True)
+    done = newest_checkpoint(tmp_path / "run")
+    steps = int(done.name.removeprefix("checkpoint-")) + 2
+    more = [*words, *LATEST, "--max_steps", str(steps)]
+    ended = subprocess.run(more, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("step 6 of 6: ") == 1 and "step 2 of 6" not in ended.stdout
-    # a damaged folder, told once
+    for step, times in ((steps, 1), (steps - 1, 1), (steps - 2, 0)):
+        assert ended.stdout.count(f"step {step} of {steps}: ") == times
+    # a mistake is told once
     told = subprocess.run(words, env=environment, capture_output=True, text=True).stderr
     assert told.count("already contains a run. Resume it") == 1
 
