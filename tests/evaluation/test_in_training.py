@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import EarlyStoppingCallback
 
 from trl_miner.evaluation.held_out import Moment, read_held_out, write_held_out
@@ -39,10 +40,22 @@ def train(policy, folder, *, scores=(), reward=harness.mixed_reward, callbacks=(
     return trainer, evaluation
 
 
-@pytest.mark.parametrize("reward", [harness.mixed_reward, coin])
-def test_a_scoring_changes_nothing_in_the_training(policy, tmp_path, reward):
-    plain, _ = train(policy, tmp_path / "plain", reward=reward)
-    scored, _ = train(policy, tmp_path / "scored", reward=reward, scores=("before", "after"))
+LORA = {"peft_config": LoraConfig(r=4, lora_dropout=0.1, init_lora_weights=False)}
+
+
+@pytest.mark.parametrize(
+    ("reward", "settings"),
+    [
+        (harness.mixed_reward, {}),
+        (coin, {"gradient_checkpointing": True}),
+        (harness.mixed_reward, {"more": LORA, "num_iterations": 2}),
+    ],
+    ids=["plain", "every random state", "LoRA"],
+)
+def test_a_scoring_changes_nothing_in_the_training(policy, tmp_path, reward, settings):
+    plain, _ = train(policy, tmp_path / "plain", reward=reward, **settings)
+    both = "before", "after"
+    scored, _ = train(policy, tmp_path / "scored", reward=reward, scores=both, **settings)
     assert harness.largest_difference(harness.weights(plain), harness.weights(scored)) == 0
     of_scored = [log for log in harness.logs(scored, SCORED) if set(log) - {"epoch", "step"}]
     assert of_scored == harness.logs(plain, SCORED)

@@ -79,8 +79,8 @@ class EvaluationCallback(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the scores of this step among the metrics of an evaluation."""
-        known = [found for found in self.moments.values() if found.step == state.global_step]
-        scores = known[-1].scores if known else self.record(f"step {state.global_step}")
+        moment = f"step {state.global_step}"
+        scores = self.moments[moment].scores if moment in self.moments else self.record(moment)
         kwargs["metrics"] |= {f"eval_{name}": value for name, value in scores.items()}
 
     def record(self, moment: str) -> dict[str, float]:
