@@ -48,22 +48,6 @@ def test_each_model_of_the_paper_has_two_recipes_that_differ_in_the_method_alone
         assert grpo == miner, folder
 
 
-def test_the_recipes_of_the_papers_models_differ_in_what_their_size_asks_for():
-    fixed = [
-        {
-            name: value
-            for name, value in yaml.safe_load(
-                (RECIPES / folder / "miner.yaml").read_text("utf-8")
-            ).items()
-            if name not in ("output_dir", "model_name_or_path", "vllm_tensor_parallel_size")
-            and name not in ("accelerate_config", "dataset_name", "reward_funcs")
-            and name not in ("learning_rate", "max_steps")
-        }
-        for folder in MODELS
-    ]
-    assert all(each == fixed[0] for each in fixed)
-
-
 @pytest.mark.parametrize("path", ALL, ids=lambda path: str(path.relative_to(RECIPES)))
 def test_a_recipe_is_read_and_states_only_what_differs_from_the_defaults(path):
     from trl_miner.recipe.reading import read_plain
@@ -134,10 +118,3 @@ def test_each_method_of_the_table_trains_two_steps(method, tmp_path):
     options += ["--per_device_train_batch_size", str(batch)] if batch else []
     Run(read([recipe_of(method, "arithmetic"), *options, "--output_dir", str(tmp_path)])).go()
     assert (tmp_path / "model.safetensors").is_file()
-
-
-def test_the_pages_name_recipes_and_scripts_that_are_there():
-    named = {*re.findall(r"recipes/([\w./-]+\.(?:py|sh|yaml))", "".join(
-        path.read_text("utf-8") for path in [*RECIPES.rglob("*.md"), *ALL]
-    ))}  # fmt: skip
-    assert named and not [name for name in named if not (RECIPES / name).exists()]

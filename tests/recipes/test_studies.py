@@ -1,5 +1,6 @@
 """The two studies: their numbers, their worlds and their own estimators."""
 
+import gzip
 import importlib.util
 import json
 import re
@@ -75,44 +76,19 @@ def test_a_score_is_of_the_problems_of_its_levels():
     assert found["end solved"] == pytest.approx(200 / 3)
 
 
-def test_the_ways_of_forks_agree_on_easy_problems_alone():
-    import random
-
-    rng = random.Random(0)
-    right = {}
-    for level in (1, 3):
-        problems = [world.draw("test", level, rng) for _ in range(200)]
-        for way in ("sound", "fast"):
-            texts = [world.solution(one, rng, world.STEP_ERROR, {way: 1.0}) for one in problems]
-            assert {*map(world.way_of, texts)} == {way}
-            right[way, level] = sum(
-                f"\\boxed{{{one.answer}}}" in text
-                for one, text in zip(problems, texts, strict=True)
-            )
-    assert right["sound", 1] == right["fast", 1] == right["sound", 3] == 200
-    assert right["fast", 3] < 100
-
-
 def test_the_problems_of_forks_are_those_that_the_counts_are_of():
-    import gzip
-
     with gzip.open(RECIPES / "forks/counts.jsonl.gz", "rt") as file:
         levels = json.loads(file.readline())["levels"]["forks"]
     train, test = world.rows("train"), world.rows("test")
     assert [str(row["level"]) for row in test] == levels
-    assert {row["level"] for row in train} == {0, 1}
     assert not {row["prompt"] for row in train} & {row["prompt"] for row in test}
 
 
 def test_no_held_out_problem_of_two_procedures_is_taught_or_trained():
     held_out = {row["question"] for row in procedures.test_problems()}
-    assert len(held_out) == 128
     assert not held_out & {row["question"] for row in procedures.train_problems()}
-    rows = procedures.start_rows()
     asked = {procedures.PROMPT.format(question=question) for question in held_out}
-    assert not asked & {row["prompt"] for row in rows}
-    sums = [row["completion"] for row in rows if "Product" not in row["completion"]]
-    assert sum(map(procedures.takes_steps, sums)) / len(sums) == pytest.approx(0.2, abs=0.02)
+    assert not asked & {row["prompt"] for row in procedures.start_rows()}
 
 
 def rollouts(rewards, scores):
@@ -139,13 +115,6 @@ def test_pass_at_k_training_rewards_a_single_correct_completion_alone():
     assert methods.passk(batch).tolist() == pytest.approx([2**0.5, 0, 0, 0], abs=1e-5)
 
 
-def test_the_unlikelier_completion_gets_more():
-    # All right; mean log-probs -1 and -2, so ranks 1 and 0: rewards 1 - .25 / 2 = .875 and 1, whose
-    # z-scores are -1 / sqrt(2) and 1 / sqrt(2).
-    batch = rollouts([1.0, 1.0], [[-1.0, -1.0], [-2.0, -2.0]])
-    assert methods.unlikeliness(batch).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=1e-3)
-
-
 def test_entropy_gives_the_advantage_where_all_agree():
     batch = rollouts([1.0, 1.0, 0.0, 0.0, 1.0, 0.0], [[0.5, 2.0]] * 6)
     # right: .1 * H; wrong: -.1 * (2 - H); mixed: GRPO's +-.5
@@ -154,8 +123,7 @@ def test_entropy_gives_the_advantage_where_all_agree():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["forks", "mirror"])
-def test_a_recipe_of_forks_trains(model, tmp_path, monkeypatch):
+def test_a_recipe_of_forks_trains(tmp_path, monkeypatch):
     from trl_miner.recipe.reading import read
     from trl_miner.run.training import Run
 
@@ -164,8 +132,7 @@ def test_a_recipe_of_forks_trains(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["world.py"])
     world.main()
-    words = ["miner.yaml", "--model_name_or_path", f"models/{model}", "--max_steps", "2"]
-    words += ["--held_out", "64", "--score_samples", "4", "--quiet", "true"]
-    Run(read([*words, "--advantage_estimator", "methods.rl_zvp"])).go()
+    words = "--max_steps 2 --held_out 64 --score_samples 4 --advantage_estimator methods.rl_zvp"
+    Run(read(["miner.yaml", "--model_name_or_path", "models/mirror", *words.split()])).go()
     scores = json.loads((tmp_path / "runs/miner/held_out.json").read_text())
     assert 0.2 < sum(scores["before"]["num_correct"]) / (64 * 4) < 0.8

@@ -60,19 +60,13 @@ def test_a_token_is_as_dark_as_its_credit_among_its_prompts(tmp_path):
     assert "credit +0.001, log p -0.5" in page
 
 
-def test_the_page_is_headed_with_the_method_and_needs_nothing_else(tmp_path):
-    page = write_page(write_credit(tmp_path / "run", row())).read_text()
-    assert "Token credit of run, trained with" in page
-    assert "<script" not in page
-    assert "http" not in page
-
-
 def test_text_from_a_model_is_shown_and_never_runs(tmp_path):
     bad = "<img src=x onerror=alert(1)>"
     folder = write_credit(tmp_path / "run", row(tokens=(bad, "'\""), prompt=bad))
     page = write_page(folder).read_text()
     assert "<img" not in page
     assert page.count("&lt;img") == 3  # in the summary, the prompt and the completion
+    assert "Token credit of run, trained with" in page
 
 
 def test_steps_limit_the_page(tmp_path):
@@ -81,15 +75,6 @@ def test_steps_limit_the_page(tmp_path):
     assert "Step 11" in page and "Step 1:" not in page and "Step 21" not in page
     with pytest.raises(ValueError, match=r"step 12 of .*Recorded: \[1, 11, 21\]"):
         write_page(folder, steps=[11, 12])
-
-
-def test_a_completion_without_tokens_or_credit_makes_a_page(tmp_path):
-    folder = write_credit(
-        tmp_path / "run", row(tokens=(), advantages=()), row(rollout=1, advantages=(0.0, 0.0))
-    )
-    page = write_page(folder).read_text()
-    assert "so 7" in page
-    assert spans(page) == []
 
 
 def test_of_a_plain_run_each_completion_is_as_dark_as_its_advantage(tmp_path):
