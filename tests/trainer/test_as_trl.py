@@ -105,7 +105,7 @@ def run(policy, folder, ours=None, more=dict, packed=False, **settings):
     trainer = build_trainer(
         policy, folder, **classes, **{**SGD, **settings, **(ours or {})}, more=more()
     )
-    if packed and trainer.cutting is not None:
+    if packed and trainer.trims:
         trainer.cutting = replace(trainer.cutting, is_packed=True)
     before = weights(trainer)
     trainer.train()

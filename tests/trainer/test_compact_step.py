@@ -47,7 +47,7 @@ def test_no_cut_within_the_budget_costs_fewer_tokens(rows, budget, is_packed):
 
     places = range(1, len(rows))
     prices = [price(ends) for k in range(len(rows)) for ends in combinations(places, k)]
-    parts = Cutting(budget, is_packed, saves).cut(rows, 0)
+    parts = Cutting(budget, is_packed, saves).cut(rows, 0, len(rows))
     found = price(tuple(end for _, end in parts[:-1]))
     assert found == min(p for p in prices if p is not None)
 
@@ -83,7 +83,7 @@ def test_fillers_are_the_shortest_rows_without_an_advantage():
     """Five of eight count, on two processes: one filler, the row of length 2."""
     lengths = torch.tensor([9, 8, 7, 6, 5, 4, 3, 2])
     counts = torch.tensor([1, 1, 1, 1, 1, 0, 0, 0]).bool()
-    assert deal(lengths, counts, 2).tolist() == [[0, 1], [3, 2], [4, 7]]
+    assert deal(lengths, counts, 2, 1).tolist() == [[0, 1], [3, 2], [4, 7]]
 
 
 def test_a_row_is_as_long_as_its_last_token():
@@ -121,7 +121,7 @@ def step_of(policy, tmp_path, **overrides):
     )
     trainer.train()
     batches = trainer._buffered_inputs
-    return batches, [*micro_batches(trainer, trainer.cutting, batches, 1.0)]
+    return batches, [*micro_batches(trainer, batches, 1.0)]
 
 
 def rows_in(batches):

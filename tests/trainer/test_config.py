@@ -53,7 +53,7 @@ REFUSED = {
     "miner_lambda_max": (dict(miner_lambda_max=math.nan), "miner_lambda_max must be at least 0"),
     "miner_intrinsic": (
         dict(miner_intrinsic="doubt"),
-        "one of nll, certainty, constant: got 'doub",
+        "one of .*constant.*: got 'doubt'",
     ),
     "correct_threshold": (
         dict(correct_threshold=math.nan),

@@ -76,7 +76,7 @@ def test_after_ten_rounds_others_fill_the_batch_with_a_warning(policy, tmp_path,
     settings = {**SETTINGS, "max_steps": 1, "num_iterations": 2}
     with caplog.at_level(logging.WARNING):
         trainer = train(policy, tmp_path, reward=right, **settings)
-    assert "dynamic_sampling found 0 mixed prompts in 10 rounds of 3" in caplog.text
+    assert "dynamic_sampling found 0 of 3 mixed prompts in 10 rounds" in caplog.text
     (batch,) = trainer.batches
     assert logs(trainer)[0]["dynamic_sampling/rounds"] == 10
     assert batch.output["completion_ids"].shape[0] == 12

@@ -123,6 +123,6 @@ def test_a_trainer_without_init_has_all_attributes_that_trls_methods_meet():
     from trl_miner.trainer.trainer import MinerGRPOTrainer
 
     trainer = object.__new__(MinerGRPOTrainer)
-    for name in ("prompt_stream", "cutting", "is_compact", "planned_until", "steps_left"):
+    for name in ("prompt_stream", "trims", "is_compact", "planned_until", "steps_left"):
         assert not getattr(trainer, name)
     assert copy.copy(trainer).resumed_at == 0

@@ -11,12 +11,16 @@ the gradient is the same sum.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .config import MinerGRPOConfig
+    from .trainer import MinerGRPOTrainer
 
 Batch = dict[str, Any]  # TRL's: tensors with a row for each completion, and numbers
 
@@ -51,7 +55,7 @@ def why_padding_stays(config: Any) -> str:
     return ""
 
 
-def why_micro_batches_stay(args: Any, has_router_loss: bool) -> str:
+def why_micro_batches_stay(args: "MinerGRPOConfig", has_router_loss: bool) -> str:
     """Return why a row's loss depends on the other rows of its micro-batch; "": it does not.
 
     Args:
@@ -87,7 +91,7 @@ class Cutting:
     saves: int = 0  # tokens that one more part must save
 
     def cut(
-        self, lengths_n2: Tensor, budget: int, most: int | None = None, least: int = 1
+        self, lengths_n2: Tensor, budget: int, most: int, least: int = 1
     ) -> list[tuple[int, int]]:
         """Return `least` to `most` parts of rows sorted by length that cost the fewest tokens.
 
@@ -97,11 +101,10 @@ class Cutting:
         Args:
             lengths_n2: (n, 2) the tokens of each row's prompt and completion.
             budget: Tokens of a part, where `max_tokens` says nothing.
-            most: None: as many as there are rows.
-            least: At most n.
+            most, least: Least at most n, and at most `most`.
         """
         saves, budget, lengths_n2 = self.saves, self.max_tokens or budget, lengths_n2.cpu()
-        while len(parts := self._cheapest(lengths_n2, budget, saves)) > (most or len(lengths_n2)):
+        while len(parts := self._cheapest(lengths_n2, budget, saves)) > most:
             # first fewer parts within the budget; of less than 4 tokens a quarter is none
             saves, budget = 2 * saves + 1, budget if saves < budget else budget * 5 // 4 + 1
         while len(parts) < least:  # cut the longest
@@ -128,7 +131,7 @@ class Cutting:
         return list(pairwise(starts))
 
 
-def deal(lengths_K: Tensor, counts_K: Tensor, num_processes: int, least: int = 1) -> Tensor:
+def deal(lengths_K: Tensor, counts_K: Tensor, num_processes: int, least: int) -> Tensor:
     """Deal out the rows that count like cards in a snake, the longest first.
 
     Each process gets as many, and `least` or more: where they do not come out even, the shortest of
@@ -179,7 +182,7 @@ def gathered(accelerator: Accelerator, batches: Sequence[Batch]) -> Batch:
 
 
 def micro_batches(
-    trainer: Any, cutting: Cutting, batches: Sequence[Batch], share: float
+    trainer: "MinerGRPOTrainer", batches: Sequence[Batch], share: float
 ) -> Iterator[Batch]:
     """Yield as many micro-batches as TRL's, of the rows of all processes that count.
 
@@ -190,7 +193,6 @@ def micro_batches(
 
     Args:
         trainer: A `MinerGRPOTrainer`.
-        cutting: How to cut them.
         batches: TRL's, of this process.
         share: Of the optimizer step, the part that these are.
     """
@@ -207,7 +209,7 @@ def micro_batches(
     rows = deal(lengths_K2.sum(1), counts.any(1), accelerator.num_processes, least)
     longest = lengths_K2[rows].amax(1)  # of each place over the processes: all cut alike
     per_batch, width = len(batches[0]["advantages"]), columns["prompt_ids"].shape[1] + mask.shape[1]
-    parts = cutting.cut(longest, per_batch * width, len(batches), least)
+    parts = trainer.cutting.cut(longest, per_batch * width, len(batches), least)
     for _ in batches[len(parts) :]:
         yield {"row_weight": 0.0}
     for start, end in reversed(parts):

@@ -167,8 +167,8 @@ class MinerGRPOConfig(GRPOConfig):
             if value is not None and not value >= least:
                 raise ValueError(f"{name} must be at least {least}: got {value}. Or leave it out.")
         if self.miner_intrinsic not in REWARDS:
-            choices, got = ", ".join(REWARDS), self.miner_intrinsic
-            raise ValueError(f"miner_intrinsic must be one of {choices}: got {got!r}.")
+            given = self.miner_intrinsic
+            raise ValueError(f"miner_intrinsic must be one of {REWARDS}: got {given!r}.")
         composition = self.composition  # raises its own errors
         if self.policy_loss_method[0].function is not None:
             self._check_policy_loss()
@@ -210,7 +210,7 @@ class MinerGRPOConfig(GRPOConfig):
         return wanted
 
     def _warn_of_what_has_no_effect(self) -> None:
-        used = {name for each in self.composition.methods for name in each.settings.values()}
+        is_miner = any(method.settings for method in self.composition.methods)
         cycle = (self.steps_per_generation or 1) * self.num_iterations
         is_on_policy = self.gradient_accumulation_steps % cycle == 0
         if self.policy_loss_method[0].off_policy_only and is_on_policy:
@@ -219,7 +219,7 @@ class MinerGRPOConfig(GRPOConfig):
                 " probability ratio is 1. Raise steps_per_generation or num_iterations."
             )
         is_averaged = self.loss_type not in ("cispo", "vespo")
-        if used and self.importance_sampling_level == "sequence" and is_averaged:
+        if is_miner and self.importance_sampling_level == "sequence" and is_averaged:
             logger.warning(
                 "importance_sampling_level=sequence averages the advantages of a completion, so"
                 " that MINER's do not reach single tokens. Use token."

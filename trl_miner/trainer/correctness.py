@@ -36,7 +36,7 @@ class Verifier:
     # then unscorable: the others may only judge its form. Of named ones, those that scored a
     # completion decide, so that each task can have its own.
     is_guess: bool
-    threshold: float = 1.0
+    threshold: float
 
     def rewards(self, rewards_NF: Tensor) -> Tensor:
         """Return (N,) the rewards that decide; NaN: unscorable."""

@@ -4,7 +4,7 @@ a whole batch.
 # N = P*G completions of the global batch, those of one prompt adjacent; B of this process
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.logging import get_logger
@@ -14,6 +14,9 @@ from torch.nn.utils.rnn import pad_sequence
 from ..methods.groups import differs_in_correctness
 from ..methods.processes import current_world
 from .compact_step import Batch, gathered, loss_mask
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 logger = get_logger(__name__)
 
@@ -45,7 +48,9 @@ class PromptStream:
         return [self.rows[order[place // num_generations % len(order)]] for place in own]
 
 
-def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str, float]]:
+def fill_batch(
+    trainer: "MinerGRPOTrainer", stream: PromptStream, inputs: list[Any]
+) -> tuple[Batch, Tensor, dict[str, float]]:
     """Generate in rounds until the batch is full of prompts with correct and wrong completions.
 
     The first such prompts are kept, in the order of their generation; where `ROUNDS` rounds do not
@@ -54,6 +59,7 @@ def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str
 
     Args:
         trainer: A `MinerGRPOTrainer`.
+        stream: The prompts of the other rounds.
         inputs: This process's B rows of the data set in the first round.
 
     Returns:
@@ -68,7 +74,7 @@ def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str
     batches: list[Batch] = []
     rewards: list[Tensor] = []
     while len(batches) < ROUNDS and int(is_mixed_P.sum()) < num_prompts:
-        rows = trainer.prompt_stream.draw(num_prompts, G) if batches else inputs
+        rows = stream.draw(num_prompts, G) if batches else inputs
         batch, rewards_NF = trainer.generate_and_reward(rows)
         if "num_images" in batch:
             raise ValueError("dynamic_sampling takes prompts of text alone: got images.")
@@ -78,7 +84,7 @@ def fill_batch(trainer: Any, inputs: list[Any]) -> tuple[Batch, Tensor, dict[str
         is_mixed_P = torch.cat([is_mixed_P, is_mixed])
     if (found := int(is_mixed_P.sum())) < num_prompts:
         logger.warning(
-            f"dynamic_sampling found {found} mixed prompts in {ROUNDS} rounds of {num_prompts}:"
+            f"dynamic_sampling found {found} of {num_prompts} mixed prompts in {ROUNDS} rounds:"
             " others fill the batch. Take easier or harder problems, or a larger num_generations."
         )
     # the mixed ones first, in the order of their generation

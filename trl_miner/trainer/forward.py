@@ -4,13 +4,16 @@
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from .compact_step import Cutting, row_lengths
+from .compact_step import row_lengths
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 
 def packed_forward(
@@ -40,8 +43,7 @@ def packed_forward(
 
 
 def forward_by_length(
-    accelerator: Accelerator,
-    cutting: Cutting,
+    trainer: "MinerGRPOTrainer",
     forward: Callable[..., Any],
     ids: Tensor,
     mask: Tensor,
@@ -53,16 +55,20 @@ def forward_by_length(
     many forwards.
 
     Args:
+        trainer: With its way to cut rows.
         forward: Takes ids, mask, tokens and `entropy` of some rows.
         batch_size: Rows whose padded tokens are the budget.
-        accelerator, cutting, ids, mask, num_tokens, entropy: As in `packed_forward`.
+        ids, mask, num_tokens, entropy: As in `packed_forward`.
     """
     P = ids.shape[1] - num_tokens
     lengths_B2 = row_lengths(mask[:, :P], mask[:, P:])
     order = lengths_B2.sum(1).argsort(descending=True, stable=True)
-    longest = accelerator.gather(lengths_B2[order]).view(-1, *lengths_B2.shape).amax(0)
+    lengths_W = trainer.accelerator.gather(lengths_B2[order]).view(-1, *lengths_B2.shape)
+    longest = lengths_W.amax(0)
     scores = torch.zeros(1 + entropy, len(order), num_tokens, device=order.device)
-    for start, end in cutting.cut(longest, batch_size * int(longest.amax(0).sum())):
+    for start, end in trainer.cutting.cut(
+        longest, batch_size * int(longest.amax(0).sum()), len(order)
+    ):
         rows, (prompt, completion) = order[start:end], longest[start:end].amax(0).tolist()
         kept = min(completion, num_tokens)
         columns = slice(max(0, P - prompt), P + kept)

@@ -3,7 +3,7 @@
 # N completions of the global batch, B of this process, T padded completion tokens
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,12 +11,16 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ..methods.processes import current_world
 from .compact_step import Batch, loss_mask
+from .config import MinerGRPOConfig
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 LOGITS_BLOCK = 1024  # tokens whose logits are held in float32 in one go
 
 
 @torch.no_grad()
-def score(trainer: Any, output: Batch, name: str, is_row_N: Tensor) -> Tensor:
+def score(trainer: "MinerGRPOTrainer", output: Batch, name: str, is_row_N: Tensor) -> Tensor:
     """Return (B, T) of the old policy, valid at the tokens of the rows asked for: log-probs that
     TRL or the sampler have found, else those of one forward over these rows. Every process must
     ask.
@@ -59,7 +63,7 @@ def score(trainer: Any, output: Batch, name: str, is_row_N: Tensor) -> Tensor:
     return scores.index_copy(0, rows, of_rows.float())
 
 
-def _of_sampler(args: Any, output: Batch) -> Tensor | None:
+def _of_sampler(args: MinerGRPOConfig, output: Batch) -> Tensor | None:
     """Return the log-probs that came with the completions, from vLLM or a `rollout_func`, if they
     are drawn from the policy itself."""
     changed = (
@@ -70,7 +74,7 @@ def _of_sampler(args: Any, output: Batch) -> Tensor | None:
     return output.get("sampling_per_token_logps")
 
 
-def _of_logits(trainer: Any, ids: Tensor, mask: Tensor, name: str) -> Tensor:
+def _of_logits(trainer: "MinerGRPOTrainer", ids: Tensor, mask: Tensor, name: str) -> Tensor:
     """Return, at the place of each token, a number of the logits from which it was sampled, over
     the temperature: its own, or how far the log-sum-exp of all lies above their mean.
 

@@ -7,7 +7,7 @@ arithmetic.
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from trl import GRPOTrainer
 from ..methods.micro_batch import MicroBatch
 from ..methods.processes import current_world
 from .compact_step import Batch, loss_mask
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Watched:
     look: Callable[[Any], None]
 
 
-def policy_loss(trainer: Any, model: Any, inputs: Batch) -> Tensor:
+def policy_loss(trainer: "MinerGRPOTrainer", model: Any, inputs: Batch) -> Tensor:
     """Return TRL's loss of a micro-batch with the advantages and bounds that `policy_loss` finds
     once its forward is done, on copies of the trainer and of the inputs. Every process must call.
 

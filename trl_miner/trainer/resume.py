@@ -7,11 +7,14 @@ transformers writes trainer_state.json after it, so that a whole checkpoint has 
 
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object, send_to_device
+
+if TYPE_CHECKING:
+    from .trainer import MinerGRPOTrainer
 
 logger = get_logger(__name__)
 
@@ -22,15 +25,15 @@ LAYOUT = """
     """.split()
 
 
-def _file(trainer: Any, folder: Path) -> Path:
+def _file(trainer: "MinerGRPOTrainer", folder: Path) -> Path:
     return folder / f"generation_cycle_{trainer.accelerator.process_index}.pt"
 
 
-def _layout(trainer: Any) -> list[Any]:
+def _layout(trainer: "MinerGRPOTrainer") -> list[Any]:
     return [trainer.accelerator.num_processes, *(getattr(trainer.args, name) for name in LAYOUT)]
 
 
-def save_cycle(trainer: Any, folder: Path) -> None:
+def save_cycle(trainer: "MinerGRPOTrainer", folder: Path) -> None:
     """Write the batch under way and the place in it into a checkpoint's folder. Every process must
     call."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +48,7 @@ def save_cycle(trainer: Any, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-def load_cycle(trainer: Any, folder: Path) -> bool:
+def load_cycle(trainer: "MinerGRPOTrainer", folder: Path) -> bool:
     """Take up the batch that `save_cycle` wrote, on every process or on none: one that generated
     alone would wait for the others forever. Every process must call.
 

@@ -10,6 +10,7 @@ it.
 # T padded completion tokens, F reward functions
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -88,8 +89,9 @@ class MinerGRPOTrainer(GRPOTrainer):
     composition: Composition
     observers: list[Callable[[ScoredBatch], None]]
     prompt_stream: PromptStream | None = None  # of dynamic sampling
-    cutting: Any = None  # of rows into forwards; None: TRL's own
+    trims = False  # whether forwards go without needless padding
     is_compact = False  # whether micro-batches are ours
+    cutting = Cutting()  # of rows into both
     micro_batches: Iterator[Batch] = iter(())  # planned
     planned_until = 0  # the micro-step that has no plan yet
     steps_left = 0  # micro-steps of the optimizer step, after the plan
@@ -121,7 +123,9 @@ class MinerGRPOTrainer(GRPOTrainer):
         if not self.use_vllm:
             neutralize(self.generation_config, getattr(model, "generation_config", None))
         self.add_callback(FiniteGradients(self.accelerator))
-        self.step_means: dict[str, float] = {}  # of TRL's metrics, over the micro-batches so far
+        self.step_means = defaultdict[str, float](
+            float
+        )  # of TRL's metrics, over the micro-batches so far
         self._plan_steps()
 
     def _plan_steps(self) -> None:
@@ -133,11 +137,11 @@ class MinerGRPOTrainer(GRPOTrainer):
         kept = why_padding_stays(config)
         if args.policy_loss == "kl_cov":  # else rounding would have a gradient of its own
             kept = "the penalty of policy_loss=kl_cov has a kink where log-probs are the old ones"
-        if not kept:
-            # many small micro-batches are cheap on a CPU, and few large ones on a GPU
-            saves = 0 if self.accelerator.device.type == "cpu" else 256
-            self.cutting = Cutting(args.max_tokens_per_micro_batch, can_pack(config), saves)
-            kept = why_micro_batches_stay(args, self.aux_loss_enabled)
+        self.trims = not kept
+        # many small micro-batches are cheap on a CPU, and few large ones on a GPU
+        saves = 0 if self.accelerator.device.type == "cpu" else 256
+        self.cutting = Cutting(args.max_tokens_per_micro_batch, can_pack(config), saves)
+        kept = kept or why_micro_batches_stay(args, self.aux_loss_enabled)
         self.is_compact = not kept
         if kept:
             logger.warning(f"compute_less: micro-batches stay TRL's, because {kept}.")
@@ -150,7 +154,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         if self.prompt_stream is None:
             (output, rewards_NF), metrics = self.generate_and_reward(inputs), dict[str, float]()
         else:
-            output, rewards_NF, metrics = fill_batch(self, inputs)
+            output, rewards_NF, metrics = fill_batch(self, self.prompt_stream, inputs)
         rollouts = self._rollouts(output, rewards_NF)
         result = estimate(self.composition, rollouts)
         # (B,) where no method speaks per token, as TRL's metrics of sequences know them
@@ -209,7 +213,7 @@ class MinerGRPOTrainer(GRPOTrainer):
             batches = self._buffered_inputs[place : place + wanted]  # stays for the next iteration
             self.steps_left = wanted - len(batches)
             self.planned_until = self._step + len(batches)
-            self.micro_batches = micro_batches(self, self.cutting, batches, len(batches) / size)
+            self.micro_batches = micro_batches(self, batches, len(batches) / size)
         return next(self.micro_batches)
 
     def _compute_loss(self, model: Any, inputs: Batch) -> Tensor:
@@ -231,7 +235,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         for name in OVER_STEP.keys() & metrics.keys():
             values[name] = metrics[name].pop() * shares[OVER_STEP[name]]
         for name, value in values.items():
-            self.step_means[name] = self.step_means.get(name, 0.0) + value
+            self.step_means[name] += value
             if self.accelerator.sync_gradients:
                 metrics[name].append(self.step_means.pop(name))
 
@@ -247,7 +251,7 @@ class MinerGRPOTrainer(GRPOTrainer):
         compute_entropy: bool = False,
         **more: Any,
     ) -> Any:
-        given, cutting = (input_ids, attention_mask, logits_to_keep), self.cutting
+        given = input_ids, attention_mask, logits_to_keep
         forward, entropy = super()._get_per_token_logps_and_entropies, compute_entropy
         if isinstance(model, Watched):
             scores = self._get_per_token_logps_and_entropies(
@@ -256,17 +260,17 @@ class MinerGRPOTrainer(GRPOTrainer):
             model.look(scores)
             return scores
         is_text = all(value is None or value is False for value in more.values())
-        if cutting is None or not is_text or not self.model.training:
+        if not self.trims or not is_text or not self.model.training:
             return forward(model, *given, batch_size, entropy, **more)
 
         def one(ids: Tensor, mask: Tensor, kept: int, entropy: bool) -> Any:
-            if cutting.is_packed:
+            if self.cutting.is_packed:
                 return packed_forward(self.accelerator, model, ids, mask, kept, entropy)
             return forward(model, ids, mask, kept, None, entropy)
 
         if batch_size is None:  # a micro-batch
             return one(*given, entropy)
-        return forward_by_length(self.accelerator, cutting, one, *given, batch_size, entropy)
+        return forward_by_length(self, one, *given, batch_size, entropy)
 
     # 4. Checkpoints
 

@@ -16,16 +16,17 @@ logger = logging.getLogger(__name__)
 TESTED = "1.16"
 # Methods of TRL's trainer that ours overrides, with the parameters that TRL calls them with.
 OVERRIDDEN = {
-    "_generate_and_score_completions": "self inputs",
-    "_prepare_inputs": "self generation_batch",
-    "_compute_loss": "self model inputs",
-    "_get_per_token_logps_and_entropies": "self model input_ids attention_mask logits_to_keep"
-    " batch_size compute_entropy compute_aux_loss",
+    "_generate_and_score_completions": "self, inputs",
+    "_prepare_inputs": "self, generation_batch",
+    "_compute_loss": "self, model, inputs",
+    "_get_per_token_logps_and_entropies": "self, model, input_ids, attention_mask,"
+    " logits_to_keep, batch_size, compute_entropy, compute_aux_loss",
 }
 # Attributes of TRL's trainer: the micro-step, the generation batch under way, what TRL has gathered
 # for its table of completions, and the metrics of which it logs the mean.
 READ = ("_step", "_buffered_inputs", "_logs", "_metrics")
-# Of accelerate none. Of transformers: a parameter of the public `save_model`, and a model's attention kernel.
+# Of accelerate none. Of transformers: a parameter of the public `save_model`, and where a model
+# keeps the name of its attention kernel.
 OF_TRANSFORMERS = ("_internal_call", "_attn_implementation")
 
 
@@ -39,10 +40,10 @@ def missing_names(trainer: Any) -> list[str]:
     ]
     used = {name for function in functions for name in function.__code__.co_names}
     lost = [name for name in READ if name not in used]
-    for name, parameters in {**OVERRIDDEN, "save_model": "self output_dir _internal_call"}.items():
+    for name, parameters in OVERRIDDEN.items():
         found = inspect.signature(getattr(trainer, name, missing_names)).parameters
-        if not " ".join(found).startswith(parameters):
-            lost.append(f"{name}({', '.join(parameters.split()[1:])})")
+        if not ", ".join(found).startswith(parameters):
+            lost.append(f"{name}({parameters})")
     return lost
 
 
