@@ -80,20 +80,20 @@ def _key(name: str) -> str:
     return re.sub(r"[^\w.]|_", "", plain)
 
 
-def cell(row: Any, name: str | None) -> Any:
+def cell(row: Mapping[str, Any], name: str | None) -> Any:
     """Return what a row has in a column, or in a field of one; None: nothing. Objects that are
     written as text are read.
 
     >>> cell({"answers": {"text": ["7"]}}, "answers.text")
     ['7']
     """
-    if name is None or not isinstance(row, Mapping):
-        return None
-    first, _, rest = name.partition(".")
-    value = row.get(name, row.get(first))
+    first, _, rest = (name or "").partition(".")
+    value = row.get(name or "", row.get(first))
     if isinstance(value, str) and value[:2] in ("[{", '{"', "{'"):
         value = parsed(value)
-    return value if name in row or not rest else cell(value, rest)
+    if name in row or not rest:
+        return value
+    return cell(value, rest) if isinstance(value, Mapping) else None
 
 
 def is_messages(value: Any) -> bool:
@@ -104,11 +104,11 @@ def is_messages(value: Any) -> bool:
 def read_messages(value: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return messages as chat templates want them; ShareGPT's have `from` and `value`."""
     roles = {"human": "user", "gpt": "assistant"}
-    messages = []
-    for turn in value:
-        role, text = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
-        messages.append({"role": roles.get(role, role), "content": as_text(text)})
-    return messages
+    pairs = [
+        (turn.get("role", turn.get("from")), turn.get("content", turn.get("value")))
+        for turn in value
+    ]
+    return [{"role": roles.get(role, role), "content": as_text(text)} for role, text in pairs]
 
 
 def read_options(value: Any) -> dict[str, str]:
@@ -120,8 +120,7 @@ def read_options(value: Any) -> dict[str, str]:
     """
     value = parsed(value) if isinstance(value, str) else value
     if isinstance(value, str):
-        mark = next((mark for mark in "\n|;" if mark in value), "\n")
-        value = value.split(mark)
+        value = value.split(next((mark for mark in "\n|;" if mark in value), "\n"))
     if isinstance(value, Mapping) and "label" in value:
         value = dict(zip(value["label"], value["text"], strict=True))
     elif is_messages(value):
@@ -142,12 +141,7 @@ def option_place(answer: str, options: Mapping[str, str]) -> int | None:
     (1, 1)
     """
 
-    def plain(text: str) -> str:
-        return re.sub(r"[\s().:]", "", text).casefold()
-
-    both = [label + text for label, text in options.items()]
-    for known in ([*options], [*options.values()], both):
-        places = [plain(each) for each in known]
-        if plain(answer) in places:
-            return places.index(plain(answer))
-    return None
+    known = [*options, *options.values(), *map("".join, options.items())]
+    places = [re.sub(r"[\s().:]", "", text).casefold() for text in (*known, answer)]
+    place = places.index(places[-1])
+    return None if place == len(known) else place % len(options)

@@ -86,24 +86,23 @@ def build_prompt(
     >>> build_prompt("math", "3 + 4?", form=PromptForm(template="Q: {question} A:"))
     'Q: 3 + 4? A:'
     """
-    if form.style == "verbatim":
+    if form.style == "verbatim" or (isinstance(question, list) and form.style == "chat"):
         return question
     if isinstance(question, list):
-        texts = "\n\n".join(message["content"] for message in question)
-        return question if form.style == "chat" else texts
+        return "\n\n".join(message["content"] for message in question)
     listed = "\n".join(map("{}. {}".format, ascii_uppercase, options))
     text, system = "\n\n".join(filter(None, (context, question, listed))), form.system
     if form.template is not None:
         text = form.template.replace("{question}", text)
     elif kind == "choice":
         text = f"{text}\n\n{CHOICE_INSTRUCTION}"
-    elif system is None:
-        system = MATH_INSTRUCTION
+    else:
+        system = system or MATH_INSTRUCTION
     if form.style == "chat":
         messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": text}]
-    text = text if form.template else f"User: {text}\n\nAssistant:"
-    return f"{system}\n\n{text}" if system else text
+    before = f"{system}\n\n" if system else ""
+    return before + (text if form.template else f"User: {text}\n\nAssistant:")
 
 
 def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
