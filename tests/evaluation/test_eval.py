@@ -214,20 +214,6 @@ def test_a_server_that_is_not_there_is_told_at_once(tmp_path):
         run_eval(*WORLD, "--base-url", "http://127.0.0.1:9", "--output", tmp_path)
 
 
-def test_a_busy_server_is_asked_again(tmp_path):
-    asked = []
-
-    def respond(path, sent, headers):
-        asked.append(sent)
-        if len(asked) == 1:
-            return 503, "busy"
-        return 200, json.dumps({"choices": [{"text": "", "finish_reason": "stop"}]})
-
-    with answering(respond) as url:
-        run_eval(*WORLD, "--samples", 1, "--base-url", url, "--output", tmp_path)
-    assert len(asked) == 13
-
-
 def test_nothing_to_evaluate_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--model and --benchmarks"):
         run_eval("--model", "trl_miner/arithmetic")

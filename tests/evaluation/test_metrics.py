@@ -74,7 +74,7 @@ def test_maj_at_k_by_hand():
     # two votes for 7, one for 8, whatever the order; -1 does not vote
     assert maj_at_k([[7, 8, 7, -1]], [[True, False, True, False]], 4).mean() == 1
     assert maj_at_k([[-1, -1]], [[False, False]], 2).mean() == 0
-    with pytest.raises(ValueError, match="between 1 and 2"):
+    with pytest.raises(ValueError, match="k=3, num_samples=2"):
         maj_at_k([[1, 1]], [[True, True]], 3)
 
 

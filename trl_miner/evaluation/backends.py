@@ -78,9 +78,7 @@ def by_vllm(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
 
 
 def by_server(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
-    """Ask a running server, such as vLLM's. It gets the key that `--api-key-env` names and no other
-    of the environment: it may be anybody's. A request to a busy one is repeated for about two
-    minutes.
+    """Ask a running server, such as vLLM's, with the key that `--api-key-env` names.
 
     Raises:
         ConnectionError: It does not answer, or not in OpenAI's format.
@@ -88,10 +86,10 @@ def by_server(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completion
     import requests
     from requests.adapters import HTTPAdapter, Retry
 
-    url, session = args.base_url.rstrip("/").removesuffix("/v1"), requests.Session()
-    session.trust_env = False  # else a .netrc may have a key
+    session, url = requests.Session(), args.base_url.rstrip("/").removesuffix("/v1")
     if args.api_key_env:
         session.headers["Authorization"] = f"Bearer {os.environ[args.api_key_env]}"
+    # one that is not there is told at once; one that is busy or breaks off is asked for two minutes
     retry = Retry(8, connect=0, backoff_factor=0.5, status_forcelist=[429, 503],
                   allowed_methods=None)  # fmt: skip
     session.mount(url, HTTPAdapter(pool_maxsize=64, max_retries=retry))

@@ -73,8 +73,7 @@ def maj_at_k(
     Source: arXiv 2203.11171; arXiv 2601.04731, tables of Maj@K.
     """
     answers_PN, correct_PN = np.asarray(answers_PN), np.asarray(correct_PN)
-    if not 1 <= k <= answers_PN.shape[1]:
-        raise ValueError(f"k must be between 1 and {answers_PN.shape[1]}, the samples: got {k}.")
+    pass_at_k(answers_PN.shape[1], 0, k)  # refuses k
     rng, is_won_RP = np.random.default_rng(seed), np.zeros((repeats, len(answers_PN)))
     for draw in range(repeats):
         for problem, order in enumerate(rng.random(answers_PN.shape).argsort(1)[:, :k]):

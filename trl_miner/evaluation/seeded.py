@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopPLogitsWarper
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
 
 
 def sample_seed(seed: int, problem: str, number: int) -> int:
@@ -23,26 +29,23 @@ def sample_seed(seed: int, problem: str, number: int) -> int:
 
 
 class Race(LogitsProcessor):
-    """Turns logits into scores whose largest is a sample of the policy, cut to its nucleus.
+    """Turns logits into scores whose largest is a sample of their softmax.
 
     An exponential race: with E_v ~ Exp(1), argmin_v E_v / p_v is a sample of p (the Gumbel-max
     trick).
     """
 
-    def __init__(self, seeds: list[int], device: Any, temperature: float, top_p: float) -> None:
+    def __init__(self, seeds: list[int], device: Any) -> None:
         self.streams = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-        self.temperature, self.nucleus = temperature, TopPLogitsWarper(top_p)
         self.ahead: list[Tensor] = []  # (B, V) noise of the next positions
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        logits_BV = scores.float() / self.temperature
-        if self.nucleus.top_p < 1:
-            logits_BV = self.nucleus(input_ids, logits_BV)
         if not self.ahead:  # of a small vocabulary several positions at once, which is quicker
-            block_V = logits_BV.new_empty(max(1, 4096 // scores.shape[1]), scores.shape[1])
+            V = scores.shape[1]
+            block_V = torch.empty(max(1, 4096 // V), V, device=scores.device)
             drawn = [block_V.exponential_(generator=stream).clone() for stream in self.streams]
             self.ahead = [*torch.stack(drawn).clamp_min(1e-30).log().unbind(1)]
-        return logits_BV.log_softmax(dim=1) - self.ahead.pop(0)
+        return scores.log_softmax(dim=1) - self.ahead.pop(0)
 
 
 @torch.no_grad()
@@ -93,12 +96,15 @@ def sample_tokens(
                 padding_side="left",
                 return_tensors="pt",
             ).to(model.device)
-            own = [seeds[place] for place in places]
-            races = [Race(own, model.device, temperature, top_p)] if temperature else []
+            drawing = LogitsProcessorList()
+            if temperature:
+                drawing += [TemperatureLogitsWarper(float(temperature))]
+                drawing += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+                drawing += [Race([seeds[place] for place in places], model.device)]
             sampled = model.generate(
                 **padded,
                 generation_config=config,
-                logits_processor=LogitsProcessorList(races),
+                logits_processor=drawing,
                 synced_gpus=is_sharded or None,
             )
             rows = sampled[:, padded["input_ids"].shape[1] :].tolist()
