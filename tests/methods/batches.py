@@ -15,34 +15,18 @@ from trl_miner.methods.rollouts import Rollouts
 NAN = float("nan")
 SCORES = {"old_logps": -3.0, "entropies": 4.0, "token_logits": 20.0, "self_certainty": 9.0}
 
-# The settings of each method, and of what makes it GRPO (None: nothing does).
-METHODS = {
-    "grpo": (dict(advantage_estimator="grpo"), {}),
-    "miner": (dict(advantage_estimator="miner"), dict(settings={"miner_lambda_max": 0.0})),
-    "certainty": (
-        dict(advantage_estimator="miner", settings={"miner_intrinsic": "certainty"}),
-        dict(settings={"miner_intrinsic": "certainty", "miner_lambda_max": 0.0}),
-    ),
-    "constant": (
-        dict(advantage_estimator="miner", settings={"miner_intrinsic": "constant"}),
-        dict(settings={"miner_intrinsic": "constant", "miner_lambda_max": 0.0}),
-    ),
-    "entropy": (dict(advantage_estimator="entropy"), dict(kwargs={"weight": 0.0})),
-    "f_grpo": (dict(advantage_estimator="f_grpo"), dict(kwargs={"gamma": 0.0})),
-    "entropy_adv": (dict(advantage_estimator="entropy_adv"), dict(kwargs={"alpha": 0.0})),
-    "ucas": (
-        dict(advantage_estimator="ucas"),
-        dict(kwargs={"beta_pos": 0.0, "beta_neg": 0.0, "token_coef": 0.0}),
-    ),
-    "maxrl": (dict(advantage_estimator="maxrl"), None),
-    "reinforce_pp": (dict(advantage_estimator="reinforce_pp"), None),
-    "reinforce_pp_baseline": (dict(advantage_estimator="reinforce_pp_baseline"), None),
-    "ucas+miner": (dict(advantage_estimator="ucas", all_right="miner"), None),
-    "entropy_adv+miner": (dict(advantage_estimator="entropy_adv", all_right="miner"), None),
-    "reinforce_pp+entropy": (dict(advantage_estimator="reinforce_pp", all_right="entropy"), None),
-    "maxrl+miner": (dict(advantage_estimator="maxrl", all_right="miner"), None),
-    "own": (dict(advantage_estimator="methods.own_estimators.by_length"), None),
-}
+# A method, or that of mixed and that of all-right prompts
+METHODS = ["grpo", "miner", "certainty", "constant", "entropy", "f_grpo", "maxrl", "entropy_adv"]
+METHODS += ["ucas", "reinforce_pp", "reinforce_pp_baseline", "ucas+miner", "entropy_adv+miner"]
+METHODS += ["reinforce_pp+entropy", "maxrl+miner", "methods.own_estimators.by_length"]
+
+
+def settings_of(name):
+    """The settings that name a method of the table."""
+    if name in ("certainty", "constant"):
+        return dict(advantage_estimator="miner", settings={"miner_intrinsic": name})
+    mixed, _, right = name.partition("+")
+    return dict(advantage_estimator=mixed, all_right=right or None)
 
 
 class Batch:

@@ -28,10 +28,6 @@ def with_metric(rollouts, *, weight):
     return Estimate(advantages_BT, rollouts.advantages_N, {"own/weight": weight})
 
 
-def as_list(rollouts):
-    return rollouts.advantages_N.tolist()
-
-
 def of_one_token(rollouts):
     return torch.ones(3)
 

@@ -130,17 +130,6 @@ def test_clip_cov_leaves_alone_what_is_clipped_already():
         assert found.advantages_BT.tolist() == [[step, 0.0]]
 
 
-def test_kl_cov_strictly_on_policy_is_plain_policy_gradient():
-    batch = random_batch()
-    batch = replace(
-        batch, old_logps_BT=batch.logps_BT, logps_BT=batch.logps_BT.clone().requires_grad_()
-    )
-    found = run("kl_cov", batch)
-    clipped_loss(batch, found).backward()
-    expected = -batch.advantages_BT * batch.mask_BT / batch.mask_BT.sum()
-    assert torch.allclose(batch.logps_BT.grad, expected, atol=1e-8)
-
-
 def test_bapo_raises_the_lower_bound_before_the_upper_one():
     """One positive token at rho 4 and a negative one at rho .5: min(4, high) against max(.5, low)."""
     logps, advantages = torch.tensor([[4.0], [0.5]]).log(), torch.tensor([[1.0], [-1.0]])

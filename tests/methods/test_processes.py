@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from harness import call_on_ranks
-from methods.batches import METHODS, NAN, make_batch
+from methods.batches import METHODS, NAN, make_batch, settings_of
 from methods.test_policy_losses import SETTINGS, random_batch, run
 
 from trl_miner import miner_advantages
@@ -27,9 +27,9 @@ def compare():
     torch.distributed.init_process_group("gloo")
     world, batch, micro_batch = current_world(), whole_batch(), random_batch()
     rows = world.local_slice(20 // world.size)
-    for name, (settings, _) in METHODS.items():
-        found = estimate(find_composition(**settings), batch.part(rows, world))
-        expected = batch.estimate(**settings)
+    for name in METHODS:
+        found = estimate(find_composition(**settings_of(name)), batch.part(rows, world))
+        expected = batch.estimate(**settings_of(name))
         close = partial(torch.allclose, rtol=1e-6, atol=1e-9)
         assert close(found.advantages_BT, expected.advantages_BT[rows]), name
         assert close(found.advantages_N, expected.advantages_N), name
