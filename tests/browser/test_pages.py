@@ -28,7 +28,7 @@ def opened(path, width):
         page = browser.new_context(offline=True).new_page()
         page.set_viewport_size({"width": width, "height": 800})
         faults = []
-        page.on("pageerror", faults.append)
+        page.on("pageerror", lambda error: faults.append(error))
         page.on("requestfailed", lambda request: faults.append(request.url))
         page.goto(path.resolve().as_uri())
         yield page

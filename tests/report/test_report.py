@@ -97,17 +97,18 @@ def test_a_run_of_ours_says_what_it_used_beyond_grpo(tmp_path):
 
 
 def test_recorded_rewards_that_the_grader_contradicts_are_counted_and_shown(tmp_path):
-    texts = [[[r"\boxed{7}", r"\boxed{9}"], ["The answer is 7.", r"\boxed{-7}"]]]
-    # right and paid; wrong and paid; right (without a box) and refused; wrong and refused
-    rewards = [[[1, 1], [0, 0]]]
-    run = read_run(write_trl_run(tmp_path / "run", rewards, solution="7", texts=texts))
-    text, examples = contradictions(run)
-    assert "Of 4 recorded rewards, drawn from 4, our grader contradicts 2" in text
-    assert "1 were paid for a wrong answer, 1 refused to a right one" in text
-    assert examples.to_dict("records") == [
-        {"completion": r"\boxed{9}", "reference": "7", "recorded": "right", "ours": "wrong"},
-        {"completion": "The answer is 7.", "reference": "7", "recorded": "wrong", "ours": "right"},
+    texts = [[[r"\boxed{7}", r"<script>\boxed{9}"], ["The answer is 7.", r"\boxed{-7}"]]]
+    # right and paid; wrong and paid; right (without a box) and refused; wrong and half paid, which
+    # is neither right nor wrong
+    folder = write_trl_run(tmp_path / "run", [[[1, 1], [0, 0.5]]], solution="7", texts=texts)
+    text, examples = contradictions(read_run(folder))
+    assert "Of 3 recorded rewards, drawn from 3, our grader contradicts 2: 1 were paid" in text
+    assert examples[["recorded", "ours"]].values.tolist() == [
+        ["right", "wrong"],
+        ["wrong", "right"],
     ]
+    page, _ = write_report(make_report([folder]), tmp_path / "out")
+    assert r"&lt;script&gt;\boxed{9}" in page.read_text()
 
 
 def test_of_several_reward_functions_one_must_be_named(tmp_path):
@@ -144,15 +145,6 @@ def test_the_table_has_a_column_per_run_and_the_picture_is_drawn(tmp_path):
     assert "Held-out Pass@1" in page.read_text()
 
 
-def test_what_a_model_wrote_is_text_in_the_page(tmp_path):
-    texts = [[["<script>alert(1)</script>", r"\boxed{7}"]]]
-    rewards = [[[1, 0]]]
-    folder = write_trl_run(tmp_path / "run", rewards, solution="7", texts=texts)
-    page, _ = write_report(make_report([folder]), tmp_path / "out")
-    assert "<script>" not in page.read_text()
-    assert "&lt;script&gt;" in page.read_text()
-
-
 @pytest.mark.parametrize("log", [None, '{"log_history": []}', '{"log_hist'])
 def test_what_is_no_run_is_refused_by_its_name(tmp_path, log):
     (tmp_path / "a.jsonl").write_text("{}")
@@ -173,14 +165,6 @@ def test_a_link_that_leads_out_of_the_run_is_not_written_through(tmp_path, capsy
     args.output = str(tmp_path / "out")
     assert command.run(args, []) == 0
     assert "50.0% of the completions had no gradient" in capsys.readouterr().out
-
-
-def test_a_damaged_completions_file_is_named(tmp_path):
-    folder = write_trl_run(tmp_path / "run", [FOUR])
-    path = folder / "completions/completions_00001.parquet"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match="completions_00001.parquet is damaged"):
-        read_run(folder)
 
 
 @pytest.mark.slow
