@@ -156,7 +156,7 @@ class Run:
             path, text = self.folder / folders.RECIPE, recipe_text(recipe)
             path.write_text(text, "utf-8")
             if not is_quiet():
-                print(f"{path}:", *text.splitlines(), sep="\n  ", flush=True)
+                print(f"{path}:\n{text}", flush=True)
 
     def _finish(self) -> None:
         """Write the card, push where that is wanted, and say what to do next. The model is saved:
@@ -180,9 +180,10 @@ def check(recipe: Recipe) -> None:
     """Raise ValueError for settings with which nothing can be trained, before anything is
     loaded."""
     config = recipe.config
-    if torch.cuda.device_count() > 1 and "LOCAL_RANK" not in os.environ and not config.use_cpu:
+    gpus = torch.cuda.device_count()
+    if gpus > 1 and "LOCAL_RANK" not in os.environ and not config.use_cpu:
         raise ValueError(
-            f"{torch.cuda.device_count()} GPUs found, and this is one process. Use trl-miner launch"
+            f"{gpus} GPUs found, and this is one process. Use trl-miner launch"
             " for all of them, or set CUDA_VISIBLE_DEVICES=0 for one."
         )
     if config.learning_rate == 0:
