@@ -248,6 +248,10 @@ REFUSED = {
         "math_reward does not pay for 'Answer: 2', a right answer in the form that the prompts ask for.*"
         "--math_accept_unboxed true", {"math_accept_unboxed": True},
     ),
+    "letters.csv": (
+        cells(",", ["question", "right", "wrong", "other", "answer"], lambda n: [f"{n}?", "1", "2", "3", "ABC"[n % 3]]),
+        "are letters of options that no prompt has: .*--options_columns", {"options_columns": ["right", "wrong", "other"]},
+    ),
     "says_nothing.jsonl": (
         each(lambda n: {"prompt": [{"role": "system", "content": "Be nice."}, user(f"{n}?")], "answer": n}),
         "does not pay for '0'.*--prompt_style verbatim", {"prompt_style": "verbatim"},
@@ -292,3 +296,9 @@ def test_other_columns_and_levels_reach_the_run(tmp_path):
     data = load(lines(tmp_path / "a.jsonl", rows))
     first = data.train[1]
     assert (first["difficulty"], first["tags"], first["level"]) == (0.5, ["x"], "1")
+
+
+def test_a_number_in_a_column_of_the_runs_own_name_is_text(tmp_path):
+    """`datasets` would keep the type of the column."""
+    rows = [{"prompt": f"{n}?", "solution": n, "level": n} for n in range(3)]
+    assert load(lines(tmp_path / "a.jsonl", rows)).train[2]["solution"] == "2"

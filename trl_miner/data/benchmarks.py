@@ -150,7 +150,7 @@ def read_problems(
         )
     args, benchmark = args or DataArguments(), BENCHMARKS.get(name)
     split = benchmark.split if benchmark else args.dataset_test_split
-    source, rows = path or BENCHMARKS[name].hub, []
+    source, rows = path or BENCHMARKS[name].hub, list[Row]()
     for config in benchmark.configs if benchmark and not path else [None]:
         splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
         if len(splits) > 1 and split not in splits:

@@ -139,7 +139,8 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
             dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)
         )
         new = [to_row(read_problem(row, layout), layout.kind, form) for row in of_batch]
-        return {name: [row[name] for row in new] for name in new[0]}
+        # under other names, as `datasets` would make numbers of texts in a column of numbers
+        return {f"new {name}": [row[name] for row in new] for name in new[0]}
 
     disable_progress_bars()
     arranged = rows.map(
@@ -151,6 +152,8 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
         load_from_cache_file=False,
         cache_file_name=f"{get_temporary_cache_files_directory()}/{uuid4().hex}.arrow",
     )
+    fresh = {name: name[4:] for name in arranged.column_names if name not in rows.column_names}
+    arranged = arranged.rename_columns(fresh)
     golds = arranged["solution"][:]
     unfit = [place for place, gold in enumerate(golds) if needs_answers and not gold]
     if not unfit:

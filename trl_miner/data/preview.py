@@ -1,6 +1,7 @@
 """What will be trained, before it is: prompts, references as the grader reads them, rewards."""
 
 import inspect
+import re
 from asyncio import run
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,12 @@ def show_preview(
     answers = [row["solution"] for row in rows]
     if ours:
         rows, answers = _read_references(rows, args, tell)
+        is_letters = data.kind == "math" and all(re.fullmatch("[A-J]", each) for each in answers)
+        if is_letters and not re.search(r"\bB[.):]", str(rows[0]["prompt"])):
+            raise ValueError(
+                "The references are letters of options that no prompt has: name these with"
+                " --dataset_options_column, or with --options_columns."
+            )
     usual, other = {"math": (r"\boxed{%s}", "-98765"), "choice": ("The answer is %s.", "B")}[
         data.kind
     ]
