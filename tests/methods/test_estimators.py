@@ -12,6 +12,7 @@ from methods.batches import METHODS, NAN, Batch, all_kinds, batches, make_batch,
 
 from trl_miner.methods import ESTIMATORS
 from trl_miner.methods.compose import estimate, find_composition
+from trl_miner.methods.f_grpo import f_grpo
 from trl_miner.methods.grpo import group_relative_advantages
 
 PUBLISHED = {
@@ -158,9 +159,10 @@ def test_f_grpo_by_hand():
     third = (2 / 3) ** 0.5
     expected = [0.25, 0.25, 0.25, -0.75, 1.1547 * third, -0.57735 * third, -0.57735 * third, 0.0]
     assert found == pytest.approx(expected, rel=5e-4)
-    # the default gamma is 1: (1 - .75) * .5
-    found = of_rewards([1.0, 1.0, 1.0, 0.0], 4, advantage_estimator="f_grpo")
-    assert found == pytest.approx([0.125, 0.125, 0.125, -0.375], rel=5e-4)
+    # without a verdict it is GRPO
+    rollouts = make_batch([1.0, 0.0], [1, 1], 2).part()
+    rollouts = replace(rollouts, is_correct_N=torch.full((2,), NAN))
+    assert torch.equal(f_grpo(rollouts), rollouts.advantages_N)
 
 
 def test_maxrl_by_hand():

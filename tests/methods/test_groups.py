@@ -33,7 +33,6 @@ KINDS = {
     "a format reward is no verdict": ("U", [1.0, 1.0], dict(verifier_rewards_N=[NAN, NAN])),
     "mixed, whatever the third is": ("H", [1.0, NAN, 0.0], dict(num_generations=3)),
     "part marks": ("HN", [0.5, 0.25, 0.5, 0.5], {}),
-    "a lower threshold": ("PH", [0.5, 0.5, 0.5, 0.25], dict(correct_threshold=0.5)),
     # the float32 std of six 0.3 is 3e-8, which the published code takes for a difference
     "equal with a std above 0": ("N", [0.3] * 6, dict(num_generations=6)),
     "equal and right": ("P", [0.3] * 6, dict(num_generations=6, correct_threshold=0.3)),

@@ -1,7 +1,8 @@
 """The methods: pure functions of tensors, a file for each method or family. Needs torch alone.
 
 `ESTIMATORS` and `POLICY_LOSSES` have the record of each by its name, which says all that the rest
-of the package must know of it.
+of the package must know of it. A new method is a file with its function and its record, and the
+record's name here. Estimators take `Rollouts`, policy losses a `MicroBatch`.
 """
 
 from .bapo import BAPO

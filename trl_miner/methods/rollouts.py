@@ -104,8 +104,9 @@ def estimate_of(result: Estimate | Tensor, rollouts: Rollouts, name: str) -> Est
     Raises:
         ValueError: Another type or shape, or advantages that are not finite. Every process raises.
     """
-    is_estimate = isinstance(result, Estimate)
-    given, metrics = (result.advantages_BT, result.metrics) if is_estimate else (result, {})
+    given, metrics = result, {}
+    if isinstance(result, Estimate):
+        given, metrics = result.advantages_BT, {**result.metrics}
     given = torch.as_tensor(given).detach().to(rollouts.advantages_N)
     shapes = [rollouts.advantages_N.shape, rollouts.mask_BT.shape]
     if given.shape not in shapes:
