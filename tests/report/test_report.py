@@ -32,9 +32,10 @@ def as_ours(folder, seed=1, **settings):
 
 def test_prompts_of_plain_trl_are_sorted_by_the_logged_completions(tmp_path):
     nan = float("nan")
-    run = read_run(write_trl_run(tmp_path / "run", [FOUR, [[1, 1], [1, 1], [0, 1], [nan, 0]]]))
-    # 1 and 2 of 4 all right, 2 and 1 mixed, 1 and 0 all wrong; one without a verdict is none
-    assert [run.mean(f"groups/{kind}") for kind in ("ph", "he", "nh")] == [0.375, 0.375, 0.125]
+    run = read_run(write_trl_run(tmp_path / "run", [FOUR, [[1, 1], [1, 2], [0, 1], [nan, 0]]]))
+    # 1 and 1 of 4 all right, 2 and 2 mixed (correct with unequal rewards, too), 1 and 0 all wrong;
+    # one without a verdict is none of the three
+    assert [run.mean(f"groups/{kind}") for kind in ("ph", "he", "nh")] == [0.25, 0.5, 0.125]
 
 
 def test_messages_are_read_as_text(tmp_path):
