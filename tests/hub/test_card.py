@@ -55,13 +55,6 @@ def test_a_run_without_scores_or_picture_has_no_place_for_them(run, record):
     assert "Evaluation" not in card and "png" not in card
 
 
-def test_the_interval_leaves_out_problems_without_a_verdict(run, record):
-    write_held_out(run, {"after": Moment(4, 4, [4, None, 0, None])})
-    assert "| after | 4 | 0.500 | 0.000 to 1.000 | 0.500 |" in make_card(
-        run, record, name="me/tiny"
-    )
-
-
 HOSTILE = (
     *("<script>alert(1)</script>", "[click](https://evil.example)", "![x](https://evil.example)"),
     *("`code`", "```\n\n# evil", "a\n---\nlicense: evil\n---\n", "1 | 2", "{{ 7 * 7 }}"),

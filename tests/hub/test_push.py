@@ -100,14 +100,6 @@ def test_a_link_that_leads_out_of_the_run_is_not_followed(run, online, tmp_path,
     assert online.requests == []
 
 
-def test_a_link_inside_the_run_is_followed(run, online):
-    (run / "weights").mkdir()
-    shutil.move(run / "model.safetensors", run / "weights" / "w")
-    (run / "model.safetensors").symlink_to(run / "weights" / "w")
-    push(run, "me/tiny")
-    assert online.files("me/tiny")["model.safetensors"] == (run / "weights" / "w").read_bytes()
-
-
 # Errors.
 
 

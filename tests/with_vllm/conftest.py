@@ -18,9 +18,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import torch
 from harness import build_policy, free_port
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 HERE = Path(__file__).parent
 SERVER = ["--enforce-eager", "--num-gpu-blocks-override", "64"]  # 64 blocks are 8192 tokens
@@ -60,54 +59,6 @@ def vllm_environment():
         "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-
-
-def widen(source, target):
-    """Save a Qwen3 with twice as wide attention heads that computes the same: the CPU build has no
-    attention for heads of 16.
-
-    Numbers of a head go to every second place, so that each is rotated by the same angle as before,
-    and zeros between them. Norms then are sqrt(2) too large, in queries and keys alike, and the
-    scale of the scores is 1 / sqrt(2) of what it was.
-    """
-    old = AutoModelForCausalLM.from_pretrained(source)
-    width, old.config.head_dim = old.config.head_dim, 2 * old.config.head_dim
-    heads = old.config.num_attention_heads
-    new = AutoModelForCausalLM.from_config(old.config)
-    places = 2 * torch.arange(width // 2)
-    places = torch.cat([places, width + places])
-    rows = (torch.arange(heads)[:, None] * 2 * width + places).flatten()
-    weights = {}
-    for name, weight in old.state_dict().items():
-        wide = torch.zeros_like(new.state_dict()[name])
-        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
-            wide[rows] = weight
-        elif name.endswith("o_proj.weight"):
-            wide[:, rows] = weight
-        elif name.endswith(("q_norm.weight", "k_norm.weight")):
-            wide[places] = weight * (0.5**0.5 if "q_norm" in name else 1)
-        else:
-            wide = weight
-        weights[name] = wide
-    new.load_state_dict(weights)
-    new.save_pretrained(target)
-    AutoTokenizer.from_pretrained(source).save_pretrained(target)
-    ids = torch.randint(3, 100, (2, 30))
-    assert (old(ids).logits - new(ids).logits).abs().max() < 1e-3
-    return str(target)
-
-
-@pytest.fixture(scope="session")
-def base_model_folder(tmp_path_factory):
-    """Return the folder of the embedded world's base model in a shape that the CPU build can
-    run."""
-    import shutil
-
-    from trl_miner.data.base_model import find_model
-
-    source, target = find_model("trl_miner/arithmetic"), tmp_path_factory.mktemp("model")
-    shutil.copy(Path(source, "prompt_form.json"), target)
-    return widen(source, target)
 
 
 @pytest.fixture(scope="session")
