@@ -77,7 +77,7 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     if not states:
         raise ValueError(
             f"No run in {folder}: it has no {STATE}, and no checkpoint with one. Give the"
-            " output_dir of a run."
+            " output_dir of a run. Of an evaluation: trl-miner eval FOLDER."
         )
     log = max(map(_log_of, states), key=lambda log: log.index.max())
     record, completions = read_record(path), read_completions(path)
