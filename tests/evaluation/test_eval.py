@@ -73,12 +73,6 @@ def test_scores_are_those_of_the_samples(evaluated, capsys):
     assert f"Pass@1  {100 * mean:5.2f}" in capsys.readouterr().out
 
 
-def test_the_same_command_draws_nothing_again(folder, evaluated):
-    before = (folder / "arithmetic.jsonl").read_text()
-    run_eval(*WORLD, "--samples", 4, "--output", folder)
-    assert (folder / "arithmetic.jsonl").read_text().split() == before.split()
-
-
 @pytest.mark.parametrize("kept", [0.97, 0.5, 0.1])
 def test_a_killed_evaluation_goes_on(folder, evaluated, kept):
     """A kill cuts the file anywhere behind its first line: the samples are those of one run."""

@@ -11,7 +11,7 @@ from peft import LoraConfig
 from transformers import EarlyStoppingCallback
 
 from trl_miner.evaluation.held_out import Moment, read_held_out, write_held_out
-from trl_miner.evaluation.in_training import EvaluationCallback, kept_random_states
+from trl_miner.evaluation.in_training import EvaluationCallback
 
 SCORED = ("eval_pass", "time", "seconds", "runtime", "per_second")
 
@@ -95,8 +95,9 @@ def test_a_reward_of_ones_own_grades_and_none_is_no_verdict(policy, tmp_path):
     """Of each problem's four completions the reward knows the first three, but of the first
     problem's all: 2 of 4 are correct there."""
 
-    def reward(completions, level, **kwargs):
-        assert len(level) == len(completions)
+    def reward(completions, level, completion_ids, trainer_state, **kwargs):
+        assert len(level) == len(completions) == len(completion_ids)
+        assert any(len(ids) > 1 for ids in completion_ids) and trainer_state is trainer.state
         return [1.0, 0.5, 2.0, 0.0] + [1.0, None, 0.0, 1.0] * (len(completions) // 4 - 1)
 
     trainer = harness.build_trainer(policy, tmp_path)
@@ -137,39 +138,24 @@ def test_messages_are_asked_in_the_chat_template(policy, tmp_path):
 def test_the_best_checkpoint_is_chosen_and_the_training_ends_early(policy, tmp_path):
     """Pass@1 falls from step 2 on: the checkpoint of step 2 is the best, and two evaluations
     without a better one end the training."""
-    step = {}
+    made = []
 
     def reward(completions, **kwargs):
-        return [float(place % 8 >= step["state"].global_step) for place in range(len(completions))]
+        step = made[0].state.global_step if made else 0
+        return [float(place % 8 >= step) for place in range(len(completions))]
 
     trainer = harness.build_trainer(
         policy, tmp_path, reward=reward, max_steps=12, eval_strategy="steps", eval_steps=2,
         save_strategy="steps", save_steps=2, load_best_model_at_end=True,
-        metric_for_best_model="pass@1", greater_is_better=True, per_device_eval_batch_size=4,
+        metric_for_best_model="pass@1", per_device_eval_batch_size=4,
         more={"eval_dataset": harness.problems(3)},
     )  # fmt: skip
-    step["state"] = trainer.state
+    made.append(trainer)
     trainer.add_callback(EvaluationCallback(trainer, harness.problems(4), 2))
     trainer.add_callback(EarlyStoppingCallback(2))
-    step["state"] = trainer.state
-    trainer.add_callback(Follow(step))
     trainer.train()
     assert trainer.state.global_step == 6
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
-
-
-class Follow(EarlyStoppingCallback):
-    """Keeps the state that a training has made."""
-
-    def __init__(self, kept):
-        super().__init__(10)
-        self.kept = kept
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.kept["state"] = state
-
-    def on_evaluate(self, *args, **kwargs):
-        pass
 
 
 def test_a_resumed_run_takes_over_its_scores_up_to_the_checkpoint(policy, tmp_path):
@@ -191,17 +177,6 @@ def test_tools_are_refused(policy, tmp_path):
     trainer = harness.build_trainer(policy, tmp_path, more={"rollout_func": rollout})
     with pytest.raises(ValueError, match="rollout_func"):
         EvaluationCallback(trainer, harness.problems(3))
-
-
-def test_random_states_come_back():
-    def states():
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-
-    before = states()
-    with pytest.raises(KeyError), kept_random_states():
-        random.random(), np.random.rand(), torch.rand(3)
-        raise KeyError
-    assert states() == before
 
 
 def test_held_out_json_is_read_as_it_was_written(tmp_path):

@@ -1,13 +1,11 @@
 """Scores of samples that are written by hand: grades, votes, levels, the paper's rows, two
 models."""
 
-import argparse
 import json
 
 import pytest
 
-from trl_miner.commands import eval as command
-from trl_miner.evaluation.scores import PAPER, score_folders
+from trl_miner.evaluation.scores import score_folders
 
 
 def write(folder, texts, *, name="mine", title="Mine", grader="math", solutions=None, levels=None,
@@ -108,24 +106,3 @@ def test_the_papers_rows_stand_below(tmp_path):
     assert "[19.79, 63.33]" in rows["GRPO"]
     with pytest.raises(ValueError, match=r"one of Qwen3-4B-Base, .*: got Qwen3-4B"):
         score_folders([tmp_path], paper="Qwen3-4B")
-
-
-@pytest.mark.parametrize("model", PAPER["rows"])
-def test_the_papers_averages_are_those_of_its_columns(model):
-    """But for those that the notes name: the paper prints them so."""
-    odd = " ".join(PAPER["notes"].get(model, []))
-    for method, row in PAPER["rows"][model].items():
-        columns = [pair for title, pair in row.items() if title != "Avg"]
-        for place, printed in enumerate(row["Avg"]):
-            known = [pair[place] for pair in columns]
-            if printed is not None and None not in known and str(printed) not in odd:
-                mean = sum(known) / len(known)
-                assert mean == pytest.approx(printed, abs=0.02), (method, place)
-
-
-def test_a_folder_is_scored_again_without_a_model(tmp_path, capsys):
-    write(tmp_path, [[SEVEN]])
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    assert command.run(parser.parse_args([str(tmp_path)]), []) == 0
-    assert "Pass@1  100.0" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -162,8 +163,17 @@ class EvaluationCallback(TrainerCallback):
     ) -> torch.Tensor:
         """Return (N, F) the rewards of completions; NaN: unscorable."""
         texts = self.trainer.processing_class.batch_decode(ids, skip_special_tokens=True)
-        found = [rewards_of(function, rows, texts) for function in functions]
-        return torch.tensor(np.array(found, np.float32)).T  # None becomes NaN
+
+        def ask(function: Any) -> list[float | None]:
+            @wraps(function)
+            def as_in_training(**columns: Any) -> Any:
+                state = {"completion_ids": ids, "trainer_state": self.trainer.state}
+                return function(**columns | state)
+
+            return rewards_of(as_in_training, rows, texts)
+
+        # None becomes NaN
+        return torch.tensor(np.array([*map(ask, functions)], np.float32)).T
 
     def restore(self, checkpoint: str | None) -> bool:
         """Take over the scores of an interrupted run up to a checkpoint; return whether there were
