@@ -104,10 +104,6 @@ def test_other_parts_by_hand():
     # 4 bits, and a scale for each 64 weights
     quantized = parts(plan(), use_peft=True, load_in_4bit=True)
     assert quantized["frozen weights, or a reference model"] == pytest.approx(0.56 * GB)
-    # half of the GPU, or what stays of one that sleeps
-    for sleeps, beside in ((False, 40 * GB), (True, doctor.ASLEEP)):
-        changes = {"vllm_mode": "colocate", "vllm_enable_sleep_mode": sleeps}
-        assert parts(plan(), **changes)["vLLM beside it"] == beside
 
 
 def test_the_seconds_of_a_step_by_hand():

@@ -2,7 +2,7 @@
 # Trains with recipes/slurm/train.slurm, as it stands, on a real Slurm: a controller and four nodes, each in a network of
 # its own, on this one machine. As root; needs kernel namespaces, and installs Debian's Slurm where it is missing.
 #
-# Training nodes train the embedded world on the CPU. server_stand_in.py plays vLLM's server, which would take minutes to
+# Training nodes train the embedded world on the CPU. A stand-in plays vLLM's server, which would take minutes to
 # start for each job, and nothing samples from it. tests/with_vllm launches the real one.
 . "$(dirname "$0")/nodes.sh" "slurmctld slurmd munged ip" "slurmctld slurmd slurm-client munge iproute2"
 mkdir bin state spool-n{1,2,3,4}
@@ -54,8 +54,10 @@ until_true 60 nodes_are_idle
 trl_miner=$(type -P trl-miner)
 cat >bin/trl-miner <<END
 #!/usr/bin/env bash
-[[ " \$* " = *" --only server "* ]] && exec python3 "$here/server_stand_in.py" "\$@"
-exec "$trl_miner" "\$@"
+[[ " \$* " = *" --only server "* ]] || exec "$trl_miner" "\$@"
+trap 'sleep 3; echo "the server'"'"'s stand-in ended by SIGTERM"; exit 143' TERM  # as long as a server may take
+echo "the server's stand-in was started: \$*"
+while :; do sleep 0.2; done
 END
 chmod +x bin/trl-miner
 export PATH=$work/bin:$PATH HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1

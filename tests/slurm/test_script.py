@@ -3,21 +3,18 @@
 run.sh has the real Slurm, on four nodes in namespaces of one machine; it is run by its name.
 """
 
-import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from accelerate.commands.launch import launch_command_parser
 
-from trl_miner.commands import launch
-from trl_miner.launching.plan import make_plan
+from trl_miner import cli
 from trl_miner.recipe.files import shipped, shipped_folder
-from trl_miner.recipe.reading import read_plain
 
 pytestmark = pytest.mark.slow
 
@@ -63,23 +60,10 @@ sys.exit(int(os.environ["CODE"]))
 """
 
 
-def planned(words):
-    """The plan that `trl-miner launch` makes of its words on a machine with 8 GPUs."""
-    command, *words = words
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    launch.add_arguments(parser)
-    args, words = parser.parse_known_args(words)
-    assert command == "launch"
-    path, settings = read_plain(words)
-    return make_plan(
-        path, SimpleNamespace(**settings), words, [str(number) for number in range(8)],
-        trains=args.only is None, host=args.host, server_args=args.server_args,
-        accelerate_args=args.accelerate_args,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("code", [0, 5])
-def test_each_side_is_started_on_its_nodes_and_ends_when_one_does(code, tmp_path, monkeypatch):
+def test_each_side_is_started_on_its_nodes_and_ends_when_one_does(
+    code, tmp_path, monkeypatch, capsys
+):
     programs = tmp_path / "bin"
     programs.mkdir()
     texts = {"scontrol": SCONTROL, "scancel": SCANCEL, "srun": SRUN, "trl-miner": TASK}
@@ -107,16 +91,20 @@ def test_each_side_is_started_on_its_nodes_and_ends_when_one_does(code, tmp_path
     assert (tmp_path / "ended").is_file()  # the server, which was let end
 
     monkeypatch.chdir(tmp_path)
-    plan = planned(tasks["n3"]["words"])
-    ((env, server),) = plan.commands
-    assert plan.listens == ("n3", 10007) and plan.server_gpus == 8
+    commands = {}
+    for node, task in tasks.items():
+        assert cli.main([*task["words"], "--dry_run", "--machine", "8x80GB"]) == 0
+        (commands[node],) = map(shlex.split, capsys.readouterr().out.splitlines())
+    server = commands["n3"]
+    assert {"--host=n3", "--port=10007", "--data_parallel_size=8"} < {*server}
     assert server[-3:] == ["--seed", "1", "--enforce-eager"]
     for rank, node in enumerate(("n1", "n2")):
-        ((env, train),) = planned(tasks[node]["words"]).commands
-        at = train.index("trl_miner.launching.start")
-        found = launch_command_parser().parse_args(train[at + 1 :])
+        train = commands[node]
+        found = launch_command_parser().parse_args(
+            train[train.index("trl_miner.launching.start") + 1 :]
+        )
         assert (found.num_machines, found.machine_rank, found.num_processes) == (2, rank, 16)
         assert (found.main_process_ip, found.main_process_port) == ("n1", 20007)
-        assert env["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+        assert "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7" in train
         words = " ".join(found.training_script_args)
         assert "--vllm_server_base_url http://n3:10007" in words and "--learning_rate 1e-6" in words
