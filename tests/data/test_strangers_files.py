@@ -163,6 +163,10 @@ TRAINED = {
         dump([{"instruction": "Double it.", "input": str(n), "output": str(2 * n)} for n in range(ROWS)]),
         {}, "0\n\nDouble it.", "0",
     ),
+    "with_an_index.csv": (
+        lambda path: pandas.DataFrame({"question": ["1+1?", "2+2?"], "answer": [2, 4]}).to_csv(path),
+        {"prompt_template": "{question} \\boxed{}"}, "1+1? \\boxed{}", "2",
+    ),
     "mixed_types.jsonl": (
         each(lambda n: {"question": f"{n}?", "answer": [n + 1, f"{n}/2", n + 0.5][n % 3]}), {}, "0?", "1",
     ),
@@ -249,8 +253,8 @@ REFUSED = {
         "--math_accept_unboxed true", {"math_accept_unboxed": True},
     ),
     "letters.csv": (
-        cells(",", ["question", "right", "wrong", "other", "answer"], lambda n: [f"{n}?", "1", "2", "3", "ABC"[n % 3]]),
-        "are letters of options that no prompt has: .*--options_columns", {"options_columns": ["right", "wrong", "other"]},
+        cells(",", ["question", "x", "y", "z", "answer"], lambda n: [f"{n}?", "1", "2", "3", "ABC"[n % 3]]),
+        "are letters of options that no prompt has: .*--options_columns", {"options_columns": ["x", "y", "z"]},
     ),
     "says_nothing.jsonl": (
         each(lambda n: {"prompt": [{"role": "system", "content": "Be nice."}, user(f"{n}?")], "answer": n}),

@@ -87,8 +87,10 @@ def cell(row: Mapping[str, Any], name: str | None) -> Any:
     >>> cell({"answers": {"text": ["7"]}}, "answers.text")
     ['7']
     """
-    first, _, rest = (name or "").partition(".")
-    value = row.get(name or "", row.get(first))
+    if name is None:
+        return None
+    first, _, rest = name.partition(".")
+    value = row.get(name, row.get(first))
     if isinstance(value, str) and value[:2] in ("[{", '{"', "{'"):
         value = parsed(value)
     if name in row or not rest:

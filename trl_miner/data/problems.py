@@ -80,20 +80,16 @@ def find_layout(rows: Sequence[Row], args: DataArguments, needs_answers: bool = 
     except re.error as error:
         raise ValueError(f"answer_pattern {args.answer_pattern!r}: {error}.") from error
     layout = Layout(**find_columns(rows, args, needs_answers), pattern=args.answer_pattern)
-    questions = [_question(row, layout) for row in rows]
+    questions, answers, options = zip(*(_read(row, layout) for row in rows), strict=True)
+    said, first = {as_text(answer).casefold() for answer in answers} - {""}, args.first_option
+    numbers = [pair for pair in zip(answers, options, strict=True) if as_text(pair[0]).isdecimal()]
+    are_places = any(not isinstance(a, str) or option_place(a, each) is None for a, each in numbers)
+    if layout.options and first is None and are_places:
+        if "0" not in said:
+            raise ValueError("Answers are numbers of options, and none is 0: set --first_option.")
+        first = 0
     forms = [form_asked_for(question) for question in questions]
     is_asking = 10 * forms.count(None) < len(rows) or isinstance(questions[0], list)
-    answers = [_answer(row, layout) for row in rows]
-    said, first = {as_text(answer).casefold() for answer in answers} - {""}, args.first_option
-    if layout.options and first is None:
-        pairs = [(answer, _options(row, layout)) for answer, row in zip(answers, rows, strict=True)]
-        numbers = [(a, options) for a, options in pairs if as_text(a).isdecimal()]
-        if any(not isinstance(a, str) or option_place(a, each) is None for a, each in numbers):
-            first = 0 if "0" in said else None
-            if first is None:
-                raise ValueError(
-                    "Answers are numbers of options, and none is 0: set --first_option."
-                )
     return replace(
         layout,
         first_option=first,
@@ -104,8 +100,8 @@ def find_layout(rows: Sequence[Row], args: DataArguments, needs_answers: bool = 
 
 def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
     """Return the problem of a row; `name` is its id where it has none."""
-    question, answer = _question(row, layout), as_text(_answer(row, layout))
-    options = _options(row, layout)
+    question, gold, options = _read(row, layout)
+    answer = as_text(gold)
     if layout.kind == "choice":
         is_number = layout.first_option is not None and answer.isdecimal()
         first = layout.first_option or 0
@@ -124,41 +120,29 @@ def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
     )
 
 
-def _question(row: Row, layout: Layout) -> str | list[Message]:
-    """Return the question of a row, or the prompt of a conversation, without the answer that ends
-    it; one message is a question."""
-    value = cell(row, layout.question)
-    if not is_messages(value):
-        return value if isinstance(value, str) else as_text(value)
-    messages = read_messages(value)
-    messages = messages[:-1] if messages[-1]["role"] == "assistant" else messages
-    is_question = len(messages) == 1 and not layout.prompts
-    return messages[0]["content"] if is_question else messages
-
-
-def _answer(row: Row, layout: Layout) -> Any:
-    """Return the reference answer of a row: text, or a number; "": there is none."""
-    value = cell(row, layout.answer or layout.question)
-    if is_messages(value):
-        last = read_messages(value)[-1]
-        value = last["content"] if last["role"] == "assistant" else ""
-    elif layout.answer is None:
-        return ""
-    if isinstance(value, int):
-        return value
-    *_, match = [None, *re.finditer(layout.pattern or MARKED, as_text(value))]
-    if match is None:
-        return "" if layout.pattern else as_text(value)
-    return (match[1 if match.re.groups else 0] or "").strip()
-
-
-def _options(row: Row, layout: Layout) -> dict[str, str]:
-    """Return the texts of a row's options by label; none: it has none."""
-    if layout.is_true_or_false:
-        return {"A": "True", "B": "False"}
+def _read(row: Row, layout: Layout) -> tuple[str | list[Message], Any, dict[str, str]]:
+    """Return the question of a row, its reference answer (text, or a number) and its options by
+    label. One message is a question, several are a prompt; an answer of the assistant may end
+    them."""
+    question, answer = cell(row, layout.question), cell(row, layout.answer)
+    if is_messages(question):
+        question = read_messages(question)
+        if question[-1]["role"] == "assistant":
+            *question, last = question
+            answer = answer if layout.answer else last["content"]
+        if len(question) == 1 and not layout.prompts:
+            question = question[0]["content"]
+    elif not isinstance(question, str):
+        question = as_text(question)
+    if not isinstance(answer, int):
+        *_, match = [None, *re.finditer(layout.pattern or MARKED, as_text(answer))]
+        answer = "" if layout.pattern else as_text(answer)
+        answer = (match[1 if match.re.groups else 0] or "").strip() if match else answer
     if isinstance(layout.options, tuple):
-        return read_options([cell(row, name) for name in layout.options])
-    return read_options(cell(row, layout.options))
+        listed: Any = [cell(row, name) for name in layout.options]
+    else:
+        listed = cell(row, layout.options)
+    return question, answer, read_options(["True", "False"] if layout.is_true_or_false else listed)
 
 
 def iterate(rows: "Dataset") -> Iterator[Row]:
