@@ -138,7 +138,7 @@ def test_recipes_are_listed_printed_and_copied(tmp_path, monkeypatch, capsys):
     assert "recipes/arithmetic/quick.yaml" in capsys.readouterr().out
     cli.main(["recipes", "arithmetic/quick", "--copy", "--quiet"])
     assert capsys.readouterr().out == ""
-    monkeypatch.delenv("TRL_MINER_QUIET")
+    os.environ.pop("TRL_MINER_QUIET")
 
 
 def test_the_public_names_load_on_first_use():

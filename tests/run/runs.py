@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import os
 from pathlib import Path
 
 import torch
@@ -40,6 +41,9 @@ def train(*words):
             code = main([str(word) for word in words])
         except SystemExit as ended:
             code = ended.code
+        finally:  # --traceback and --quiet are for the children of a process, too
+            for name in ("TRL_MINER_TRACEBACK", "TRL_MINER_QUIET"):
+                os.environ.pop(name, None)
     return code, out.getvalue(), err.getvalue()
 
 

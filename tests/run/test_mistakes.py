@@ -124,7 +124,6 @@ def test_several_gpus_need_a_launch(here, monkeypatch):
     assert code == 2 and "4 GPUs found, and this is one process. Use trl-miner launch" in err
 
 
-def test_a_traceback_is_shown_on_request(here, monkeypatch):
+def test_a_traceback_is_shown_on_request(here):
     code, _, err = train(recipe(here, learning_rate=0), "--traceback")
-    monkeypatch.delenv("TRL_MINER_TRACEBACK")
     assert code == 2 and "Traceback" in err and err.endswith("Choose a positive one.\n")

@@ -226,13 +226,11 @@ def test_a_file_of_ones_own_leaves_a_recipe_that_trains_the_same(tmp_path, monke
 
 
 @pytest.mark.parametrize("way", ["word", "key"])
-def test_quiet_says_its_scores_alone_with_logged_completions_too(tmp_path, way, monkeypatch):
-    monkeypatch.delenv("TRL_MINER_QUIET", raising=False)
+def test_quiet_says_its_scores_alone_with_logged_completions_too(tmp_path, way):
     path = recipe(
         tmp_path, log_completions=True, max_steps=2, **({"quiet": True} if way == "key" else {})
     )
     code, out, err = train(path, *(["--quiet"] if way == "word" else []))
-    monkeypatch.delenv("TRL_MINER_QUIET")
     assert code == 0, err
     assert [line.partition(",")[0] for line in out.splitlines()] == ["before", "after"], out
     assert [*(tmp_path / "run" / "completions").glob("*.parquet")]
