@@ -67,7 +67,7 @@ def select(name: str) -> list[str]:
         folders = {each.rpartition("/")[0] for each in names}
         hint = did_you_mean(key, [*names, *folders])
         raise ValueError(
-            f"No recipe or folder named {name!r}.{hint} `trl-miner recipes` shows all folders."
+            f"No recipe or folder named {name!r}.{hint} `trl-miner recipes` shows all."
         )
     return matched
 
