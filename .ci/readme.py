@@ -10,42 +10,41 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trl_miner.runs.history import read_run
+from trl_miner.evaluation.held_out import read_held_out
+from trl_miner.report.runs import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "images" / "inspect.png"
-TABLE = """
-| | Pass@1 before | Pass@1 after | Completions with a gradient |
+TABLE = """| | Pass@1 before | Pass@1 after | Completions with a gradient |
 | --- | ---: | ---: | ---: |
 | MINER | {:.3f} | {:.3f} | {:.0f} % |
 | GRPO | {:.3f} | {:.3f} | {:.0f} % |
-
 """
 MARKED = re.compile(r"(?<=<!-- first run -->\n).*?(?=<!-- end -->)", re.DOTALL)
 MOST_APART = 2 * (0.03, 0.03, 8)  # between processors
 
 
 def measure(folder: Path) -> tuple[float, float, float]:
-    """Return Pass@1 before and after a run, and the percentage of completions with a gradient in
-    its last 20 steps."""
-    run = read_run(folder)
-    late = [100 * share for step, share in run.values("rollouts/used") if step > run.steps - 20]
-    return run.scores[0]["pass@1"], run.scores[run.steps]["pass@1"], sum(late) / len(late)
+    """Return Pass@1 before and after a run, and the mean percentage of completions with a
+    gradient."""
+    moments = read_held_out(folder)
+    before, after = (moments[name].scores["pass@1"] for name in ("before", "after"))
+    return before, after, 100 * read_run(folder).mean("rollouts/used")
 
 
 def take_picture(folder: Path) -> None:
-    """Write the picture of the first all-right prompt on the page of `trl-miner inspect`."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from browser import open_page
-    from PIL import Image
+    """Write the picture of the first prompts on the page of `trl-miner inspect`."""
+    from playwright.sync_api import sync_playwright
 
     subprocess.run(["trl-miner", "inspect", "--quiet", str(folder)], check=True)
-    size = {"width": 900, "height": 900}
-    with open_page(folder / "inspect.html", viewport=size, device_scale_factor=1.5) as shown:
-        shown.wait_until("document.querySelectorAll('main .text').length > 4")
-        area = shown.page.locator("#prompt-text").locator("..").bounding_box() | {"height": 528}
-        shown.page.screenshot(path=str(PICTURE), clip=area)
-    Image.open(PICTURE).convert("RGB").quantize(128).save(PICTURE, optimize=True)
+    with sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = chromium.new_page(
+            viewport={"width": 900, "height": 560}, device_scale_factor=1.5, color_scheme="light"
+        )
+        page.goto((folder / "inspect.html").resolve().as_uri())
+        page.screenshot(path=str(PICTURE))
+        chromium.close()
 
 
 def main(miner: Path, grpo: Path, write: bool) -> None:
