@@ -24,8 +24,8 @@ GROUPS = {
 HEAD = """# Settings
 
 A recipe is a YAML file of settings; on a command line, `--NAME VALUE` overrides one. Those of TRL's `GRPOConfig` and
-`ModelConfig` and of transformers' `TrainingArguments` can be set, too: their pages describe them. `env` is a mapping of
-environment variables, and `datasets` a mixture, as in TRL.
+`ModelConfig` and of transformers' `TrainingArguments` can be set, too: their pages describe them. `env` is a mapping
+of environment variables, and `datasets` a mixture, as in TRL.
 """
 
 
