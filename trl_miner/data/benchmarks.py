@@ -152,7 +152,12 @@ def read_problems(
     split = benchmark.split if benchmark else args.dataset_test_split
     source, rows = path or BENCHMARKS[name].hub, list[Row]()
     for config in benchmark.configs if benchmark and not path else [None]:
-        splits = load_splits(replace(args, dataset_name=source, dataset_config=config))
+        at: dict[str, Any] = {
+            "dataset_name": source,
+            "dataset_config": config,
+            "dataset_revision": None,
+        }
+        splits = load_splits(replace(args, **at))
         if len(splits) > 1 and split not in splits:
             raise ValueError(
                 f"{source} has no split {split}, but {', '.join(splits)}: name a file, or set"
