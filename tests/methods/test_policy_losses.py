@@ -17,7 +17,7 @@ KNOBS = {
     "bapo": {"target": "adv_ratio_target"},
 }
 SETTINGS = {
-    "clip_cov": dict(ratio=0.2, low=0.1),
+    "clip_cov": dict(ratio=0.1, low=0.1),
     "kl_cov": dict(ratio=0.2),
     "bapo": dict(target=0.9),
 }
@@ -71,7 +71,7 @@ def random_batch(seed=1):
     logps, old = (-3 * torch.rand(8, 6, generator=generator) for _ in range(2))
     advantages = torch.randn(8, 1, generator=generator).expand(8, 6).clone()
     mask = (torch.arange(6) < torch.randint(0, 7, (8, 1), generator=generator)).int()
-    return MicroBatch(logps, old, advantages, mask)
+    return MicroBatch(logps, old, advantages, mask, epsilon_low=1.0, epsilon_high=9.0)
 
 
 def run(name, batch, **knobs):
@@ -81,7 +81,8 @@ def run(name, batch, **knobs):
 
 def poisoned(batch, value):
     tensors = (batch.logps_BT, batch.old_logps_BT, batch.advantages_BT)
-    return MicroBatch(*(x.masked_fill(batch.mask_BT == 0, value) for x in tensors), batch.mask_BT)
+    filled = (x.masked_fill(batch.mask_BT == 0, value) for x in tensors)
+    return MicroBatch(*filled, batch.mask_BT, batch.epsilon_low, batch.epsilon_high)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -1,5 +1,6 @@
 """The result of a method does not depend on the number of processes, nor on where groups are cut."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +11,6 @@ from methods.test_policy_losses import SETTINGS, random_batch, run
 
 from trl_miner import miner_advantages
 from trl_miner.methods.compose import estimate, find_composition
-from trl_miner.methods.micro_batch import MicroBatch
 from trl_miner.methods.processes import World, current_world
 
 
@@ -42,9 +42,11 @@ def compare():
     assert close(found.advantages_NT, expected)
 
     rows = world.local_slice(8 // world.size)
-    tensors = [value[rows] for value in vars(micro_batch).values() if torch.is_tensor(value)]
+    tensors = {k: value[rows] for k, value in vars(micro_batch).items() if torch.is_tensor(value)}
     for name in SETTINGS:
-        found, expected = run(name, MicroBatch(*tensors, world=world)), run(name, micro_batch)
+        found, expected = (
+            run(name, x) for x in (replace(micro_batch, **tensors, world=world), micro_batch)
+        )
         assert close(found.advantages_BT, expected.advantages_BT[rows]), name
         assert found.metrics == pytest.approx(expected.metrics, rel=1e-6), name
     torch.distributed.destroy_process_group()

@@ -48,8 +48,9 @@ def reinforce_pp_baseline(rollouts: Rollouts) -> Tensor:
 
     Source: arXiv 2501.03262, its variant *REINFORCE++-baseline*.
     """
-    means_N = group_mean(rollouts.rewards_N, rollouts.num_generations)
-    return whiten(rollouts.rewards_N - means_N, rollouts.token_counts_N)
+    rewards_N = rollouts.rewards_N.to(rollouts.token_counts_N)  # in float64
+    means_N = group_mean(rewards_N, rollouts.num_generations)
+    return whiten(rewards_N - means_N, rollouts.token_counts_N)
 
 
 REINFORCE_PP = AdvantageEstimator(
