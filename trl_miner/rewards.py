@@ -78,16 +78,17 @@ def text_of(completion: Any) -> str:
 
 def _rewards(name: str, verdicts: list[Verdict], kwargs: dict[str, Any]) -> list[float | None]:
     """Turn verdicts into rewards; log and warn of the answers that have none."""
-    reasons = Counter(str(each.reason) for each in verdicts if each.is_correct is None)
-    if "log_metric" in kwargs and verdicts:
+    rewards = [None if each.is_correct is None else float(each.is_correct) for each in verdicts]
+    reasons = Counter(each.reason for each in verdicts)
+    if log_metric := kwargs.get("log_metric"):
         # TRL averages them over the processes, so every one of them logs them, at every batch.
-        over = sum(each.reason in ("limit", "died") for each in verdicts)
-        kwargs["log_metric"](f"{name}/not_judged", reasons.total() / len(verdicts))
-        kwargs["log_metric"](f"{name}/timed_out", over / len(verdicts))
-    if reasons:
+        count = max(1, len(rewards))
+        log_metric(f"{name}/not_judged", rewards.count(None) / count)
+        log_metric(f"{name}/timed_out", (reasons["limit"] + reasons["died"]) / count)
+    if None in rewards:
         logger.warning(
-            f"{name}: {reasons.total()} of {len(verdicts)} answers were not graded and score None:"
-            f" {dict(reasons)}. gold: the reference answer cannot be read; limit: it takes too long"
-            " to; died: a grading process was killed twice; budget: the batch's time was up."
+            f"{name}: {rewards.count(None)} of {len(rewards)} answers were not graded and score None."
+            f" Reasons: {dict(reasons)}. gold: the reference answer cannot be read; limit: reading it"
+            " takes too long; died: a grading process was killed twice; budget: the time was up."
         )
-    return [None if each.is_correct is None else float(each.is_correct) for each in verdicts]
+    return rewards

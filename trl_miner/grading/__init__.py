@@ -5,21 +5,24 @@ to processes that can be killed (`pool.py`). Equal text, plain numbers and missi
 here, and equal answers to a reference only once.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from string import ascii_uppercase
+from typing import Any
 
-from .choices import chosen, is_option, option_index
-from .extraction import after_thinking, answers, is_hostile, reference_content
-from .notation import plain_number, with_points
-from .pool import SECONDS, configure, shared_pool
-from .references import Reading, describe_reference
+from .choices import chosen
+from .choices import is_option as is_option
+from .choices import option_index as option_index
+from .extraction import after_thinking, answers, is_hostile
+from .extraction import reference_content as reference_content
+from .notation import plain_number
+from .notation import with_points as with_points
+from .pool import SECONDS as SECONDS
+from .pool import configure as configure
+from .pool import shared_pool
+from .references import Reading as Reading
+from .references import describe_reference as describe_reference
 from .worker import Job, Verdict
-
-__all__ = [
-    "GRADERS", "SECONDS", "Reading", "Verdict", "configure", "describe_reference", "grade", "is_option",
-    "option_index", "reference_content", "with_points",
-]  # fmt: skip
 
 GRADERS = ("math", "choice")
 
@@ -49,27 +52,28 @@ def grade(
             are wrong.
         budget: Seconds for the whole batch, with waiting for other threads that grade; None: no
             limit.
-        advance: Called with the number of answers graded since the last call.
+        advance: Called with N when all are graded.
 
     Raises:
         ValueError: The numbers of texts, references and options differ.
     """
     if grader not in GRADERS:
-        raise ValueError(f"No grader named {grader!r}. Use one of {', '.join(GRADERS)}.")
-    rows = options or () if grader == "choice" else golds
-    if not len(texts) == len(golds) == len(rows):
+        raise ValueError(f"No grader named {grader!r}. Use one of {GRADERS}.")
+    columns = [
+        [*map(after_thinking, texts)],
+        golds,
+        *([options or ()] if grader == "choice" else []),
+    ]
+    if len({*map(len, columns)}) > 1:
         raise ValueError(
-            f"{len(texts)} answers have {len(golds)} references and options of {len(rows)} questions."
-            " Give one of each for every answer."
+            f"The numbers of answers, references and options differ: {[*map(len, columns)]}. Give one"
+            " of each for every answer."
         )
-    texts = [after_thinking(text) for text in texts]
-    if grader == "choice":
-        advance(len(texts))
-        return [_choose(*row) for row in zip(texts, golds, options or (), strict=True)]
-    found = [_at_once(*row, votes, unboxed) for row in zip(texts, golds, strict=True)]
-    rows_of = Counter(each for each in found if isinstance(each, Job))
-    advance(len(found) - rows_of.total())
-    verdicts = shared_pool().run(rows_of, budget, lambda job: advance(rows_of[job]))
+    decide: Any = _choose if grader == "choice" else partial(_at_once, votes, unboxed)
+    found = [*map(decide, *columns)]
+    # the rollouts of a prompt often hold the same answer
+    verdicts = shared_pool().run({each: 1 for each in found if isinstance(each, Job)}, budget)
+    advance(len(found))
     return [verdicts[each] if isinstance(each, Job) else each for each in found]
 
 
@@ -80,7 +84,7 @@ def _choose(text: str, gold: object, options: Sequence[str]) -> Verdict:
     return Verdict(index == expected, None if index is None else ascii_uppercase[index])
 
 
-def _at_once(text: str, gold: object, votes: bool, unboxed: bool) -> Verdict | Job:
+def _at_once(votes: bool, unboxed: bool, text: str, gold: object) -> Verdict | Job:
     """Return the verdict where no mathematics is needed, else the job for a worker."""
     reference, found = reference_content(gold), answers(text, unboxed)
     if not reference:
@@ -89,7 +93,7 @@ def _at_once(text: str, gold: object, votes: bool, unboxed: bool) -> Verdict | J
         return Verdict(False)
     if found == (reference,):
         return Verdict(True, reference)
-    value, *values = [plain_number(each) for each in (reference, *found)]
-    if len(found) > 1 or None in (value, *values):
+    gold, answer = plain_number(reference), plain_number(found[0])
+    if len(found) > 1 or gold is None or answer is None:
         return Job(reference, found, votes)
-    return Verdict(value == values[0], reference if value == values[0] else str(values[0]))
+    return Verdict(gold == answer, reference if gold == answer else f"{float(answer):.15g}")

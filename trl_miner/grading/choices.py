@@ -19,7 +19,6 @@ _PLACE = (
     r"the (?:(?:correct|right|best|final|most likely) )*(?:answer|option|choice) is(?!\w)"
     r"|^\W*(?:(?:correct|final) )?answer\s*:"
 )
-_BOX = r"\\f?boxed\s*(?=\{)"
 # in the line before a box, which then says no more than the line does
 _DENIAL = r"\b(?:not|never|cannot|wrong|incorrect|if|unless|or)\b|n['’]t\b"
 _MARKUP = r"\\(?:f?boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
@@ -28,8 +27,8 @@ _MAX_CHARACTERS, _MAX_PLACES = 2_000, 50  # of a hostile answer
 
 def chosen(text: str, options: Sequence[str]) -> int | None:
     """Return the index of the option that a text chooses by its last "The answer is" or box."""
-    places = [*re.finditer(f"(?im){_PLACE}|({_BOX})", text)]
-    for place in reversed(places[-_MAX_PLACES:]):
+    places = [*re.finditer(rf"(?im){_PLACE}|(\\f?boxed\s*(?=\{{))", text)][-_MAX_PLACES:]
+    for place in reversed(places):
         index = _named(text[place.end() : place.end() + _MAX_CHARACTERS], options)
         line = text[: place.start()].rpartition("\n")[2]
         if not place[1] or not (index is None or re.search(f"(?i){_DENIAL}|{_PLACE}", line)):
@@ -40,20 +39,16 @@ def chosen(text: str, options: Sequence[str]) -> int | None:
 def option_index(gold: object, options: Sequence[str], first: int = 0) -> int | None:
     """Return the index of a reference, from 0; None if it is none of the options.
 
-    A text is a letter, or the text of one option, or a number counted from `first`, or names an
-    option as an answer does: `B) ibuprofen`.
+    A text is the text of one option, or a number counted from `first`, or names an option as an
+    answer does: `B`, `B) ibuprofen`.
     """
-    text = _plain(str(gold)).strip("()[]")
-    letters = ascii_lowercase[: len(options)]
-    if len(text) == 1 and text in letters:
-        return letters.index(text)
     same = [index for index, option in enumerate(options) if is_option(gold, option)]
-    if isinstance(gold, str) and same:
-        return same[0] if len(same) == 1 else None
-    if not re.fullmatch(r"\d+(?:\.0)?", text):
+    if isinstance(gold, str) and len(same) == 1:
+        return same[0]
+    text = str(gold).removesuffix(".0")
+    if not text.isdecimal():
         return _named(text, options)
-    index = int(float(text)) - first
-    return index if 0 <= index < len(options) else None
+    return int(text) - first if 0 <= int(text) - first < len(options) else None
 
 
 def is_option(gold: object, option: str) -> bool:
@@ -63,25 +58,20 @@ def is_option(gold: object, option: str) -> bool:
 
 def _named(text: str, options: Sequence[str]) -> int | None:
     """Return the index of the option with which a text begins; "A. B." names two."""
-    line = text.strip(" \t\r\n:*`'\"").partition("\n")[0]
-    answer = re.sub(r"^[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", "", _plain(line))
+    line = _plain(text.strip(" \t\r\n:*`'\"").partition("\n")[0])
+    answer = re.sub(r"^[\s:,=]*(?:(?:the )?(?:option|choice)\s+)?", "", line)
     ends = _ends(answer, options)
     longest = max(ends, default=0)
-    rest = _ends(answer[longest:].lstrip(". "), options)
-    if (
-        longest == 0
-        or ends.count(longest) > 1
-        or sum(map(bool, rest)) > bool(rest[ends.index(longest)])
-    ):
-        return None
-    return ends.index(longest)
+    others = _ends(answer[longest:].lstrip(". "), options)
+    is_one = longest and ends.count(longest) == 1 and not any(others)
+    return ends.index(longest) if is_one else None
 
 
 def _ends(answer: str, options: Sequence[str]) -> list[int]:
     """Return where the full name of each option ends with which an answer begins; 0: it does not."""
     ends = []
-    for letter, option in zip(ascii_lowercase, options, strict=False):
-        text, mark = re.escape(_plain(option)) or "(?!)", rf"[(\[]?{letter}[)\]]?"
+    for letter, option in zip(ascii_lowercase, map(_plain, options), strict=False):
+        text, mark = re.escape(option) or "(?!)", rf"[(\[]?{letter}[)\]]?"
         name = rf"(?:{mark}|(?:{mark}[.:,]?(?: -)? )?[(\[]?{text}[)\]]?(?: \({letter}\))?)"
         match = re.match(rf"{name}(?=\s*[,;!?]*(?:$|\.(?=\s|$)))", answer)
         ends.append(match.end() if match else 0)

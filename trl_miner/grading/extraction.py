@@ -4,11 +4,10 @@ Boxes first: every `\boxed{}` counts. A text without one has an answer only if i
 """
 
 import re
-from itertools import accumulate
 
-# A box is no answer if it is longer than both, or has more brackets within brackets.
+# A box is no answer if it is longer than both.
 _MAX_BOX, _MAX_FACTOR = 500, 20  # characters; times the reference
-_MAX_DEPTH, _MAX_BOXES = 60, 50
+_MAX_BOXES = 50
 _MAX_CHARACTERS = 10_000  # of a box, and of a reference
 _TAIL = 2_000  # characters in which a final answer without a box is looked for
 
@@ -17,14 +16,17 @@ _THINKING = r"\s*(?:<(?:seed:)?think(?:ing)?>|\[THINK\]|◁think▷)"
 _BOX = r"\\(?:boxed|fbox)\s*\{"
 # What takes a number out of all bounds; no answer needs it, unless its reference does.
 _HUGE = (
-    r"\^[^^]{0,9}\^[^^]{0,9}\^"  # 2^2^2^2
+    r"\^[^^\s+=]{0,9}\^[^^\s+=]{0,9}\^"  # 2^2^2^2
     r"|\^\s*\{?[^{}]{0,9}\d{5}"  # 2^{10000}
     r"|\d{5}\s*!|!\s*\)?\s*!"  # 10000!, 9!!
-    r"|[-+]{60}"
+    r"|[-+]{60}|(?:[(\[{][^)\]}]{0,9}){60}"  # signs, and brackets within brackets
 )
 # A text without a box: what says its answer, what ends it, and what takes it back.
-_MARKUP = r"(?m)\*\*|__|`|^\s*#+\s+(?!#)"
-_SO = r"(?:so|thus|therefore|hence|then|finally|and|now|consequently|in conclusion|conclusion|we get|this gives)\b[,:]?\s+"
+_MARKUP = r"(?m)\*\*|__|`|^\s*#{1,3}\s+"
+_SO = (
+    r"(?:so|thus|therefore|hence|then|finally|and|now|consequently|in conclusion|conclusion|we get|this gives)\b"
+    r"[,:]?\s+"
+)
 _SAID = (
     rf"(?i)(?:{_SO})*(?:the |my |our )?(?:final |correct |right )?(?:answer|solution|result)(?: to (?:the|this) \w+)?"
     r"\s*(?:is|are|:|=)\s*:?|#{3,4}|答案\s*(?:是|为|:|：)+"
@@ -57,7 +59,7 @@ def answers(text: str, unboxed: bool = False) -> tuple[str, ...]:
     >>> answers(r"\\boxed{1} or \\boxed{\\frac{1}{2}}")
     ('1', '\\\\frac{1}{2}')
     """
-    found = {}
+    found: dict[str, int] = {}
     for match in re.finditer(_BOX, text):
         end = _closing_brace(text, match.end())
         if end is None or len(found) > _MAX_BOXES:
@@ -71,55 +73,43 @@ def answers(text: str, unboxed: bool = False) -> tuple[str, ...]:
 def reference_content(reference: object) -> str:
     """Return the content of a reference's last box, or all of it; "" if no box could hold it."""
     text = "" if reference is None else str(reference).strip()
-    if boxes := answers(text):
-        return boxes[-1]
-    return "" if "\\boxed" in text or _closing_brace(text + "}", 0) != len(text) else text
+    is_whole = "\\boxed" not in text and _closing_brace(text + "}", 0) == len(text)
+    return ("", text * is_whole, *answers(text))[-1]
 
 
 def is_hostile(answer: str, reference: str) -> bool:
     """Return whether an answer is too long, too nested or too large to be one."""
-    turns = [1 if bracket in "([{" else -1 for bracket in re.findall(r"[()\[\]{}]", answer)]
-    is_deep = max(accumulate(turns), default=0) > _MAX_DEPTH
-    is_huge = re.search(_HUGE, answer) and not re.search(_HUGE, reference)
-    return bool(is_deep or is_huge) or len(answer) > max(_MAX_BOX, _MAX_FACTOR * len(reference))
+    if len(answer) > max(_MAX_BOX, _MAX_FACTOR * len(reference)):
+        return True
+    return bool(re.search(_HUGE, answer) and not re.search(_HUGE, reference))
 
 
 def _final_answer(text: str) -> str:
     """Return the final answer of a text without a box; "" where it says none, or doubts it.
 
-    It stands in `<answer>`, behind "The answer is" or ####, in a conclusion at the end, or alone in
-    the last line.
+    It stands in `<answer>`, behind "The answer is" or ####, or in a conclusion at the end.
     """
     if tagged := re.findall(r"(?s)<answer>(.*?)</answer>", text):
         return str(tagged[-1])
     sentences = re.split(r"(?<=[.!?。])\s+|\s*\n\s*", re.sub(_MARKUP, "", text[-_TAIL:]).strip())
-    said = [place for place, sentence in enumerate(sentences) if re.match(_SAID, sentence)]
-    if not said:
-        last = re.sub(rf"^{_CONCLUDED[4:]}", "", sentences[-1], flags=re.IGNORECASE)
-        is_alone = last == sentences[-1]
-        is_doubted = re.search(_DOUBT, " ".join(sentences[-1 - is_alone :]))
-        return (
-            ""
-            if is_doubted or (is_alone and not re.fullmatch(r"[$\s]*[-\d\\(][^\s?]{0,60}", last))
-            else _value(last)
-        )
-    values = {
-        _value(
-            re.sub(_SAID, "", sentences[place], count=1)
-            or " ".join(sentences[place + 1 : place + 2])
-        )
-        for place in said
-    }
-    is_apart = re.fullmatch(_SAID, sentences[said[-1]]) is not None
-    rest = " ".join(sentences[said[-1] + 1 + is_apart :])
-    return "" if len(values) > 1 or re.search(rf"{_DOUBT}|\d", rest) else values.pop()
+    is_said = any(re.match(_SAID, sentence) for sentence in sentences)
+    pattern, start = (_SAID, 0) if is_said else (_CONCLUDED, len(sentences) - 1)
+    values, rest = set(), ""
+    for place, sentence in enumerate(sentences):
+        if place >= start and (match := re.match(pattern, sentence)):
+            is_apart = match.end() == len(sentence)
+            values.add(
+                _value(" ".join([sentence[match.end() :], *sentences[place + 1 :][:is_apart]]))
+            )
+            rest = " ".join(sentences[place + 1 + is_apart :])
+    return values.pop() if len(values) == 1 and not re.search(rf"{_DOUBT}|\d", rest) else ""
 
 
 def _value(text: str) -> str:
     """Return a value without its reason and marks; "" for one that is doubted."""
-    value = re.sub(_REASON, "", text).strip("$ ").rstrip(".。$ ")
-    is_word = value.casefold() in ("no", "not possible", "false")
-    return value if is_word or not re.search(_DOUBT, re.sub(r"\d or \d", "", value)) else ""
+    value = re.sub(_REASON, "", text).strip("$ .。")
+    words = re.sub(r"(?i)\d or \d|^(?:no|not possible|false)$", "", value)
+    return "" if re.search(_DOUBT, words) else value
 
 
 def _closing_brace(text: str, start: int) -> int | None:

@@ -9,11 +9,8 @@ from .extraction import reference_content
 from .pool import shared_pool
 from .worker import Job
 
-_DICTIONARY = re.compile(r"\s*\{\s*(['\"]).*?\1\s*:", re.DOTALL)
 # a decimal comma, or a list of numbers: the grader reads a list
-_COMMA = re.compile(r"[^\d({\[\\]*(?:\d+(?:[.\s]\d{3})*,\d{1,2}|0,\d+)[^\d)}\]]*")
-_NAME = re.compile(r"[^\d\\=<>{}\[\]\n]{1,60}")
-_NAME_WORDS = 4  # a text of more is a sentence
+_COMMA = r"[^\d({\[\\]*(?:\d+(?:[.\s]\d{3})*,\d{1,2}|0,\d+)[^\d)}\]]*"
 
 
 class Reading(NamedTuple):
@@ -39,22 +36,23 @@ def describe_reference(gold: object, options: Sequence[str] | None = None) -> Re
     """
     if options is not None:
         index = option_index(gold, options)
-        shown = "no option" if index is None else options[index]
-        return Reading(shown, shown, "option" if index is None else "")
+        return (
+            Reading("no option", "", "option")
+            if index is None
+            else Reading(options[index], options[index], "")
+        )
     text, content = str(gold or ""), reference_content(gold)
     job = Job(content, (), True)
-    is_value, shown, _ = shared_pool().run([job])[job]
-    return Reading(shown or "nothing", content, _fault(text, content, shown or "", is_value))
-
-
-def _fault(text: str, content: str, shown: str, is_value: bool | None) -> str:
+    is_value, form, _ = shared_pool().run([job])[job]
+    shown = form or "nothing"
     if not text.strip():
-        return "empty"
-    if _DICTIONARY.match(text):
-        return "dictionary"
-    if is_value:
-        return "comma" if _COMMA.fullmatch(content) else ""
-    is_worked = "\\boxed" not in text and ("\n" in text or "####" in text)
-    if is_worked or len(shown.split()) > _NAME_WORDS:
-        return "sentence"
-    return "" if _NAME.fullmatch(shown) else "words"
+        fault = "empty"
+    elif re.match(r"\s*\{\s*(['\"]).*?\1\s*:", text):
+        fault = "dictionary"
+    elif is_value:
+        fault = "comma" * bool(re.fullmatch(_COMMA, content))
+    elif "\n" in content or "####" in content or len(shown.split()) > 4:
+        fault = "sentence"
+    else:
+        fault = "" if re.fullmatch(r"[^\d\\=<>{}\[\]]{1,60}", shown) else "words"
+    return Reading(shown, content, fault)

@@ -12,21 +12,21 @@ from sympy.physics import units
 
 _CENT = Symbol("cent")
 _NAMES = vars(units) | {
-    "h": units.hour, "hr": units.hour, "min": units.minute, "sec": units.second, "in": units.inch, "lb": units.pound,
-    "mph": units.mile / units.hour, "kmh": units.km / units.hour, "cent": _CENT, "dollar": 100 * _CENT,
+    "h": units.hour, "hr": units.hour, "min": units.minute, "in": units.inch, "cent": _CENT, "dollar": 100 * _CENT,
+    "square": 2, "sq": 2, "cubic": 3,
 }  # fmt: skip
-_POWERS = {"square": 2, "sq": 2, "cubic": 3}
 # Words that change a value instead of naming what it counts; and digits and signs.
-_CHANGES = re.compile(
+_CHANGES = (
     r"\b(?:or|and|not|no|none|never|more|less|fewer|greater|than|least|most|over|under|above|below|about|to|minus|plus"
     r"|times|thousand|million|billion|hundred|dozen|half|double|twice|maybe|perhaps|probably|if|unless|except|wrong"
     r"|incorrect|mod|base|either|neither|then|but|between|approx\w*|almost|nearly|percent\w*|squared|cubed)\b|n't\b"
     r"|(?<!\^)(?<!\^-)\d|[^\w\s/^.:()-]|[^\x00-\x7f]"
 )  # fmt: skip
 _EXPONENT = r"(?:\s*\^\s*\{?\s*-?\d\s*\}?)?"
-_UNIT = re.compile(
-    r"(.*[\w)}|])\s*(\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}.{0,30})"
-    rf"|(.*(?:[\d}}]|\\pi))\s+((?:[a-z]?[A-Za-z]m|ft|kg|mph|min|[A-Za-z]{{4,}}){_EXPONENT}(?:\s*[/ ]\s*[A-Za-z]+{_EXPONENT}){{0,3}})"
+_UNIT = (
+    r"(.*?(?:[\w)}|](?=\s*\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}.{0,30}$)"
+    rf"|(?:[\d}}]|\\pi)(?=\s+(?:[a-z]?[A-Za-z]m|ft|kg|mph|min|[A-Za-z]{{4,}}){_EXPONENT}"
+    rf"(?:\s*[/ ]\s*[A-Za-z]+{_EXPONENT}){{0,3}}$))).*"
 )
 
 
@@ -36,15 +36,14 @@ def split_unit(text: str) -> tuple[str, str]:
     >>> split_unit(r"5\\text{ cm}^2")
     ('5', 'cm^2')
     """
-    match = _UNIT.fullmatch(text)
-    if match is None or "\\int" in text:
-        return text, ""
-    words = re.sub(
-        r"\s*\^\s*", "^", re.sub(r"\\text|[{}\\]|(?<=[a-z])\.", " ", match[2] or match[4])
-    ).strip()
-    return (
-        (text, "") if _CHANGES.search(words.casefold()) else ((match[1] or match[3]).strip(), words)
+    match = re.fullmatch(_UNIT, text)
+    words = " ".join(
+        re.sub(r"\\text|[{}\\]|(?<=[a-z])\.", " ", text[match.end(1) :] if match else "").split()
     )
+    words = re.sub(r"\s*\^\s*", "^", words)
+    if match is None or re.search(_CHANGES, words.casefold()):
+        return text, ""
+    return match[1].strip(), words
 
 
 def factor(first: str, second: str) -> Any:
@@ -53,13 +52,12 @@ def factor(first: str, second: str) -> Any:
     A missing unit is any.
     """
     if not first or not second:
-        return S.One
+        return 1
     a, b = _unit(first), _unit(second)
     if a is None or b is None:
-        stems = [{*re.sub(r"(?:e?s)\b", "", words.casefold()).split()} for words in (first, second)]
-        return S(int(a is b and stems[0] == stems[1]))
+        return int(first.rstrip("s") == second.rstrip("s"))
     ratio = b / a if (b / a).is_number else units.convert_to(b, a) / a
-    return ratio if ratio.is_number else S.Zero
+    return ratio if ratio.is_number else 0
 
 
 def _unit(words: str) -> Any:
@@ -69,8 +67,8 @@ def _unit(words: str) -> Any:
         unit = _NAMES.get(name, _NAMES.get(name.removesuffix("s")))
         if name in ("per", "/"):
             sign = -1
-        elif name in _POWERS:
-            power = _POWERS[name]
+        elif isinstance(unit, int):  # square
+            power = unit
         elif isinstance(unit, Expr):
             value *= unit ** (sign * power * int(exponent or 1))
             power = 1

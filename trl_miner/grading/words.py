@@ -2,19 +2,17 @@ r"""What words decide about an answer: letters of options, times, dates, yes and
 
 import re
 
-_FILLER = re.compile(
-    r"^(?:(?:the|an?(?=\s+\w{2})|final|correct|answer|is|it|option|choice|in|on|at)[\s:]+)+(?=\S)", re.IGNORECASE
-)  # fmt: skip
-_LETTER = re.compile(r"\(?([A-J])(?:\)|[.:])?")
-_OPTION = re.compile(r"(?:\(([A-J])\)|([A-J])(?:[).:](?=\s|$)|$))(?![-+*/^=_(\[!])\s*(.*)")
-_ANOTHER = re.compile(r"\([A-J]\)|\b(?:or|and|not)\b|(?<![A-Za-z])[A-J](?:\)|$)")
-_YES = re.compile(r"(?:yes|no|true|false)(?=[,.;:]|$)")
-_YES_OR_NO = re.compile(r"\b(?:yes|no|true|false|but|or|wait|maybe)\b")
-_TIME = re.compile(r"(?:at )?0?(\d{1,2}:\d{2})\s*([ap]m)?")
-_DATE = re.compile(
-    r"\b(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)(?:uary|ruary|ch|il|ust|ember|ober)?\b"
-    r"|\b(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b"
-)  # fmt: skip
+_FILLER = r"(?i)^(?:(?:the|an?(?=\s+\w{2})|final|correct|answer|is|it|option|choice|in|on|at)[\s:]+)+(?=\S)"
+_OPTION = r"(?:\(([A-J])\)|([A-J])(?:[).:](?=\s|$)|$))(?![-+*/^=_(\[!])\s*(.*)"
+_ANOTHER = r"\([A-J]\)|\b(?:or|and|not)\b|(?<![A-Za-z])[A-J](?:\)|$)"
+_TIME = r"(?:at )?0?(\d{1,2}:\d{2})\s*([ap]m)?"
+# the first three letters of a month or a day of the week, or what could deny one
+_DATE = (
+    r"\b(?:jan(?=(?:uary)?\b)|feb(?=(?:ruary)?\b)|mar(?=(?:ch)?\b)|apr(?=(?:il)?\b)|may\b|jun(?=e?\b)|jul(?=y?\b)"
+    r"|aug(?=(?:ust)?\b)|sep(?=(?:t|tember)?\b)|oct(?=(?:ober)?\b)|nov(?=(?:ember)?\b)|dec(?=(?:ember)?\b)"
+    r"|(?:mon|tue|wed|thu|fri|sat|sun)(?=(?:s|nes|rs|ur)?(?:day)?\b))"
+)
+_YES_OR_NO = r"\b(?:yes|no|true|false|but|or|wait|maybe)\b"
 
 
 def flat(text: str) -> str:
@@ -26,39 +24,30 @@ def flat(text: str) -> str:
 
 def verdict(gold: str, said: str) -> bool | None:
     """Return whether a flat text says what a flat reference does; None for one of other kinds."""
-    if letter := _LETTER.fullmatch(gold):
+    if letter := re.fullmatch(r"\(?([A-J])(?:\)|[.:])?", gold):
         return option(said) == letter[1]
     gold, said = gold.casefold(), said.casefold()
-    if time := _TIME.fullmatch(gold):
-        other = _TIME.fullmatch(said)
-        return other is not None and time[1] == other[1] and time[2] in (other[2] or time[2], None)
-    if _DATE.search(gold) and len(gold.split()) < 6:
-        return _date(gold) == _date(said)
-    if yes := _YES.match(gold):
-        return said.startswith(yes[0]) and {*_YES_OR_NO.findall(said)} == {yes[0]}
+    if time := re.fullmatch(_TIME, gold):
+        other = re.fullmatch(_TIME, said)
+        return other is not None and time.groups() == other.groups()
+    if re.search(_DATE, gold) and len(gold.split()) < 6:
+        parts = [
+            sorted(re.findall(rf"\d+|\b(?:not|or|before|after)\b|{_DATE}", text))
+            for text in (gold, said)
+        ]
+        return parts[0] == parts[1]
+    if yes := re.match(r"(?:yes|no|true|false)(?=[,.;:]|$)", gold):
+        return said.startswith(yes[0]) and {*re.findall(_YES_OR_NO, said)} == {yes[0]}
     return None
 
 
 def option(flat: str) -> str | None:
     """Return the letter of the option that a flat text names; None if it names none, or several."""
-    match = _OPTION.fullmatch(_FILLER.sub("", flat))
-    return None if match is None or _ANOTHER.search(match[3]) else match[1] or match[2]
+    match = re.fullmatch(_OPTION, re.sub(_FILLER, "", flat))
+    return None if match is None or re.search(_ANOTHER, match[3]) else match[1] or match[2]
 
 
-def _date(flat: str) -> list[str]:
-    """Return the numbers and words of a date in order, its names in three letters."""
-    words = re.findall(r"\d+|[a-z]{3,}", flat)
-    return sorted(word[:3] if _DATE.fullmatch(word) else word for word in words)
-
-
-def same_names(gold: str, answer: str) -> bool:
-    """Return whether two flat texts are the same names; those joined by "and" have no order."""
-    golds, answers = _names(gold), _names(answer)
-    return golds == answers or (" and " in gold and sorted(golds) == sorted(answers))
-
-
-def _names(flat: str) -> list[str]:
-    parts = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", _FILLER.sub("", flat).casefold())
-    return [
-        " ".join(re.sub(r"[().]|(?<=[a-z]{3})-(?=[a-z]{3})", " ", part).split()) for part in parts
-    ]
+def names(flat: str) -> list[str]:
+    """Return the names that a flat text lists, in one case, without articles and marks."""
+    text = re.sub(r"[().]|(?<=[a-z]{3})-(?=[a-z]{3})", " ", re.sub(_FILLER, "", flat).casefold())
+    return [" ".join(part.split()) for part in re.split(r",\s*(?:and\s+)?|\s+and\s+", text)]

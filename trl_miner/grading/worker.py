@@ -10,7 +10,6 @@ random numbers and keeps what it once found, so both are put back before each an
 """
 
 import json
-import logging
 import resource
 import signal
 import sys
@@ -46,17 +45,17 @@ class Verdict(NamedTuple):
 
 def grade(job: Job) -> Verdict:
     """Grade a job in this process, without any limit."""
-    from . import agreement, votes
+    from . import agreement
 
     if not job.answers:
-        return Verdict(agreement.is_value(job.reference), votes.form(job.reference))
-    several = ", ".join(job.answers)  # a list may stand in several boxes
-    if all(agreement.agrees(job.reference, answer) for answer in job.answers) or (
-        agreement.agrees(job.reference, several)
-    ):
-        return Verdict(True, job.reference)
-    forms = {votes.form(answer) for answer in job.answers if job.votes}
-    return Verdict(False, forms.pop() if len(forms) == 1 else None)
+        return Verdict(*agreement.form(job.reference))
+    # a list may stand in several boxes
+    several = [", ".join(job.answers)] if len(job.answers) > 1 else []
+    for answers in (job.answers, several):
+        if answers and all(agreement.agrees(job.reference, answer) for answer in answers):
+            return Verdict(True, job.reference)
+    voted = {agreement.form(answer)[1] for answer in job.answers if job.votes}
+    return Verdict(False, voted.pop() if len(voted) == 1 else None)
 
 
 def main(seconds: float) -> None:
@@ -66,19 +65,17 @@ def main(seconds: float) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    logging.disable(logging.CRITICAL)
     output, sys.stdout = sys.stdout, sys.stderr
     grade(Job(r"\frac{x}{2}", ("x + 1",), True))  # fills the parser's tables before the clock runs
-    print("ready", file=output, flush=True)
     try:
         for line in sys.stdin:
-            job = Job(*json.loads(line))
+            reference, answers, votes = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, seconds)
             clear_cache()
             seed(0)
-            grade(job._replace(answers=()))
+            grade(Job(reference, (), False))
             print("the reference is read", file=output, flush=True)
-            verdict = grade(job)
+            verdict = grade(Job(reference, answers, votes))
             signal.setitimer(signal.ITIMER_PROF, 0)
             print(json.dumps(verdict), file=output, flush=True)
     except MemoryError:

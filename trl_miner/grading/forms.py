@@ -1,0 +1,71 @@
+"""Forms of a reading, as text: two readings are equal if they share one.
+
+An expression is its digits at four points, a thousand of each, so that 1 - 2^{-2016} is not 1. A
+list has a form with its order and one without; a pair is a point and an interval.
+
+Nothing here is trusted to end; `worker.py` runs it in a process that can be killed.
+"""
+
+from typing import Any, NamedTuple
+
+from sympy import Eq, Interval, Rational, S, Set
+
+EXACT = 1000  # digits
+_POINTS = 4  # of which more than half must have a value
+
+
+class Items(NamedTuple):
+    """Several values: a "list", what stands in brackets, such as "(]", in "{}" without
+    order, or a matrix, such as "2x3"."""
+
+    kind: str
+    items: list[Any]
+
+
+def forms(tree: Any, count: int = EXACT) -> set[str]:
+    """Return the forms of a reading, to so many digits."""
+    if isinstance(tree, Items):
+        each = [min(forms(item, count)) for item in tree.items]
+        start, end, unordered = tree.kind[0], tree.kind[-1], "{" + ", ".join(sorted(each)) + "}"
+        if start == "{":
+            return {unordered}
+        if tree.kind == "list":
+            return {unordered, "(" + ", ".join(each) + ")"}
+        return {start + ", ".join(each) + end, *_interval(start, end, *tree.items)}
+    if isinstance(tree, Set):
+        return {str(tree.doit()).replace("Reals", "Interval(-oo, oo)")}
+    if isinstance(tree, Eq):
+        difference = tree.lhs - tree.rhs
+        return {"0 = " + _digits(difference / difference.subs(_point(difference, 0)), count)}
+    return {_digits(tree, count)}
+
+
+def number(value: Any, count: int) -> Any:
+    """Return a finite value to so many digits, None for none."""
+    value = value.doit().evalf(count, maxn=2 * count, chop=not value.is_Rational)
+    return value if value.is_number and value.is_finite else None
+
+
+def _digits(value: Any, count: int) -> str:
+    """Return the digits of an expression at the points; its own text where it has too few."""
+    value = value.doit()
+    points = [_point(value, trial) for trial in range(_POINTS if value.free_symbols else 1)]
+    numbers = [number(value.subs(point), count + 20) for point in points]
+    known = [str(each.n(count)) for each in numbers if each is not None]
+    return " ".join(known) if len(known) * 2 > len(points) else str(value)
+
+
+def _point(expression: Any, trial: int) -> dict[Any, Any]:
+    """Return a value for each unknown, by its name; at the last point they are negative."""
+    sign = -1 if trial == _POINTS - 1 else 1
+    return {
+        each: sign
+        * Rational(int.from_bytes(each.name.encode()) % 89 + 7 * trial + 1, 11 + 3 * trial)
+        for each in expression.free_symbols
+    }
+
+
+def _interval(start: str, end: str, *ends: Any) -> list[str]:
+    """Return the form of the interval that brackets with two ends may be."""
+    is_proper = len(ends) == 2 and (ends[0] < ends[1]) is S.true
+    return [str(Interval(*ends, start == "(", end == ")"))] if is_proper else []
