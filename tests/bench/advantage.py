@@ -14,8 +14,8 @@ import time
 import torch
 from common import machine, memory_mib, promise, report, reset_peak_memory, table
 
-from trl_miner import miner_advantages
-from trl_miner.methods.miner import group_relative_advantages
+from trl_miner.methods.grpo import group_relative_advantages
+from trl_miner.methods.miner import miner_advantages
 
 G = 16
 REPEATS = 7

@@ -65,6 +65,29 @@ def test_nothing_global_is_replaced():
                 assert root in ("self", "trainer", "view"), path
 
 
+def test_what_a_method_writes_is_declared():
+    """A misspelt assignment would be a new attribute, of which mypy says nothing."""
+    source = Path(folder.__file__).with_name("trainer.py").read_text()
+    (kind,) = (
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == "MinerGRPOTrainer"
+    )
+    declared = {"_step"}
+    for item in kind.body:
+        targets = [item.target] if isinstance(item, ast.AnnAssign) else getattr(item, "targets", [])
+        declared |= {ast.unparse(target) for target in targets}
+    for method in (item for item in kind.body if isinstance(item, ast.FunctionDef)):
+        written = {
+            node.attr
+            for node in ast.walk(method)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        }
+        if method.name == "__init__":
+            declared |= written
+        assert written <= declared, (method.name, written - declared)
+
+
 def without(name):
     """Return TRL's trainer without one of the names: a copy of its methods under others."""
     renamed = {
