@@ -24,7 +24,6 @@ def names(*args, **kwargs):
         (("grpo",), ("grpo", None, ["grpo"])),
         (("miner",), ("grpo", "miner", ["miner"])),
         (("grpo", "miner"), ("grpo", "miner", ["miner"])),
-        (("miner", "miner"), ("grpo", "miner", ["miner"])),
         (("miner", "entropy"), ("grpo", "entropy", ["entropy"])),
         (("miner", "none"), ("grpo", None, ["grpo"])),
         (("ucas",), ("ucas", None, ["ucas"])),
