@@ -53,8 +53,8 @@ def test_server_and_training_share_the_gpus(plan_of):
     # the weights, too, go over loopback, where no other machine is
     assert plan.listens == ("127.0.0.1", 8000)
     assert server[0]["VLLM_HOST_IP"] == train[0]["VLLM_HOST_IP"] == "127.0.0.1"
-    assert train[1][-4:] == ["--vllm_server_base_url", "http://127.0.0.1:8000",
-                             "--vllm_server_timeout", "1800"]  # fmt: skip
+    assert train[1][-6:] == ["--vllm_server_base_url", "http://127.0.0.1:8000",
+                             "--vllm_server_timeout", "1800", "--vllm_group_port", "8001"]  # fmt: skip
     assert plan.accelerate["deepspeed_config"]["zero_stage"] == 3
     args = accelerates(train)
     assert (

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 import trl.generation.vllm_generation as vllm_generation
 from accelerate import PartialState
-from accelerate.utils import gather_object
-from harness import build_trainer, by_thirds, crc, logs, problems
+from accelerate.utils import broadcast_object_list, gather_object
+from harness import build_trainer, by_thirds, crc, free_port, logs, problems
 from peft import LoraConfig
 from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -69,13 +69,14 @@ class SyncedOnce(Counting):
 
 def train(name, model, folder, *, synced=True, lora=False, **settings):
     size = PartialState().num_processes
+    port = broadcast_object_list([free_port()])[0]  # TRL closes a run's at the end of the process
     adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
     trainer = build_trainer(
         model, folder / name, reward=every_other_right, cls=Counting if synced else SyncedOnce,
         more=adapters, max_steps=3, learning_rate=1e-2, num_generations=NUM_GENERATIONS,
         per_device_train_batch_size=NUM_PROMPTS * NUM_GENERATIONS // size, use_vllm=True,
         vllm_max_model_length=128, vllm_gpu_memory_utilization=0.1,
-        ddp_find_unused_parameters=False, **settings,
+        ddp_find_unused_parameters=False, vllm_group_port=port, **settings,
     )  # fmt: skip
     trainer.train()
     steps = [log for log in logs(trainer) if "reward" in log]

@@ -74,9 +74,11 @@ def make_plan(
     near = {"VLLM_HOST_IP": "127.0.0.1"} if serves and trains and not host else {}
     host, port = host or "127.0.0.1", given.vllm_server_port
     server = [*_server_command(given, host, port, len(own)), *shlex.split(server_args)]
-    if serves:  # the training waits for it, longer than TRL's 240 s
-        url = f"http://{host}:{port}"
-        words = [*words, "--vllm_server_base_url", url, "--vllm_server_timeout", "1800"]
+    if serves:  # the training waits longer than TRL's 240 s; its ports are of this run alone
+        words = [
+            *words, "--vllm_server_base_url", f"http://{host}:{port}",
+            "--vllm_server_timeout", "1800", "--vllm_group_port", str(port + 1),
+        ]  # fmt: skip
     train = ["trl_miner.train", *words]
     if number > 1 or config or accelerate_args:
         options = ["--config_file", str(file)] if config else ["--multi_gpu", "--num_machines=1"]

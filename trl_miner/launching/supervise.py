@@ -24,7 +24,6 @@ import psutil
 from .plan import Plan
 
 GRACE_SECONDS = 20  # from SIGTERM to SIGKILL
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def supervise(plan: Plan) -> int:
@@ -38,7 +37,7 @@ def supervise(plan: Plan) -> int:
     """
     if plan.listens:
         socket.create_server(plan.listens).close()
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans come here
     child = os.fork()
     if not child:
         os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the parent
@@ -52,7 +51,7 @@ def supervise(plan: Plan) -> int:
 
 def die_with_parent() -> None:
     """Have Linux end this process by SIGTERM when its parent dies, by SIGKILL too."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _prctl(option: int, value: int) -> None:
@@ -71,7 +70,7 @@ def _run(plan: Plan) -> int:
     received: list[int] = []
     running = []
     _on_signals(received.append)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans come here
     try:
         for env, command in plan.commands:
             child = subprocess.Popen(
