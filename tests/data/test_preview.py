@@ -23,8 +23,7 @@ def test_three_prompts_references_and_answers_are_shown(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert shown.count("<assistant>") == 3 and "<user>2 + 90?<assistant>" in shown
     assert "'90' -> 90" in shown and "4 problems to train on, 0 held out" in shown
-    assert r"A right answer, '\\boxed{90}': math_reward 1.0" in shown
-    assert r"A wrong answer, '\\boxed{-98765}': math_reward 0.0" in shown
+    assert r"A right answer, '\\boxed{90}': math_reward 1.0. A wrong one: 0.0." in shown
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,6 @@ def test_three_prompts_references_and_answers_are_shown(tmp_path, capsys):
         ("End with #### and the number.", "#### 90"),
         ("Say 'The answer is N'.", "The answer is 90."),
         ("Do not box it with \\boxed{}, write Answer: N", "Answer: 90"),
-        ("Answer:", "90"),  # it follows at once
     ],
 )
 def test_a_right_answer_is_shown_in_the_form_that_the_prompt_asks_for(
@@ -49,7 +47,7 @@ def test_a_template_says_the_form(tmp_path, capsys):
     path = lines(tmp_path / "a.jsonl", SUMS)
     load(path, prompt_template="Q: {question}\nPut it in \\boxed{}.", system_prompt="Be brief.")
     assert "Be brief.\n\nQ: 0 + 90?\nPut it in \\boxed{}.\n" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="math_reward does not pay for '90'"):
+    with pytest.raises(ValueError, match="math_reward gives 0.0 to 'The answer is 90.'"):
         load(path, system_prompt="Be brief.")
     load(path, system_prompt="Be brief.", math_accept_unboxed=True)
 
@@ -58,8 +56,7 @@ def test_options_are_shown_with_the_right_letter(tmp_path, capsys):
     rows = [{"question": f"{n}?", "choices": four(n), "answer": n % 4} for n in range(4)]
     load(lines(tmp_path / "a.jsonl", rows))
     shown = capsys.readouterr().out
-    assert "A right answer, 'The answer is A.': choice_reward 1.0" in shown
-    assert "A wrong answer, 'The answer is B.': choice_reward 0.0" in shown
+    assert "A right answer, 'The answer is A.': choice_reward 1.0. A wrong one: 0.0." in shown
 
 
 def test_a_few_references_that_cannot_be_read_are_a_warning(tmp_path, capsys):
@@ -67,9 +64,9 @@ def test_a_few_references_that_cannot_be_read_are_a_warning(tmp_path, capsys):
     rows = [{"q": f"{n}?", "a": "1,50" if n < 2 else n} for n in range(30)]
     load(lines(tmp_path / "a.jsonl", rows))
     shown = capsys.readouterr().out
-    assert "Warning: 2 of 30 references have a decimal comma" in shown
+    assert "Warning: 2 of 30 references cannot be used. One, '1,50' has a decimal comma" in shown
     rows = [{**row, "a": "1,50"} if n < 4 else row for n, row in enumerate(rows)]
-    with pytest.raises(ValueError, match="4 of 30 references have a decimal comma"):
+    with pytest.raises(ValueError, match="4 of 30 references cannot be used"):
         load(lines(tmp_path / "a.jsonl", rows))
 
 
@@ -79,7 +76,7 @@ def test_a_chat_template_that_fails_is_told(tmp_path):
     )
     args = DataArguments(dataset_name=str(lines(tmp_path / "a.jsonl", SUMS)), prompt_style="chat")
     data = load_training_data(args, "some/model", plain)
-    with pytest.raises(ValueError, match="No chat template can be used .*prompt_style: plain"):
+    with pytest.raises(ValueError, match="No chat template can be used: set prompt_style: plain"):
         show_preview(data, plain, [math_reward], args)
 
 
@@ -107,7 +104,7 @@ def test_a_reward_function_is_asked_as_trl_asks(tmp_path, capsys):
     functions = [right, judge, checks, partial(math_reward, accept_unboxed=True)]
     show_preview(data, tokenizer(), functions, args)
     shown = capsys.readouterr().out
-    assert "right 1.0" in shown and "right 0.0" in shown and "judge 1.0" in shown
+    assert "right 1.0. A wrong one: 0.0." in shown and "judge 1.0" in shown
     assert "checks None" in shown and "math_reward 1.0" in shown
     show_preview(data, tokenizer(), functions, args, is_shown=False)
     assert capsys.readouterr().out == ""

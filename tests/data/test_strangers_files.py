@@ -152,7 +152,7 @@ TRAINED = {
     "messages_as_text.csv": (
         lambda path: pandas.DataFrame([{"prompt": str([user(f"{n} + 1?")]), "answer": n + 1} for n in range(ROWS)])
         .to_csv(path, index=False),
-        {}, "0 + 1?", "1",
+        {}, "User: 0 + 1?\n", "1",
     ),
     "squad.json": (
         dump({"version": 1, "data": [{"context": f"Ann has {n} cats.", "question": "How many?",
@@ -223,12 +223,12 @@ REFUSED = {
         {"sheet": "Tasks"},
     ),
     "euro.csv": (
-        cells(";", ["q", "a"], lambda n: [f"{n}?", f"{n},50 €"]), "have a decimal comma, .*--decimal_comma true",
+        cells(";", ["q", "a"], lambda n: [f"{n}?", f"{n},50 €"]), "has a decimal comma, .*--decimal_comma true",
         {"decimal_comma": True},
     ),
     "worked.csv": (
         cells(";", ["question", "answer"], lambda n: [f"{n} + 2?", f"We add {n} and 2, so that she has {n + 2} now."]),
-        "30 of 30 references are sentences.*--answer_pattern", {"answer_pattern": r"she has (\d+)"},
+        "30 of 30 references cannot be used. .* is a sentence.*--answer_pattern", {"answer_pattern": r"she has (\d+)"},
     ),
     "one_based.jsonl": (
         each(lambda n: {"question": f"{n}?", "options": four(n), "answer": n % 2 + 1}),
@@ -236,7 +236,7 @@ REFUSED = {
     ),
     "dictionary.jsonl": (
         each(lambda n: {"question": f"{n} + 1?", "answer": {"number": str(n + 1), "unit": "m"}}),
-        "are dictionaries.*--dataset_solution_column COLUMN.FIELD", {"dataset_solution_column": "answer.number"},
+        "is a dictionary.*--dataset_solution_column COLUMN.FIELD", {"dataset_solution_column": "answer.number"},
     ),
     "half_empty.csv": (
         cells(",", ["question", "answer", "gold"], lambda n: [f"{n}?", "" if n % 2 else "1", "1"]),
@@ -249,16 +249,12 @@ REFUSED = {
     ),
     "asks.jsonl": (
         each(lambda n: {"question": f"{n} + 2? End with 'Answer: NUMBER'.", "answer": n + 2}),
-        "math_reward does not pay for 'Answer: 2', a right answer in the form that the prompts ask for.*"
+        "math_reward gives 0.0 to 'Answer: 2', a right answer in the form that the prompts ask for.*"
         "--math_accept_unboxed true", {"math_accept_unboxed": True},
-    ),
-    "letters.csv": (
-        cells(",", ["question", "x", "y", "z", "answer"], lambda n: [f"{n}?", "1", "2", "3", "ABC"[n % 3]]),
-        "are letters of options that no prompt has: .*--options_columns", {"options_columns": ["x", "y", "z"]},
     ),
     "says_nothing.jsonl": (
         each(lambda n: {"prompt": [{"role": "system", "content": "Be nice."}, user(f"{n}?")], "answer": n}),
-        "does not pay for '0'.*--prompt_style verbatim", {"prompt_style": "verbatim"},
+        "gives 0.0 to 'The answer is 0.'.*--prompt_style verbatim", {"prompt_style": "verbatim"},
     ),
 }  # fmt: skip
 

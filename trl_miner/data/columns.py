@@ -4,13 +4,14 @@ use, never because no other is left.
 A name with dots is a field of a column: `reward_model.ground_truth`, `answers.text`.
 """
 
+import ast
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
-from .files import Row, as_text, parsed
+from .files import Row, as_text
 from .settings import DataArguments
 
 # The surest first, in lower case without accents, blanks and signs. GSM8K, OpenR1, MATH, MMLU:
@@ -26,14 +27,18 @@ USUAL = {
     "options": "question.choices options choices optionen opciones 选项",
     "context": "context passage input",
     "level": "level",
-    "id": "id",
+}
+SETTINGS = {
+    "question": "dataset_prompt_column",
+    "answer": "dataset_solution_column",
+    "options": "dataset_options_column",
 }
 _OPTION = re.compile(r"(?:option|op|choice|antwort|选项)?([a-j])|(?:option|op|choice)([1-9])")
 
 
 def find_columns(rows: Sequence[Row], args: DataArguments, needs_answers: bool) -> dict[str, Any]:
     """Return the columns of a data set by what they hold: question, answer, options (one column, or
-    a tuple of one for each), context, level and id; None: it has none.
+    a tuple of one for each), context and level; None: it has none.
 
     Raises:
         ValueError: None has a usual name for the question, or for the answer where there must be
@@ -49,23 +54,20 @@ def find_columns(rows: Sequence[Row], args: DataArguments, needs_answers: bool) 
     letters = [by_key[key] for key in sorted(by_key) if _OPTION.fullmatch(key)]
     if len(letters) > 2 and not found["options"]:  # a and b may be question and answer
         found["options"] = tuple(letters)
-    given = {
-        "question": args.dataset_prompt_column,
-        "answer": args.dataset_solution_column,
-        "options": tuple(args.options_columns or ()) or args.dataset_options_column,
-    }
-    found |= {what: column for what, column in given.items() if column}
+    if args.options_columns:
+        found["options"] = tuple(args.options_columns)
+    for what, setting in SETTINGS.items():
+        found[what] = getattr(args, setting) or found[what]
     if found["context"] == found["question"]:  # "input" is a question where there is no other
         found["context"] = None
-    is_chat = any(is_messages(cell(row, found["question"])) for row in rows)
-    needed = {"question": "dataset_prompt_column", "answer": "dataset_solution_column"}
-    if not found["answer"] and (is_chat or not needs_answers):
-        del needed["answer"]
-    for what, setting in needed.items():
+    needed = ["question", "answer"]
+    if any(is_messages(cell(row, found["question"])) for row in rows) or not needs_answers:
+        needed = ["question", "answer"] if found["answer"] else ["question"]
+    for what in needed:
         if all(cell(row, found[what]) is None for row in rows):
             raise ValueError(
-                f"No column {given[what] or 'with a usual name'} holds the {what}. There are"
-                f" {', '.join(names)}. Name one with --{setting}."
+                f"No column {getattr(args, SETTINGS[what]) or 'with a usual name'} holds the {what}."
+                f" There are {', '.join(names)}. Name one with --{SETTINGS[what]}."
             )
     return found
 
@@ -81,8 +83,7 @@ def _key(name: str) -> str:
 
 
 def cell(row: Mapping[str, Any], name: str | None) -> Any:
-    """Return what a row has in a column, or in a field of one; None: nothing. Objects that are
-    written as text are read.
+    """Return what a row has in a column, or in a field of one; None: nothing.
 
     >>> cell({"answers": {"text": ["7"]}}, "answers.text")
     ['7']
@@ -90,12 +91,19 @@ def cell(row: Mapping[str, Any], name: str | None) -> Any:
     if name is None:
         return None
     first, _, rest = name.partition(".")
-    value = row.get(name, row.get(first))
-    if isinstance(value, str) and value[:2] in ("[{", '{"', "{'"):
-        value = parsed(value)
+    value = _parsed(row.get(name, row.get(first)), "[{")
     if name in row or not rest:
         return value
     return cell(value, rest) if isinstance(value, Mapping) else None
+
+
+def _parsed(value: Any, start: str) -> Any:
+    """Return the list that a text is, as pandas writes one into a table; else the value."""
+    try:
+        is_list = isinstance(value, str) and value.startswith(start)
+        return ast.literal_eval(value) if is_list else value
+    except (ValueError, SyntaxError):
+        return value
 
 
 def is_messages(value: Any) -> bool:
@@ -115,21 +123,23 @@ def read_messages(value: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def read_options(value: Any) -> dict[str, str]:
     """Return the texts of options by label: of a list, {A: text}, ARC's {text: [], label: []} or
-    [{text, label}], or a text with options on lines or between bars. Empty options at the end are padding.
+    [{text, label}]. Empty options at the end are padding.
 
-    >>> read_options("3|4")
+    >>> read_options(["3", "4", ""])
     {'A': '3', 'B': '4'}
     """
-    value = parsed(value) if isinstance(value, str) else value
-    if isinstance(value, str):
-        value = value.split(next((mark for mark in "\n|;" if mark in value), "\n"))
+    value = _parsed(value, "[")
     if isinstance(value, Mapping) and "label" in value:
         value = dict(zip(value["label"], value["text"], strict=True))
     elif is_messages(value):
-        value = {each.get("label"): each.get("text") for each in value}
+        value = {each["label"]: each["text"] for each in value}
     elif isinstance(value, list):
         value = dict(zip(ascii_uppercase, value, strict=False))
-    texts = {str(label): as_text(text) for label, text in (value or {}).items()}
+    texts = (
+        {label: as_text(text) for label, text in value.items()}
+        if isinstance(value, Mapping)
+        else {}
+    )
     while texts and not [*texts.values()][-1]:
         texts.popitem()
     return texts

@@ -1,10 +1,10 @@
-"""Read data sets: text files and spreadsheets as they are written, others by `datasets`.
+"""Read data sets: a text file or a spreadsheet as it is written, a folder or a data set on the Hub
+by `datasets`.
 
 `datasets` would make dates of text and floats of large numbers: a reference answer must stay as it
 is.
 """
 
-import ast
 import io
 import json
 import re
@@ -30,7 +30,7 @@ def load_splits(args: DataArguments) -> dict[str, "Dataset"]:
     Raises:
         ValueError: It cannot be loaded, or has no rows.
     """
-    from datasets import concatenate_datasets, load_dataset, load_dataset_builder
+    from datasets import load_dataset
 
     name = args.dataset_name
     if not name:
@@ -40,13 +40,9 @@ def load_splits(args: DataArguments) -> dict[str, "Dataset"]:
     if Path(name).is_file():
         return {args.dataset_train_split: read_file(Path(name), args.sheet)}
     try:
-        if not Path(name).is_dir():
-            return dict(load_dataset(name, args.dataset_config, revision=args.dataset_revision))
-        files = load_dataset_builder(name, args.dataset_config).config.data_files or {}
+        return dict(load_dataset(name, args.dataset_config, revision=args.dataset_revision))
     except Exception as error:  # the loaders of `datasets` may raise anything
         raise ValueError(f"There is no data set {name}: {one_line(error)}.") from error
-    parts = {split: [read_file(Path(file)) for file in each] for split, each in files.items()}
-    return {str(split): concatenate_datasets(each) for split, each in parts.items()}
 
 
 def read_file(path: Path, sheet: str | None = None) -> "Dataset":
@@ -161,17 +157,3 @@ def as_text(value: Any) -> str:
     if isinstance(value, float):  # Arrow makes 2.0 of 2 beside 0.5
         value = None if value != value else f"{value:.15g}"
     return "" if value is None else str(value).strip()
-
-
-def parsed(text: str) -> Any:
-    """Return the list or dictionary that a text is, as JSON or Python writes it; else the text.
-
-    >>> parsed("['3', '4']")
-    ['3', '4']
-    """
-    for read in (json.loads, ast.literal_eval) if text[:1] in ("[", "{") else ():
-        try:
-            return read(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-    return text

@@ -2,7 +2,7 @@
 
 import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -100,7 +100,7 @@ def load_training_data(
         train = train.select([place for place, key in enumerate(_keys(train)) if key not in held])
     if not len(train):
         raise ValueError(f"held_out: {held_out} leaves no problem to train on.")
-    used = [f"{what} {value}" for what, value in vars(layout).items() if value and what != "id"]
+    used = [f"{what} {value}" for what, value in vars(layout).items() if value]
     words = form_asked_for(build_prompt(layout.kind, "", form=form))
     return TrainingData(
         train,
@@ -131,29 +131,18 @@ def _arrange(rows: "Dataset", layout: Layout, form: PromptForm, needs_answers: b
     Raises:
         ValueError: They are more than a tenth.
     """
-    from datasets import disable_progress_bars
+    from datasets import Dataset, concatenate_datasets, disable_progress_bars
     from datasets.fingerprint import get_temporary_cache_files_directory
 
-    def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        of_batch = (
-            dict(zip(batch, cells, strict=True)) for cells in zip(*batch.values(), strict=True)
-        )
-        new = [to_row(read_problem(row, layout), layout.kind, form) for row in of_batch]
-        # under other names, as `datasets` would make numbers of texts in a column of numbers
-        return {f"new {name}": [row[name] for row in new] for name in new[0]}
+    def arranged_rows() -> Iterator[dict[str, Any]]:
+        for row in iterate(rows):
+            yield to_row(read_problem(row, layout), layout.kind, form)
 
     disable_progress_bars()
-    arranged = rows.map(
-        convert,
-        batched=True,
-        remove_columns=[
-            *{"prompt", "solution", "options", "level"}.intersection(rows.column_names)
-        ],
-        load_from_cache_file=False,
-        cache_file_name=f"{get_temporary_cache_files_directory()}/{uuid4().hex}.arrow",
-    )
-    fresh = {name: name[4:] for name in arranged.column_names if name not in rows.column_names}
-    arranged = arranged.rename_columns(fresh)
+    folder = get_temporary_cache_files_directory()  # which goes when the process ends
+    new = Dataset.from_generator(arranged_rows, cache_dir=folder, fingerprint=uuid4().hex)
+    others = rows.select_columns([name for name in rows.column_names if name not in new.features])
+    arranged = concatenate_datasets([others, new], axis=1) if others.features else new
     golds = arranged["solution"][:]
     unfit = [place for place, gold in enumerate(golds) if needs_answers and not gold]
     if not unfit:

@@ -1,9 +1,7 @@
 """What will be trained, before it is: prompts, references as the grader reads them, rewards."""
 
 import inspect
-import re
 from asyncio import run
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,19 +10,16 @@ from .own import TrainingData
 from .prompts import form_asked_for, prompt_text
 from .settings import DataArguments
 
-ROWS, GRADED, SHOWN = 300, 20, 3  # whose references are read, whose answers graded, and shown
+FORMS = {"math": r"\boxed{%s}", "choice": "The answer is %s."}
 ADVICE = {
-    "empty": "are empty: name another column with --dataset_solution_column",
-    "option": "are none of the options: name another column with --dataset_solution_column",
-    "comma": "have a decimal comma, or are lists: set --decimal_comma true",
-    "sentence": "are sentences: cut the answer out with --answer_pattern",
-    "dictionary": "are dictionaries: name a field with --dataset_solution_column COLUMN.FIELD",
-    "words": "are neither a value nor a short name: cut the answer out with --answer_pattern, or"
-    " name another column with --dataset_solution_column",
+    "comma": "has a decimal comma, or is a list: set --decimal_comma true",
+    "sentence": "is a sentence: cut the answer out with --answer_pattern",
+    "dictionary": "is a dictionary: name a field with --dataset_solution_column COLUMN.FIELD",
 }
+OTHER = "cannot be read: set --answer_pattern, or another --dataset_solution_column"
 HELP = (
     "Ask for another form with --prompt_template, such as '{question} Put the answer within"
-    " \\\\boxed{}.', or set --math_accept_unboxed true, or train prompts as they stand with"
+    r" \boxed{}.', or set --math_accept_unboxed true, or train prompts as they stand with"
     " --prompt_style verbatim."
 )
 
@@ -45,66 +40,48 @@ def show_preview(
             does not return a number or None for each completion.
     """
     tell = print if is_shown else lambda text: None
-    rows = data.train.select(range(min(len(data.train), ROWS))).to_list()
+    rows = data.train.select(range(min(len(data.train), 300))).to_list()
     tell(data.about)
-    for row in rows[:SHOWN]:
+    for row in rows[:3]:
         tell(f"---\n{prompt_text(row['prompt'], tokenizer, data.form.template_kwargs)}")
     ours = [each for each in reward_funcs if _plain(each).__module__ == "trl_miner.rewards"]
-    answers = [row["solution"] for row in rows]
-    if ours:
-        rows, answers = _read_references(rows, args, tell)
-        is_letters = data.kind == "math" and all(re.fullmatch("[A-J]", each) for each in answers)
-        if is_letters and not re.search(r"\bB[.):]", str(rows[0]["prompt"])):
-            raise ValueError(
-                "The references are letters of options that no prompt has: name these with"
-                " --dataset_options_column, or with --options_columns."
-            )
-    usual, other = {"math": (r"\boxed{%s}", "-98765"), "choice": ("The answer is %s.", "B")}[
-        data.kind
-    ]
-    bare = usual if data.form.style == "verbatim" else "%s"  # prompts that need not say it
-    forms = [data.answer_form or form_asked_for(row["prompt"]) or bare for row in rows]
-    right = [form % answer for form, answer in zip(forms, answers, strict=True)]
-    wrong = [
-        form % ("A" if answer == "B" else other)
-        for form, answer in zip(forms, answers, strict=True)
-    ]
+    pairs = _read_references(rows, args, tell) if ours else [(row, row["solution"]) for row in rows]
+    some = [row for row, _ in pairs[:8]]
+    usual = FORMS["math" if data.form.style == "verbatim" and data.kind == "math" else "choice"]
+    forms = [data.answer_form or form_asked_for(row["prompt"]) or usual for row in some]
+    right = [form % answer for form, (_, answer) in zip(forms, pairs, strict=False)]
     for function in reward_funcs:
-        name, some = _plain(function).__name__, GRADED if function in ours else SHOWN
-        paid = rewards_of(function, rows[:some], right[:some])
-        unpaid = rewards_of(function, rows[:some], wrong[:some])
-        tell(f"A right answer, {right[0]!r}: {name} {paid[0]}")
-        tell(f"A wrong answer, {wrong[0]!r}: {name} {unpaid[0]}")
-        if function in ours and paid.count(1) < 0.9 * len(paid):
-            bad = next(text for text, reward in zip(right, paid, strict=False) if reward != 1)
+        name = _plain(function).__name__
+        rewards = rewards_of(function, some * 2, right + ["I do not know."] * len(some))
+        tell(f"A right answer, {right[0]!r}: {name} {rewards[0]}. A wrong one: {rewards[-1]}.")
+        if function in ours and rewards.count(1) < 0.9 * len(some):
             raise ValueError(
-                f"{name} does not pay for {bad!r}, a right answer in the form that the prompts ask"
-                f" for. {HELP}"
+                f"{name} gives {rewards[0]} to {right[0]!r}, a right answer in the form that the"
+                f" prompts ask for. {HELP}"
             )
 
 
 def _read_references(
     rows: Sequence[dict[str, Any]], args: DataArguments, tell: Callable[[str], None]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows whose references are read as they are meant, and right answers to them."""
-    kept, answers, bad = [], [], defaultdict(list)
+) -> list[tuple[dict[str, Any], str]]:
+    """Return the rows whose references can be read, with right answers to them."""
+    good, bad = [], []
     tell("---\nReferences, and what they are read as:")
-    for place, row in enumerate(rows):
+    for row in rows:
         gold, options = row["solution"], row.get("options")
         reading = describe_reference(with_points(gold) if args.decimal_comma else gold, options)
-        if place < SHOWN:
-            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
         if reading.fault:
-            bad[reading.fault].append(gold[-80:])
+            bad.append(f"{gold[-80:]!r} {ADVICE.get(reading.fault, OTHER)}")
         else:
-            kept.append(row)
-            answers.append(gold if options else reading.answer)
-    for fault, golds in bad.items():
-        told = f"{len(golds)} of {len(rows)} references {ADVICE[fault]}. One is {golds[0]!r}."
-        if 10 * len(golds) > len(rows):
+            good.append((row, gold if options else reading.answer))
+        if len(good) + len(bad) <= 3:
+            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
+    if bad:
+        told = f"{len(bad)} of {len(rows)} references cannot be used. One, {bad[0]}."
+        if 10 * len(bad) > len(rows):
             raise ValueError(told)
         tell(f"Warning: {told}")
-    return kept, answers
+    return good
 
 
 def rewards_of(

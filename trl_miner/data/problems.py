@@ -39,7 +39,6 @@ class Layout:
         options: One column, or one for each option.
         context: What the question is about.
         level: Difficulty or subject.
-        id: Of the problem.
         pattern: Of the reference answer in its column.
         first_option: Number of the first option; None: reference answers are labels or texts.
         is_true_or_false: Whether all reference answers are True or False.
@@ -53,7 +52,6 @@ class Layout:
     options: str | tuple[str, ...] | None = None
     context: str | None = None
     level: str | None = None
-    id: str | None = None
     pattern: str | None = None
     first_option: int | None = None
     is_true_or_false: bool = False
@@ -99,7 +97,7 @@ def find_layout(rows: Sequence[Row], args: DataArguments, needs_answers: bool = 
 
 
 def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
-    """Return the problem of a row; `name` is its id where it has none."""
+    """Return the problem of a row; `name` is its id."""
     question, gold, options = _read(row, layout)
     answer = as_text(gold)
     if layout.kind == "choice":
@@ -111,7 +109,7 @@ def read_problem(row: Row, layout: Layout, name: str = "") -> Problem:
     if layout.prompts == "asking" and isinstance(question, str):
         question = [{"role": "user", "content": question}]
     return Problem(
-        id=as_text(cell(row, layout.id)) or name,
+        id=name,
         question=question,
         solution=answer if "".join(map(str, question)).strip() else "",
         options=tuple(options.values()),

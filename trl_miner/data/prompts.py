@@ -113,10 +113,7 @@ def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
     """
     text = prompt if isinstance(prompt, str) else "\n".join(each["content"] for each in prompt)
     ends = {found.end(): pattern for pattern in FORMS for found in re.finditer(pattern, text)}
-    if not ends:
-        return None
-    # behind a prompt that ends so, the answer follows at once
-    return "%s" if max(ends) == len(text.rstrip()) else FORMS[ends[max(ends)]]
+    return FORMS[ends[max(ends)]] if ends else None
 
 
 def guess_style(model: str, tokenizer: Any) -> Style:
@@ -145,9 +142,8 @@ def prompt_text(
     try:
         return str(tokenizer.apply_chat_template(prompt, **options))
     except Exception as error:  # the template may be a stranger's
-        reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"No chat template can be used ({reason}): set prompt_style: plain."
+            f"No chat template can be used: set prompt_style: plain. {error}"
         ) from error
 
 
