@@ -80,11 +80,10 @@ def _rewards(name: str, verdicts: list[Verdict], kwargs: dict[str, Any]) -> list
     """Turn verdicts into rewards; log and warn of the answers that have none."""
     rewards = [None if each.is_correct is None else float(each.is_correct) for each in verdicts]
     reasons = Counter(each.reason for each in verdicts)
-    if log_metric := kwargs.get("log_metric"):
+    if rewards and (log_metric := kwargs.get("log_metric")):
         # TRL averages them over the processes, so every one of them logs them, at every batch.
-        count = max(1, len(rewards))
-        log_metric(f"{name}/not_judged", rewards.count(None) / count)
-        log_metric(f"{name}/timed_out", (reasons["limit"] + reasons["died"]) / count)
+        log_metric(f"{name}/not_judged", rewards.count(None) / len(rewards))
+        log_metric(f"{name}/timed_out", (reasons["limit"] + reasons["died"]) / len(rewards))
     if None in rewards:
         logger.warning(
             f"{name}: {rewards.count(None)} of {len(rewards)} answers were not graded and score None."

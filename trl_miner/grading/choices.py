@@ -63,8 +63,7 @@ def _named(text: str, options: Sequence[str]) -> int | None:
     ends = _ends(answer, options)
     longest = max(ends, default=0)
     others = _ends(answer[longest:].lstrip(". "), options)
-    is_one = longest and ends.count(longest) == 1 and not any(others)
-    return ends.index(longest) if is_one else None
+    return ends.index(longest) if longest and ends.count(longest) == 1 and not any(others) else None
 
 
 def _ends(answer: str, options: Sequence[str]) -> list[int]:

@@ -6,11 +6,11 @@ list has a form with its order and one without; a pair is a point and an interva
 Nothing here is trusted to end; `worker.py` runs it in a process that can be killed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sympy import Eq, Interval, Rational, S, Set
 
-EXACT = 1000  # digits
 _POINTS = 4  # of which more than half must have a value
 
 
@@ -22,7 +22,17 @@ class Items(NamedTuple):
     items: list[Any]
 
 
-def forms(tree: Any, count: int = EXACT) -> set[str]:
+def attempt(function: Callable[..., Any], default: Any, *values: Any) -> Any:
+    """Call a function; return the default where it fails: sympy's errors have no common class."""
+    try:
+        return function(*values)
+    except MemoryError:  # this ends the worker
+        raise
+    except Exception:
+        return default
+
+
+def forms(tree: Any, count: int = 1000) -> set[str]:
     """Return the forms of a reading, to so many digits."""
     if isinstance(tree, Items):
         each = [min(forms(item, count)) for item in tree.items]
@@ -34,7 +44,7 @@ def forms(tree: Any, count: int = EXACT) -> set[str]:
         return {start + ", ".join(each) + end, *_interval(start, end, *tree.items)}
     if isinstance(tree, Set):
         return {str(tree.doit()).replace("Reals", "Interval(-oo, oo)")}
-    if isinstance(tree, Eq):
+    if isinstance(tree, Eq) and tree.free_symbols:
         difference = tree.lhs - tree.rhs
         return {"0 = " + _digits(difference / difference.subs(_point(difference, 0)), count)}
     return {_digits(tree, count)}

@@ -149,6 +149,5 @@ def with_points(text: str) -> str:
     >>> with_points("15,50 €, or 1.234,5")
     '15.50 €, or 1234.5'
     """
-    thousands = r"(?<![\d.,])\d{1,3}(?:[.\s\u00a0\u202f]\d{3})+(?=,\d)"
-    text = re.sub(thousands, lambda match: re.sub(r"\D", "", match[0]), text)
+    text = re.sub(r"(?<=\d)[.\s\u00a0\u202f](?=(?:\d{3}[.\s\u00a0\u202f])*\d{3},\d)", "", text)
     return re.sub(r"(?<=\d)(?:,|\{,\})(?=\d)", ".", text)

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 from .worker import NO_MEMORY, Job, Verdict
 
 SECONDS = 5.0  # of CPU time, for one answer
 WALL_FACTOR = 4.0  # a worker that is silent for so many times longer was stopped
 START_SECONDS = 120.0
-MAX_WORKERS = 8
 # How an answer itself ends its worker: by CPU time, memory, or a crash of the interpreter.
 _OWN_ENDS = (-signal.SIGPROF, NO_MEMORY, -signal.SIGSEGV, -signal.SIGABRT)
 
@@ -34,7 +34,7 @@ class Pool:
 
     def __init__(self, workers: int | None = None, seconds: float | None = None) -> None:
         self.seconds = seconds or SECONDS
-        self.idle: list[subprocess.Popen[str] | None] = [None] * (workers or default_workers())
+        self.idle: list[Any] = [None] * (workers or default_workers())
         self._threads = ThreadPoolExecutor(len(self.idle))
 
     def run(self, jobs: Iterable[Job], budget: float | None = None) -> dict[Job, Verdict]:
@@ -52,8 +52,10 @@ class Pool:
         finally:  # after the budget, or Ctrl-C; what is being graded ends at its own limit
             for future in futures.values():
                 future.cancel()
-        over = Verdict(None, reason="budget")
-        return {job: future.result() if future in done else over for job, future in futures.items()}
+        return {
+            job: future.result() if future in done else Verdict(None, reason="budget")
+            for job, future in futures.items()
+        }
 
     def _grade(self, job: Job) -> Verdict:
         """Grade a job within its limits. A worker that something else ends is asked once more."""
@@ -82,7 +84,7 @@ class Pool:
             process.communicate()
 
 
-def _start(seconds: float) -> "subprocess.Popen[str]":
+def _start(seconds: float) -> Any:
     paths = [str(Path(__file__).parents[2]), *sys.path]
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"from trl_miner.grading.worker import main; main({seconds})"],
@@ -94,9 +96,8 @@ def _start(seconds: float) -> "subprocess.Popen[str]":
     )
 
 
-def _ask(process: "subprocess.Popen[str]", line: str, seconds: float) -> list[str]:
+def _ask(process: Any, line: str, seconds: float) -> list[str]:
     """Return the two lines that a process answers, fewer where it ends or is silent for too long."""
-    assert process.stdin and process.stdout
     timer = Timer(seconds, process.kill)  # one that is stopped cannot end itself
     timer.start()
     try:
@@ -111,7 +112,7 @@ def _ask(process: "subprocess.Popen[str]", line: str, seconds: float) -> list[st
 def default_workers() -> int:
     """Return this rank's share of the CPUs that its processes may use, 1 to 8."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(MAX_WORKERS, cpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    return max(1, min(8, cpus // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
 
 
 _pools: dict[int, Pool] = {}  # by process: a forked child starts its own

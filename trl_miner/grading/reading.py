@@ -14,7 +14,7 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from sympy import Eq, Expr, Float, Intersection, MatrixBase, Rational, S, Set, Symbol, Union
 from sympy.logic.boolalg import Boolean
 
-from .forms import Items, forms
+from .forms import Items, attempt, forms
 
 # math-verify's own reading of units takes letters for them; and without case, R is r.
 _NORMALIZATION = NormalizationConfig(malformed_operators=True, boxed="none")
@@ -127,17 +127,15 @@ def leaf(text: str) -> Any:
     words = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip().casefold()
     if words in _WORDS or re.search(_UNREADABLE, text):
         return _WORDS.get(words)
-    try:
-        value = latex2sympy(
-            text, is_real=True, normalization_config=_NORMALIZATION, conversion_config=_CONVERSION
-        )
-    except MemoryError:
-        raise
-    except Exception:  # the parser's errors have no common class
-        return None
-    value = value.xreplace({each: Rational(str(each)) for each in value.atoms(Float)}).subs(
-        _CONSTANTS
+    return attempt(_parse, None, text)
+
+
+def _parse(text: str) -> Any:
+    value = latex2sympy(
+        text, is_real=True, normalization_config=_NORMALIZATION, conversion_config=_CONVERSION
     )
+    exact = {each: Rational(str(each)) for each in value.atoms(Float)}
+    value = value.xreplace(exact).subs(_CONSTANTS)
     if isinstance(value, MatrixBase):
         return Items("()" if 1 in value.shape else f"{value.rows}x{value.cols}", [*value])
     return value

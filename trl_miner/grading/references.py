@@ -41,13 +41,13 @@ def describe_reference(gold: object, options: Sequence[str] | None = None) -> Re
             if index is None
             else Reading(options[index], options[index], "")
         )
-    text, content = str(gold or ""), reference_content(gold)
+    content = reference_content(gold)
     job = Job(content, (), True)
     is_value, form, _ = shared_pool().run([job])[job]
     shown = form or "nothing"
-    if not text.strip():
+    if not content:
         fault = "empty"
-    elif re.match(r"\s*\{\s*(['\"]).*?\1\s*:", text):
+    elif re.match(r"\s*\{\s*(['\"]).*?\1\s*:", content):
         fault = "dictionary"
     elif is_value:
         fault = "comma" * bool(re.fullmatch(_COMMA, content))

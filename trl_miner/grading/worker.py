@@ -5,8 +5,8 @@ is read and one with the verdict, and ends with its input. The timer's signal ke
 action, death: a handler in Python would wait for the call that holds the interpreter, which may
 never return.
 
-A verdict depends on the reference and the answer alone. sympy alone is not like that: it draws
-random numbers and keeps what it once found, so both are put back before each answer.
+A verdict depends on the reference and the answer alone. sympy draws random numbers, so it is seeded
+before each answer.
 """
 
 import json
@@ -60,7 +60,6 @@ def grade(job: Job) -> Verdict:
 
 def main(seconds: float) -> None:
     """Grade until the input ends; `seconds` of CPU time for each answer."""
-    from sympy.core.cache import clear_cache
     from sympy.core.random import seed
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group
@@ -71,7 +70,6 @@ def main(seconds: float) -> None:
         for line in sys.stdin:
             reference, answers, votes = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            clear_cache()
             seed(0)
             grade(Job(reference, (), False))
             print("the reference is read", file=output, flush=True)
