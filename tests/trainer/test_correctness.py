@@ -93,7 +93,7 @@ def test_what_is_no_list_of_rewards_is_refused_with_the_functions_name(returned)
 
 @pytest.mark.parametrize(
     "returned",
-    [[1.0, 0], (True, None), np.array([1.0, 0.0]), torch.tensor([1.0, 0.0]), iter([1, 0]),
+    [[1.0, 0], (True, None), np.array([1.0, 0.0]), torch.tensor([1.0, 0.0]), pytest.param(iter([1, 0]), id="iterator"),
      [None, None], [NAN, 1.0]],
     ids=repr,
 )  # fmt: skip
