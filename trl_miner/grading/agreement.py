@@ -64,7 +64,7 @@ def _same_values(gold: str, answer: str, scale: Any) -> bool:
     for name, a in readings(gold) if scale else []:
         for other, b in found:
             b = b * scale if isinstance(b, Expr) else b
-            if ("" in (name, other) or name == other) and forms(a) & forms(b):
+            if ("" in (name, other) or name == other) and {*forms(a)} & {*forms(b)}:
                 return True
     return _rounds_to(gold, answer) or _rounds_to(answer, gold)
 
@@ -86,7 +86,7 @@ def form(answer: str) -> tuple[bool, str | None]:
     """
     text = plain(answer)
     value, _ = units.split_unit(text)
-    found = attempt(lambda: [min(forms(tree, 15)) for _, tree in readings(value)], [])
+    found = attempt(lambda: [forms(tree, 15)[0] for _, tree in readings(value)], [])
     shown = (
         re.sub(r"\.0+(?!\d)|(\.\d*?)0+(?!\d)", r"\1", found[0])
         if found

@@ -22,17 +22,18 @@ _PLACE = (
 # in the line before a box, which then says no more than the line does
 _DENIAL = r"\b(?:not|never|cannot|wrong|incorrect|if|unless|or)\b|n['’]t\b"
 _MARKUP = r"\\(?:f?boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“”‘’]|(?<!\w)'|'(?!\w)"
-_MAX_CHARACTERS, _MAX_PLACES = 2_000, 50  # of a hostile answer
 
 
 def chosen(text: str, options: Sequence[str]) -> int | None:
     """Return the index of the option that a text chooses by its last "The answer is" or box."""
-    places = [*re.finditer(rf"(?im){_PLACE}|(\\f?boxed\s*(?=\{{))", text)][-_MAX_PLACES:]
-    for place in reversed(places):
-        index = _named(text[place.end() : place.end() + _MAX_CHARACTERS], options)
+    boxed = None  # by a box in words that do not let it count
+    places = [*re.finditer(rf"(?im){_PLACE}|(\\f?boxed\s*(?=\{{))", text)]
+    for place in reversed(places[-50:]):  # a hostile answer has thousands
+        index = _named(text[place.end() : place.end() + 2_000], options)
         line = text[: place.start()].rpartition("\n")[2]
         if not place[1] or not (index is None or re.search(f"(?i){_DENIAL}|{_PLACE}", line)):
-            return index
+            return index if boxed in (None, index) else None
+        boxed = index if boxed is None else boxed
     return None
 
 
@@ -71,8 +72,8 @@ def _ends(answer: str, options: Sequence[str]) -> list[int]:
     ends = []
     for letter, option in zip(ascii_lowercase, map(_plain, options), strict=False):
         text, mark = re.escape(option) or "(?!)", rf"[(\[]?{letter}[)\]]?"
-        name = rf"(?:{mark}|(?:{mark}[.:,]?(?: -)? )?[(\[]?{text}[)\]]?(?: \({letter}\))?)"
-        match = re.match(rf"{name}(?=\s*[,;!?]*(?:$|\.(?=\s|$)))", answer)
+        name = rf"(?:(?:{mark}[.:,]?(?: -)? )?[(\[]?{text}[)\]]?(?: \({letter}\))?|{mark})"
+        match = re.match(rf"{name}(?=\s*[,;!?]*(?:$|[.。](?=\s|$)))", answer)
         ends.append(match.end() if match else 0)
     return ends
 
@@ -80,4 +81,4 @@ def _ends(answer: str, options: Sequence[str]) -> list[int]:
 def _plain(text: str) -> str:
     """Return a text in one case and plain characters, without markup and the last full stop."""
     text = re.sub("[‐‑‒–—−]", "-", unicodedata.normalize("NFKC", text))
-    return " ".join(re.sub(_MARKUP, "", text).casefold().split()).rstrip(". ")
+    return " ".join(re.sub(_MARKUP, "", text).casefold().split()).rstrip("。. ")

@@ -74,7 +74,7 @@ def reference_content(reference: object) -> str:
     """Return the content of a reference's last box, or all of it; "" if no box could hold it."""
     text = "" if reference is None else str(reference).strip()
     is_whole = "\\boxed" not in text and _closing_brace(text + "}", 0) == len(text)
-    return ("", text * is_whole, *answers(text))[-1]
+    return (text * is_whole, *answers(text))[-1]
 
 
 def is_hostile(answer: str, reference: str) -> bool:

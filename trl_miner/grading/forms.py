@@ -32,22 +32,22 @@ def attempt(function: Callable[..., Any], default: Any, *values: Any) -> Any:
         return default
 
 
-def forms(tree: Any, count: int = 1000) -> set[str]:
-    """Return the forms of a reading, to so many digits."""
+def forms(tree: Any, count: int = 1000) -> list[str]:
+    """Return the forms of a reading, to so many digits, its main one first."""
     if isinstance(tree, Items):
-        each = [min(forms(item, count)) for item in tree.items]
+        each = [forms(item, count)[0] for item in tree.items]
         start, end, unordered = tree.kind[0], tree.kind[-1], "{" + ", ".join(sorted(each)) + "}"
         if start == "{":
-            return {unordered}
+            return [unordered]
         if tree.kind == "list":
-            return {unordered, "(" + ", ".join(each) + ")"}
-        return {start + ", ".join(each) + end, *_interval(start, end, *tree.items)}
+            return [unordered, "(" + ", ".join(each) + ")"]
+        return [start + ", ".join(each) + end, *_interval(start, end, *tree.items)]
     if isinstance(tree, Set):
-        return {str(tree.doit()).replace("Reals", "Interval(-oo, oo)")}
+        return [str(tree.doit()).replace("Reals", "Interval(-oo, oo)")]
     if isinstance(tree, Eq) and tree.free_symbols:
         difference = tree.lhs - tree.rhs
-        return {"0 = " + _digits(difference / difference.subs(_point(difference, 0)), count)}
-    return {_digits(tree, count)}
+        return ["0 = " + _digits(difference / difference.subs(_point(difference, 0)), count)]
+    return [_digits(tree, count)]
 
 
 def number(value: Any, count: int) -> Any:
@@ -67,7 +67,7 @@ def _digits(value: Any, count: int) -> str:
 
 def _point(expression: Any, trial: int) -> dict[Any, Any]:
     """Return a value for each unknown, by its name; at the last point they are negative."""
-    sign = -1 if trial == _POINTS - 1 else 1
+    sign = (-1) ** (trial // 3)
     return {
         each: sign
         * Rational(int.from_bytes(each.name.encode()) % 89 + 7 * trial + 1, 11 + 3 * trial)

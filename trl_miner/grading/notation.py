@@ -23,7 +23,7 @@ _SYMBOLS = r"""
 _TABLE = r"""
 new lines                     | \\\\\s*(?:\[-?[\d.]+\s*[a-z]{2}\])? | \\cr␣ | 1 \\[4pt]2 | 1 \cr 2
 sizes                         | \\(?:left|right|[bB]igg?[lr]?|displaystyle|bf|rm|q?quad|limits)(?![A-Za-z]) | ␣ | \left(1 | ␣(1
-delimiters of mathematics     | \\[()\[\]]|(?<!\\)\$(?!\s*[\d.,]+$)|\*\*|\\! | | \(x\) | x
+delimiters of mathematics     | \\[()\[\]]|(?<!\\)\$(?!\s*[.,]?\d[\d.,]*$)|\*\*|\\! | | \(x\) | x
 colours                       | \\(?:text)?color\{\w+\}|\\phantom\{[^{}]*\} | | \color{red}5 | 5
 frames                        | \\(?:boxed|underline|fbox)\s*(...) | \1 | \fbox{7} | 7
 escapes of blanks             | \s*(?:\\[;: ]|\\,(?!\d{3})|~)\s* | ␣ | 5\ m | 5 m
@@ -35,9 +35,9 @@ bars by name                  | \\[lr]vert(?![a-z]) | ¦ | \lvert 1 | ¦ 1
 angle brackets                | \\langle(.*)\\rangle | (\1) | \langle 2, 5 \rangle | ( 2, 5 )
 two digits of a fraction      | (\\[dtc]?frac)\s*(\d)\s*(\d) | \1{\2}{\3} | \frac12 | \frac{1}{2}
 fractions of other size       | \\[dtc]frac|(?<![\\a-z])f?rac(?=\{) | \\frac | \dfrac{1}{2} | \frac{1}{2}
-repeating, by a bar           | (\d{0,9})\.(\d{0,9}?)\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}? | FRACTION | 0.1\overline{6} | \frac{1}{6}
-repeating, by brackets        | (?<!\d)(\d{0,9})\.(\d{0,9})\((\d{1,9})\)(?=\s*(?:\\%)?$) | FRACTION | 0.(6) | \frac{2}{3}
-repeating, by dots            | (\d{0,9})\.(\d{0,9}?)(\d{1,6}?)\3+\s*(?:\.{3,}|\\[lc]?dots)$ | FRACTION | 0.333... | \frac{1}{3}
+repeating, by a bar           | (\d{0,9})\.(\d{0,9}?)\\(?:overline|bar|dot)\s*\{?(\d{1,9})\}? | FRACTION | 0.1\overline{6} | \frac{15}{90}
+repeating, by brackets        | (?<!\d)(\d{0,9})\.(\d{0,9})\((\d{1,9})\)(?=\s*(?:\\%)?$) | FRACTION | 0.(6) | \frac{6}{9}
+repeating, by dots            | (\d{0,9})\.(\d{0,9}?)(\d{1,6}?)\3+\s*(?:\.{3,}|\\[lc]?dots)$ | FRACTION | 0.333... | \frac{3}{9}
 powers of ten                 | ^(-?\d[\d.]*)[eE]([+-]?\d{1,3})$ | \1\\cdot 10^{\2} | 1.5e3 | 1.5\cdot 10^{3}
 mixed numbers                 | ^(-?)(\d+)\s+(\d+)\s*/\s*(\d+)$ | \1(\2+\\frac{\3}{\4}) | 1 1/2 | (1+\frac{1}{2})
 thousands, by LaTeX's commas  | (?<=\d)(?:\{,\}|\\,)(?=\d{3}(?!\d)) | , | 1{,}000 | 1,000
@@ -127,8 +127,8 @@ def _fraction(match: re.Match[str]) -> str:
     """Return a decimal that repeats as a fraction; its decimals are fixed ones and a block."""
     whole, fixed, block = match.groups()
     numerator = int(whole + fixed + block) - int("0" + whole + fixed)
-    value = Fraction(numerator, 10 ** len(fixed) * (10 ** len(block) - 1))
-    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    denominator = 10 ** len(fixed) * (10 ** len(block) - 1)
+    return rf"\frac{{{numerator}}}{{{denominator}}}"
 
 
 def plain_number(text: str) -> Fraction | None:

@@ -20,7 +20,6 @@ from .worker import NO_MEMORY, Job, Verdict
 
 SECONDS = 5.0  # of CPU time, for one answer
 WALL_FACTOR = 4.0  # a worker that is silent for so many times longer was stopped
-START_SECONDS = 120.0
 # How an answer itself ends its worker: by CPU time, memory, or a crash of the interpreter.
 _OWN_ENDS = (-signal.SIGPROF, NO_MEMORY, -signal.SIGSEGV, -signal.SIGABRT)
 
@@ -62,7 +61,7 @@ class Pool:
         process = self.idle.pop()  # the last one has started; there are as many as threads
         try:
             for _ in range(2):
-                patience = WALL_FACTOR * self.seconds + START_SECONDS * (process is None)
+                patience = WALL_FACTOR * self.seconds + 120 * (process is None)  # to start
                 process = process or _start(self.seconds)
                 lines = _ask(process, json.dumps(job), patience)
                 if len(lines) == 2:

@@ -28,6 +28,7 @@ _WORDS = {word: S(value) for value, word in enumerate(_NUMBERS)} | {
 _UNREADABLE = (
     r"\\text|\\angle|\\triangle|\\bar|\\overline|['\":]"  # words, figures, conjugates, primes
     r"|^[A-Z]{2,}$|(?<![A-Za-z\\])(?![A-Za-z]?matrix)[A-Za-z]{4,}"  # names, which are no products
+    r"|(?<![A-Za-z\\])[A-Za-z]{3} [A-Za-z]{2}"
     r"|(?:^|[=,])\s*-?[\d.]+\s+\d|\.\d*\."  # 1 2 is not 12
     r"|\d\s*_|\)\s*_"  # digits with a base, falling factorials
     r"|\d{4}-\d\d-\d\d"  # dates

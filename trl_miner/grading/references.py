@@ -36,23 +36,22 @@ def describe_reference(gold: object, options: Sequence[str] | None = None) -> Re
     """
     if options is not None:
         index = option_index(gold, options)
-        return (
-            Reading("no option", "", "option")
-            if index is None
-            else Reading(options[index], options[index], "")
-        )
+        if index is None:
+            return Reading("no option", "", "option")
+        return Reading(options[index], options[index], "")
     content = reference_content(gold)
     job = Job(content, (), True)
     is_value, form, _ = shared_pool().run([job])[job]
-    shown = form or "nothing"
+    return Reading(form or "nothing", content, _fault(content, form or "", is_value))
+
+
+def _fault(content: str, shown: str, is_value: bool | None) -> str:
     if not content:
-        fault = "empty"
-    elif re.match(r"\s*\{\s*(['\"]).*?\1\s*:", content):
-        fault = "dictionary"
-    elif is_value:
-        fault = "comma" * bool(re.fullmatch(_COMMA, content))
-    elif "\n" in content or "####" in content or len(shown.split()) > 4:
-        fault = "sentence"
-    else:
-        fault = "" if re.fullmatch(r"[^\d\\=<>{}\[\]]{1,60}", shown) else "words"
-    return Reading(shown, content, fault)
+        return "empty"
+    if re.match(r"\s*\{\s*(['\"]).*?\1\s*:", content):
+        return "dictionary"
+    if is_value:
+        return "comma" if re.fullmatch(_COMMA, content) else ""
+    if re.search("\n|####", content) or len(shown.split()) > 4:
+        return "sentence"
+    return "" if re.fullmatch(r"[^\d\\=<>{}\[\]]{1,60}", shown) else "words"
