@@ -12,7 +12,7 @@ made.
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -30,7 +30,7 @@ from .common.progress import track
 from .data.benchmarks import read_problems
 from .data.own import load_training_data
 from .evaluation.in_training import EvaluationCallback
-from .evaluation.seeded import sample_seed
+from .evaluation.sampling import sample_seed
 from .methods.compose import Composition, estimate, find_composition
 from .methods.groups import group_kinds
 from .methods.grpo import group_relative_advantages
@@ -68,11 +68,8 @@ class Samples:
         return pad_sequence([torch.ones(len(ids)) for ids in self.completions], batch_first=True)
 
     def __str__(self) -> str:
-        right_P, some_P = self.is_right_PG.all(dim=1), self.is_right_PG.any(dim=1)
-        return (
-            f"{right_P.sum()} all right, {(some_P & ~right_P).sum()} mixed, {(~some_P).sum()} all"
-            f" wrong; Pass@1 {self.is_right_PG.float().mean():.3f}"
-        )
+        right_PG, right_P = self.is_right_PG, self.is_right_PG.all(dim=1)
+        return f"{right_P.sum()} of {len(right_P)} all right; Pass@1 {right_PG.float().mean():.3f}"
 
 
 class Push(NamedTuple):
@@ -81,7 +78,6 @@ class Push(NamedTuple):
     effect: float  # success gained by a step of length 1 along the direction
     low: float  # of its 95 % interval, over target problems and training prompts
     high: float
-    cosine: float  # of the direction and the gradient of success
 
     @property
     def verdict(self) -> str:
@@ -223,14 +219,13 @@ def measure(
             by_problem["success", name],
             by_prompt[name, "success"],
             directions[name].norm().item(),
-            slope["success"].norm().item(),
         )
         for name in added
     }
 
 
-def push(by_problem_Q: np.ndarray, by_prompt_P: np.ndarray, norm: float, slope: float) -> Push:
-    """Return the effect of a step of length 1, its interval and its cosine.
+def push(by_problem_Q: np.ndarray, by_prompt_P: np.ndarray, norm: float) -> Push:
+    """Return the effect of a step of length 1 and its interval.
 
     The product of the two gradients is a double sum over training prompts and target problems. The
     variance of such a sum is at most that of its sums over one side plus that of its sums over the
@@ -240,7 +235,6 @@ def push(by_problem_Q: np.ndarray, by_prompt_P: np.ndarray, norm: float, slope: 
         by_problem_Q: Each target problem's part of the product.
         by_prompt_P: Each training prompt's part; 0: it has none in the direction.
         norm: Of the direction.
-        slope: The norm of the gradient of success.
     """
     from scipy import stats
 
@@ -250,7 +244,7 @@ def push(by_problem_Q: np.ndarray, by_prompt_P: np.ndarray, norm: float, slope: 
         parts = by_problem_Q, by_prompt_P[by_prompt_P != 0]
         variance = sum(len(part) * part.var(ddof=1) for part in parts)
         half = stats.t.ppf(0.975, fewest - 1) * math.sqrt(variance) / norm
-    return Push(effect, effect - half, effect + half, effect / slope)
+    return Push(effect, effect - half, effect + half)
 
 
 def probe(
@@ -270,7 +264,7 @@ def probe(
             reward functions grade. None: what the recipe holds out.
         methods: Names of estimators besides the recipe's; MINER without any.
         prompts: Training prompts, drawn at random.
-        problems: Target problems, at random; of those with a level the ones beyond the training's.
+        problems: Target problems, drawn at random.
         samples: G.
 
     Raises:
@@ -287,37 +281,43 @@ def probe(
     if is_file:
         own, model = replace(recipe.data, dataset_name=target), recipe.model.model_name_or_path
         rows = load_training_data(own, str(model), parts.tokenizer).train
-    rows = beyond(rows or [], trained_rows)
+    seen = {str(row["prompt"]) for row in trained_rows}
+    rows = [row for row in rows or [] if str(row["prompt"]) not in seen]
     if not rows:
         raise ValueError("A probe needs problems that are not trained: name some with --target.")
     with TemporaryDirectory() as config.output_dir:  # TRL makes it
         trainer = make_trainer(recipe, parts)
     trainer.model.eval()
-    scoring = EvaluationCallback(trainer, [], samples)
+    scoring = EvaluationCallback(trainer, [], samples, reward_func=grader)
+    size = samples * max(1, recipe.run.score_batch_size // samples)
 
-    def draw(name: str, rows: list[Any], count: int) -> tuple[list[Any], Samples, Tensor]:
+    def draw(
+        name: str, rows: list[Any], count: int, functions: list[Any], verifier: Any
+    ) -> tuple[Samples, Tensor]:
         rows = random.Random(config.seed).sample(rows, min(count, len(rows)))
-        rows = [row for row in rows for _ in range(samples)]
-        seeds = [sample_seed(config.seed, name, place) for place in range(len(rows))]
-        ids, completions = scoring.sample(rows, seeds)
-        is_correct_N = scoring.grade(rows, completions)
-        found = Samples(ids[::samples], completions, (is_correct_N == 1).view(-1, samples))
-        return rows, found, is_correct_N
+        rows, prompts, completions = [row for row in rows for _ in range(samples)], [], []
+        for start in range(0, len(rows), size):
+            seed = sample_seed(config.seed, name, start)
+            of_rows, ids = scoring.sample(rows[start : start + size], seed)
+            prompts += of_rows[::samples]
+            completions += ids
+        rewards_NF = scoring.rewards(functions, rows, completions)
+        is_right_N = verifier.is_correct(rewards_NF) == 1
+        return Samples(prompts, completions, is_right_N.view(-1, samples)), rewards_NF
 
-    rows_N, trained, is_correct_N = draw("training", trained_rows, prompts)
-    rewards_NF = scoring.rewards(trainer.reward_funcs, rows_N, trained.completions)
+    verifier = trainer.verifier
+    trained, rewards_NF = draw("training", trained_rows, prompts, trainer.reward_funcs, verifier)
     rewards_N = (rewards_NF * trainer.reward_weights.cpu()).nansum(dim=1)
     rewards_N[rewards_NF.isnan().all(dim=1)] = math.nan
-    scoring.reward_func = grader
-    _, aim, _ = draw("target", rows, problems)
+    aim, _ = draw("target", rows, problems, scoring.functions, scoring.verifier)
     if not success_advantages(aim.is_right_PG).any():
         raise ValueError(f"The model must solve some target problems sometimes: got {aim}.")
-    rollouts = make_rollouts(trainer, trained, rewards_N, is_correct_N)
+    rollouts = make_rollouts(trainer, trained, rewards_N, verifier.is_correct(rewards_NF))
     found = measure(trainer, rollouts, trained, aim, find_ways(config, methods))
     lines = [FIRST, f"Training prompts: {trained}", f"Target problems: {aim}"]
     for label, one in found.items():
         interval = f"{one.effect:+.3g} ({one.low:+.3g} to {one.high:+.3g})"
-        lines.append(f"  {label}: {one.verdict}; {interval}, cosine {one.cosine:+.2f}")
+        lines.append(f"  {label}: {one.verdict}; {interval}")
     return "\n".join([*lines, LAST])
 
 
@@ -329,11 +329,3 @@ def find_ways(config: Any, names: Sequence[str]) -> dict[str, Composition]:
     kwargs = config.advantage_estimator_kwargs
     ways = {own: find(config.advantage_estimator, config.all_right, kwargs=kwargs)}
     return ways | {name: find(name) for name in names or ["miner"] if name != own}
-
-
-def beyond(rows: Iterable[Any], trained: list[Any]) -> list[Any]:
-    """Return the rows whose prompt is not trained, and of these the ones beyond the trained levels,
-    where there are some."""
-    prompts, levels = ({str(row.get(key)) for row in trained} for key in ("prompt", "level"))
-    fresh = [row for row in rows if str(row["prompt"]) not in prompts]
-    return [row for row in fresh if str(row.get("level")) not in levels] or fresh

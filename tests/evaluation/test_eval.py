@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -70,37 +71,42 @@ def test_scores_are_those_of_the_samples(evaluated, capsys):
     assert found["metrics"]["Pass@2"][0] == pytest.approx(expected)
     assert found["metrics"].keys() == {f"{m}@{k}" for m in ("Pass", "Maj") for k in (1, 2, 4)}
     run_eval(evaluated)
-    assert f"Pass@1  {100 * mean:5.2f}" in capsys.readouterr().out
+    assert re.search(rf"Pass@1 +{100 * mean:.2f} ", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("kept", [0.97, 0.5, 0.1])
 def test_a_killed_evaluation_goes_on(folder, evaluated, kept):
-    """A kill cuts the file anywhere behind its first line: the samples are those of one run."""
+    """A kill cuts the file anywhere behind its first line: what is whole stays."""
     path = folder / "arithmetic.jsonl"
     text = path.read_text()
     first = text.index("\n") + 1
     path.write_text(text[: first + int(kept * (len(text) - first))])
-    with pytest.raises(ValueError, match="as many samples of each of 12 problems"):
+    before = samples(folder)[1]
+    with pytest.raises(ValueError, match="samples of each of 12 problems"):
         run_eval(folder)
     run_eval(*WORLD, "--samples", 4, "--output", folder)
-    assert samples(folder) == samples(evaluated)
-    assert scores(folder) == scores(evaluated)
+    after = samples(folder)[1]
+    assert after.keys() == samples(evaluated)[1].keys() and before.items() <= after.items()
+    assert scores(folder)["samples"] == 4
 
 
 def test_more_samples_keep_those_that_are_there(folder, evaluated):
     run_eval(*WORLD, "--samples", 6, "--output", folder)
     before, after = samples(evaluated)[1], samples(folder)[1]
     assert len(after) == 72 and before.items() <= after.items()
+    # the new ones are no copies of the old
+    old, new = ([after[f"arithmetic-{p}", n] for p in range(12)] for n in (0, 4))
+    assert old != new
     assert "Pass@6" in scores(folder)["metrics"]
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--temperature", "0.5"], "temperature was 1.0, and is 0.5"),
-        (["--seed", "1"], "seed was 0, and is 1"),
+        (["--temperature", "0.5"], "another temperature: 1.0, and this is 0.5"),
+        (["--seed", "1"], "another seed: 0, and this is 1"),
         (["--prompt-template", "Q: {question}"], "prompt_form"),
-        (["--benchmarks", "arithmetic:13"], "num_problems was 12, and is 13"),
+        (["--benchmarks", "arithmetic:13"], "another num_problems: 12, and this is 13"),
         (["--max-tokens", "5"], "max_tokens"),
     ],
 )
@@ -117,15 +123,6 @@ def test_other_weights_are_refused(base_model_folder, tmp_path):
     os.utime(Path(base_model_folder, "model.safetensors"), (0, 0))
     with pytest.raises(ValueError, match="weights"):
         run_eval(*words)
-
-
-def test_two_evaluations_do_not_share_a_folder(folder):
-    import fcntl
-
-    with (folder / "arithmetic.jsonl").open("a") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(OSError):
-            run_eval(*WORLD, "--samples", 5, "--output", folder)
 
 
 def test_a_model_is_asked_as_it_was_trained(base_model_folder, tmp_path, capsys):
@@ -170,27 +167,25 @@ def test_null_from_a_server_is_a_wrong_sample_once(tmp_path, answer):
         run_eval(*words)
     assert len(asked) == 12 and {*samples(tmp_path)[1].values()} == {""}
     found = scores(tmp_path)
-    assert found["metrics"]["Pass@1"] == [0, 0, 0] and found["without an answer"] == 12
+    assert found["metrics"]["Pass@1"] == [0, 0, 0]
 
 
-def test_a_server_is_asked_with_the_sampling_and_a_key(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_KEY", "s3cret")
+def test_a_server_is_asked_with_the_sampling(tmp_path):
     asked = []
 
     def respond(path, sent, headers):
-        asked.append((path, json.loads(sent), headers.get("Authorization")))
+        asked.append((path, json.loads(sent)))
         return 200, json.dumps({"choices": [{"text": "\\boxed{1}", "finish_reason": "length"}]})
 
     with answering(respond) as url:
         run_eval(*WORLD, "--samples", 2, "--base-url", f"{url}/v1/", "--served-model", "mine",
-                 "--api-key-env", "MY_KEY", "--seed", 7, "--output", tmp_path)  # fmt: skip
-    path, sent, key = asked[0]
-    assert (path, key) == ("/v1/completions", "Bearer s3cret")
+                 "--seed", 7, "--output", tmp_path)  # fmt: skip
+    path, sent = asked[0]
+    assert path == "/v1/completions"
     wanted = {"model": "mine", "temperature": 1, "top_p": 1, "max_tokens": 8192, "top_k": -1}
     assert wanted.items() <= sent.items()
-    assert len({one["seed"] for _, one, _ in asked}) == 24
+    assert len({one["seed"] for _, one in asked}) == 24
     assert scores(tmp_path)["cut off"] == 24
-    assert "s3cret" not in (tmp_path / "arithmetic.jsonl").read_text()
 
 
 @pytest.mark.parametrize(("status", "text"), [(400, '{"error": "too long"}'), (200, '"text"'),

@@ -1,4 +1,4 @@
-"""Scores of samples that are written by hand: grades, votes, levels, the paper's rows, two
+"""Scores of samples that are written by hand: grades, votes, the paper's rows, two
 models."""
 
 import json
@@ -8,7 +8,7 @@ import pytest
 from trl_miner.evaluation.scores import score_folders
 
 
-def write(folder, texts, *, name="mine", title="Mine", grader="math", solutions=None, levels=None,
+def write(folder, texts, *, name="mine", title="Mine", grader="math", solutions=None,
           options=None, **settings):  # fmt: skip
     """Write a file of samples: for each problem the texts of its samples."""
     folder.mkdir(exist_ok=True)
@@ -19,7 +19,6 @@ def write(folder, texts, *, name="mine", title="Mine", grader="math", solutions=
             "problem": f"p{place}", "sample": number, "text": text, "truncated": number == 1,
             "solution": solutions[place] if solutions else "7",
             "options": options[place] if options else [],
-            "level": levels[place] if levels else None,
         }
         for place, own in enumerate(texts)
         for number, text in enumerate(own)
@@ -47,19 +46,12 @@ def test_pass_and_majority_by_hand(tmp_path):
     assert found["metrics"]["Pass@2"][0] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
     assert found["metrics"]["Pass@3"][0] == 1
     assert found["metrics"]["Maj@3"][0] == pytest.approx(2 / 3)
-    assert (found["without an answer"], found["cut off"], found["not graded"]) == (2, 3, 0)
-
-
-def test_levels(tmp_path):
-    texts, levels = [[SEVEN, SEVEN], [SEVEN, EIGHT], [EIGHT, EIGHT]], ["easy", "hard", "hard"]
-    found = scored(write(tmp_path, texts, levels=levels))
-    assert found["by level"] == {"easy": 1, "hard": 0.25}
-    assert scored(write(tmp_path, texts))["by level"] == {}
+    assert (found["cut off"], found["not graded"]) == (3, {})
 
 
 def test_what_cannot_be_graded_is_wrong_and_counted(tmp_path):
     found = scored(write(tmp_path, [[SEVEN], [SEVEN]], solutions=["7", ""]))
-    assert found["not graded"] == 1 and found["metrics"]["Pass@1"][0] == 0.5
+    assert found["not graded"] == {"gold": 1} and found["metrics"]["Pass@1"][0] == 0.5
 
 
 def test_choices_are_graded_as_choices(tmp_path):
@@ -77,7 +69,7 @@ def test_a_decimal_comma_is_read_where_it_was_set(tmp_path):
 
 @pytest.mark.parametrize("texts", [[[SEVEN, SEVEN], [SEVEN]], [[SEVEN], []]])
 def test_missing_samples_are_refused(tmp_path, texts):
-    with pytest.raises(ValueError, match="as many samples of each of 2 problems"):
+    with pytest.raises(ValueError, match="samples of each of 2 problems"):
         scored(write(tmp_path, texts))
 
 

@@ -51,11 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
            choices=("auto", "vllm", "transformers"))  # fmt: skip
     option("base-url", "A server with OpenAI's API, such as http://localhost:8000/v1")
     option("served-model", "The server's name for the model (default: its only one)")
-    option("api-key-env", "Variable that holds the server's key")
     option("batch-size", "Completions that transformers generates at a time", 32)
     option("dtype", "Type of the weights (default: as stored)", "auto")
     option("tensor-parallel-size", "GPUs that share the model, for vLLM", 1)
-    option("gpu-memory-utilization", "Share of the GPU's memory, for vLLM", 0.9)
     option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
     option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
     for field in fields(DataArguments):

@@ -1,121 +1,108 @@
 """What samples: transformers, vLLM in this process, or a server with OpenAI's completions protocol.
 
 All get the options of `trl-miner eval`, and for each sample the tokens of its prompt and a seed.
-With transformers a sample is a function of these (see `seeded.py`). vLLM and servers promise less:
-their kernels may round otherwise when other requests share the batch.
-
-They yield the place of a prompt with its completion as it is done: `text` without special tokens,
-and whether it was `truncated` at the limit.
+They yield the completions in order: the text without special tokens, and whether it was cut off at
+the limit.
 """
 
-import os
+import json
 from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from .seeded import sample_tokens
+from .sampling import Tokens, sample_tokens
 
-Prompts = list[list[int]]
-Completions = Iterator[tuple[int, dict[str, Any]]]
+Completions = Iterator[tuple[str, bool]]
 
 
-def by_transformers(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
+def by_transformers(args: Namespace, prompts: Tokens, seeds: list[int]) -> Completions:
     """Sample in batches, on the accelerator or the CPU."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     model = AutoModelForCausalLM.from_pretrained(
-        args.base, revision=args.revision, dtype=args.dtype
+        args.found, revision=args.revision, dtype=args.dtype, device_map="auto"
     )
     if args.adapter:
         model.load_adapter(args.adapter)
-    if torch.accelerator.is_available():
-        model.to(torch.accelerator.current_accelerator())
+    # a chat model has several; a number alone
+    ends = torch.tensor(model.generation_config.eos_token_id or []).flatten().tolist()
     room = model.config.max_position_embeddings - max(map(len, prompts))
-    for place, ids, is_cut in sample_tokens(
-        model, args.tokenizer, prompts, seeds, limit=min(args.max_tokens, room),
-        temperature=args.temperature, top_p=args.top_p, batch_size=args.batch_size,
-    ):  # fmt: skip
-        text = args.tokenizer.decode(ids, skip_special_tokens=True)
-        yield place, {"text": text, "truncated": is_cut}
+    config = GenerationConfig(
+        max_new_tokens=min(args.max_tokens, room), eos_token_id=[*ends, args.tokenizer.eos_token_id],
+        pad_token_id=args.tokenizer.pad_token_id, do_sample=args.temperature > 0,
+        temperature=args.temperature or None, top_p=args.top_p, top_k=0,
+    )  # fmt: skip
+    # `generate` takes from the model's own settings, such as its repetition_penalty, the others
+    model.generation_config = GenerationConfig()
+    for start in range(0, len(prompts), args.batch_size):
+        some = prompts[start : start + args.batch_size]
+        # A batch has the seed of its first sample: what is drawn later has others.
+        sampled = sample_tokens(model.eval(), args.tokenizer, some, config, seeds[start])
+        for ids in sampled:
+            text = args.tokenizer.decode(ids, skip_special_tokens=True)
+            yield text, ids[-1] not in config.eos_token_id
 
 
-def by_vllm(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
-    """Sample with an engine that gets new requests as others finish, so that samples arrive one by
-    one."""
+def by_vllm(args: Namespace, prompts: Tokens, seeds: list[int]) -> Completions:
+    """Sample 2,048 completions at a time, enough to fill a GPU."""
+    from transformers.utils import find_adapter_config_file
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
 
+    base, adapter = args.found, args.adapter
+    if config := find_adapter_config_file(base, revision=args.revision):
+        adapter, base = base, json.loads(Path(config).read_text())["base_model_name_or_path"]
     llm = LLM(
-        args.base, revision=args.revision, dtype=args.dtype, max_model_len=args.max_model_len,
+        base, revision=args.revision, dtype=args.dtype, max_model_len=args.max_model_len,
         tensor_parallel_size=args.tensor_parallel_size,
-        gpu_memory_utilization=args.gpu_memory_utilization,
-        enable_lora=bool(args.adapter), max_lora_rank=512,  # the largest that vLLM takes
+        enable_lora=bool(adapter), max_lora_rank=512,  # the largest that vLLM takes
     )  # fmt: skip
-    lora, engine = args.adapter and LoRARequest("adapter", 1, args.adapter), llm.llm_engine
-    waiting = iter(enumerate(zip(prompts, seeds, strict=True)))
-    while True:
-        # enough to fill any GPU; 100,000 at once would be as fast, but hold all in the scheduler
-        for place, (ids, seed) in islice(waiting, 1024 - engine.get_num_unfinished_requests()):
-            params = SamplingParams(
-                temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens,
-                seed=seed,
-            )  # fmt: skip
-            prompt = {"prompt_token_ids": ids}
-            engine.add_request(str(place), prompt, params, lora_request=lora)
-        if not engine.has_unfinished_requests():
-            return
-        for output in engine.step():
-            if output.finished:
-                (found,) = output.outputs
-                is_cut = found.finish_reason == "length"
-                yield (
-                    int(output.request_id.split("-")[0]),
-                    {"text": found.text, "truncated": is_cut},
-                )
+    lora = adapter and LoRARequest("adapter", 1, adapter)
+    for start in range(0, len(prompts), 2048):
+        some = slice(start, start + 2048)
+        outputs = llm.generate(
+            [{"prompt_token_ids": ids} for ids in prompts[some]],
+            [SamplingParams(**args.sampling, seed=seed) for seed in seeds[some]],
+            use_tqdm=False, lora_request=lora,
+        )  # fmt: skip
+        for output in outputs:
+            yield output.outputs[0].text, output.outputs[0].finish_reason == "length"
 
 
-def by_server(args: Namespace, prompts: Prompts, seeds: list[int]) -> Completions:
-    """Ask a running server, such as vLLM's, with the key that `--api-key-env` names.
+def by_server(args: Namespace, prompts: Tokens, seeds: list[int]) -> Completions:
+    """Ask a running server, such as vLLM's.
 
     Raises:
         ConnectionError: It does not answer, or not in OpenAI's format.
     """
-    import requests
-    from requests.adapters import HTTPAdapter, Retry
+    from urllib3 import PoolManager, Retry
+    from urllib3.exceptions import HTTPError
 
-    session, url = requests.Session(), args.base_url.rstrip("/").removesuffix("/v1")
-    if args.api_key_env:
-        session.headers["Authorization"] = f"Bearer {os.environ[args.api_key_env]}"
-    # one that is not there is told at once; one that is busy or breaks off is asked for two minutes
-    retry = Retry(8, connect=0, backoff_factor=0.5, status_forcelist=[429, 503],
-                  allowed_methods=None)  # fmt: skip
-    session.mount(url, HTTPAdapter(pool_maxsize=64, max_retries=retry))
+    url = args.base_url.rstrip("/").removesuffix("/v1") + "/v1/completions"
+    # one that is not there is told at once; one that breaks off is asked for two minutes
+    retry = Retry(8, connect=0, backoff_factor=0.5, allowed_methods=None)
+    pool = PoolManager(maxsize=64, retries=retry, timeout=3600)
     # what a request leaves out vLLM takes from the model's own settings, such as top_k 20
-    common = {
-        "model": args.served_model or args.model, "max_tokens": args.max_tokens,
-        "temperature": args.temperature, "top_p": args.top_p,
-        "top_k": -1, "min_p": 0, "repetition_penalty": 1,
-    }  # fmt: skip
+    common = {"model": args.served_model or args.model, **args.sampling}
+    common |= {"top_k": -1, "min_p": 0, "repetition_penalty": 1}
 
-    def ask(ids: list[int], seed: int) -> dict[str, Any]:
-        sent = common | {"prompt": ids, "seed": seed}
+    def ask(ids: list[int], seed: int) -> tuple[str, bool]:
+        answer: Any = None
         try:
-            answer = session.post(f"{url}/v1/completions", json=sent, timeout=3600)
-            if not answer.ok:
-                raise ValueError(f"{answer.status_code}: {answer.text}")
+            answer = pool.request("POST", url, json=common | {"prompt": ids, "seed": seed})
             choices = answer.json()["choices"]
-        except (OSError, ValueError, LookupError, TypeError) as error:  # requests' are OSErrors
+        except (HTTPError, ValueError, LookupError, TypeError) as error:
             raise ConnectionError(
-                f"{url} must answer as OpenAI's completions: got {error!r:.300}. Check --base-url,"
-                " --served-model and its log; the same command goes on from here."
+                f"{url} must answer as OpenAI's completions: got"
+                f" {answer and answer.data or error!r:.300}. Check --base-url, --served-model and"
+                " its log; the same command goes on from here."
             ) from error
         # null in the place of a text is an empty completion: asked again, it would be another draw
         choice = (choices or [None])[0] or {}
-        is_cut = choice.get("finish_reason") == "length"
-        return {"text": choice.get("text") or "", "truncated": is_cut}
+        return choice.get("text") or "", choice.get("finish_reason") == "length"
 
     with ThreadPoolExecutor(64) as executor:
-        yield from enumerate(executor.map(ask, prompts, seeds))
+        yield from executor.map(ask, prompts, seeds)

@@ -20,17 +20,14 @@ class Moment:
 
     step: int  # optimizer steps done
     num_samples: int  # n, of each problem
-    # of each problem; None: a sample of it has no verdict, so that the problem does not count
-    num_correct: list[int | None]
+    num_correct: list[int]  # of each problem
     problems: str = ""  # a hash: equal for runs that were scored on the same ones
 
     @property
     def scores(self) -> dict[str, float]:
-        """Pass@1 and Pass@n in [0, 1]: {"pass@1": 0.5, "pass@8": 0.75}; empty: no problem
-        counts."""
-        n, counts = self.num_samples, [count for count in self.num_correct if count is not None]
-        ks = [1, n] if counts else []
-        return {f"pass@{k}": float(pass_at_k(n, counts, k).mean()) for k in ks}
+        """Pass@1 and Pass@n in [0, 1]: {"pass@1": 0.5, "pass@8": 0.75}."""
+        n, counts = self.num_samples, self.num_correct
+        return {f"pass@{k}": float(pass_at_k(n, counts, k).mean()) for k in (1, n)}
 
 
 def write_held_out(run: str | Path, moments: dict[str, Moment]) -> None:
@@ -42,14 +39,7 @@ def write_held_out(run: str | Path, moments: dict[str, Moment]) -> None:
 
 
 def read_held_out(run: str | Path) -> dict[str, Moment]:
-    """Return the scorings of a run's folder by name, in their order; empty: there are none.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Return the scorings of a run's folder by name, in their order; empty: there are none."""
     path = Path(run, FILE)
-    try:
-        content = json.loads(path.read_text()) if path.is_file() else {}
-        return {name: Moment(**values) for name, values in content.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Delete it, or restore it.") from error
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    return {name: Moment(**values) for name, values in content.items()}

@@ -3,7 +3,6 @@
 # P problems, n samples and c correct ones of each; R draws of k samples
 """
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,8 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
     """
     n, c = np.broadcast_arrays(np.asarray(num_samples, float), np.asarray(num_correct, float))
     if not (1 <= k <= n.min() and ((0 <= c) & (c <= n)).all()):  # False for NaN
-        raise ValueError(
-            "k must be between 1 and num_samples, and num_correct between 0 and it: got k="
-            f"{k},"
-            f" num_samples={num_samples}, num_correct={num_correct}."
-        )
+        given = f"k={k}, num_samples={num_samples}, num_correct={num_correct}"
+        raise ValueError(f"1 <= k <= num_samples and 0 <= num_correct <= num_samples: got {given}.")
     drawn = np.arange(k)
     # 0 where fewer than k samples are wrong
     wrong = np.clip((n - c)[..., None] - drawn, 0, None)
@@ -59,7 +55,7 @@ def maj_at_k(
     Args:
         answers_PN: Whole numbers, equal where two answers to a problem are; negative: no answer,
             which does not vote.
-        correct_PN: bool, whether the answer is correct.
+        correct_PN: bool, whether the answer is correct; false for none.
         k: At least 1 and at most n.
         repeats: R, draws per problem; the paper's are 10.
         seed: Of the draws.
@@ -75,13 +71,11 @@ def maj_at_k(
     answers_PN, correct_PN = np.asarray(answers_PN), np.asarray(correct_PN)
     pass_at_k(answers_PN.shape[1], 0, k)  # refuses k
     rng, is_won_RP = np.random.default_rng(seed), np.zeros((repeats, len(answers_PN)))
-    for draw in range(repeats):
+    for is_won_P in is_won_RP:
         for problem, order in enumerate(rng.random(answers_PN.shape).argsort(1)[:, :k]):
-            answers = answers_PN[problem, order]
-            votes = Counter(answers[answers >= 0].tolist())  # in the order of the draw
-            if votes:
-                place = answers.tolist().index(votes.most_common(1)[0][0])
-                is_won_RP[draw, problem] = correct_PN[problem, order[place]]
+            drawn = answers_PN[problem, order]
+            votes = (drawn[:, None] == drawn).sum(1) * (drawn >= 0)
+            is_won_P[problem] = correct_PN[problem, order[votes.argmax()]]  # the first with most
     return is_won_RP
 
 
@@ -102,9 +96,7 @@ def bootstrap_interval(values_P: Any, *, resamples: int = 10_000) -> tuple[float
     return float(low), float(high)
 
 
-def paired_difference(
-    a_P: Any, b_P: Any, *, resamples: int = 10_000
-) -> tuple[float, float, float, float]:
+def paired_difference(a_P: Any, b_P: Any) -> tuple[float, float, float, float]:
     """Compare the scores of two models on the same problems.
 
     Returns:
@@ -118,9 +110,10 @@ def paired_difference(
 
     # equal shares may differ in their last bits
     differences_P = np.subtract(b_P, a_P).round(12)
+    # of one set of values scipy flips the signs
     test = stats.permutation_test(
-        (differences_P, np.zeros_like(differences_P)), lambda b, a, axis: np.mean(b - a, axis),
-        permutation_type="samples", vectorized=True, n_resamples=resamples, batch=1000, rng=0,
+        [differences_P], np.mean, permutation_type="samples", n_resamples=10_000, batch=1000, rng=0
+    )
+    return (
+        differences_P.mean().item(), *bootstrap_interval(differences_P), test.pvalue.item()
     )  # fmt: skip
-    interval = bootstrap_interval(differences_P, resamples=resamples)
-    return differences_P.mean().item(), *interval, test.pvalue.item()

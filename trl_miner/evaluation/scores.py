@@ -5,11 +5,9 @@
 
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..grading import grade, with_points
@@ -18,36 +16,30 @@ from .metrics import bootstrap_interval, maj_at_k, paired_difference, pass_at_k
 
 FILE = "scores.json"
 # as printed; Pass@1 and Pass@K in percent by base model, method and benchmark
-PAPER = json.loads(resources.files(__package__).joinpath("paper.json").read_text())
-COLUMNS = "problem sample text truncated solution options level".split()
+PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())["rows"]
+Graded = tuple[dict[str, Any], pd.DataFrame]
 
 
-def read_graded(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return how the samples of a file were drawn, and a row for each: with whether it `is_correct`
-    and `is_graded`, and its `answer`, -1 for none, else a number that equal answers share.
+def read_graded(path: Path) -> Graded:
+    """Return how the samples of a file were drawn, and a row for each, in the order of problems:
+    with whether it `is_correct`, its `answer`, and the `reason` why it could not be graded.
 
     Raises:
         ValueError: It lacks samples of some problems.
     """
     settings, samples = read_samples(path)
-    rows = pd.DataFrame([*samples.values()], columns=COLUMNS).sort_values(["problem", "sample"])
-    counts = rows["problem"].value_counts()
-    if len(counts) < settings["num_problems"] or counts.nunique() > 1:
+    P, n = settings["num_problems"], 1 + max((number for _, number in samples), default=0)
+    if len(samples) < P * n:
         raise ValueError(
-            f"{path} must hold as many samples of each of {settings['num_problems']} problems: got"
-            f" {len(rows)} in all. The command that drew them draws the missing ones."
+            f"{path} must hold {n} samples of each of {P} problems: got {len(samples)} in all. The"
+            " command that drew them draws the missing ones."
         )
-    verdicts = grade(
-        settings["grader"],
-        [*map(with_points if settings["decimal_comma"] else str, rows["text"])],
-        [*rows["solution"]],
-        options=[*rows["options"]] if settings["grader"] == "choice" else None,
-        votes=True,
-    )
-    rows["is_correct"] = [verdict.is_correct is True for verdict in verdicts]
-    rows["is_graded"] = [verdict.is_correct is not None for verdict in verdicts]
-    answers, _ = pd.factorize(pd.Series([verdict.answer for verdict in verdicts]))
-    rows["answer"] = np.where(rows["is_correct"], len(rows), answers)  # all correct are one answer
+    rows = pd.DataFrame([samples[key] for key in sorted(samples)])
+    texts = rows["text"].map(with_points if settings["decimal_comma"] else str).to_list()
+    golds, options = rows["solution"].to_list(), rows["options"].to_list()
+    verdicts = grade(settings["grader"], texts, golds, options=options, votes=True)
+    rows[["is_correct", "answer", "reason"]] = pd.DataFrame(verdicts, rows.index)
+    rows["is_correct"] = rows["is_correct"].eq(True)
     return settings, rows
 
 
@@ -55,23 +47,23 @@ def score(settings: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     """Return the scores of a benchmark as shares: by K, a power of 2 or n, Pass@K and Maj@K, each
     as [mean, low, high] with a 95 % interval over problems. A sample that could not be graded
     counts as wrong."""
-    n, metrics = int(rows["sample"].nunique()), {}
-    correct_PN, answers_PN = (
-        rows[column].to_numpy().reshape(-1, n) for column in ("is_correct", "answer")
-    )
+    P, values = settings["num_problems"], {}
+    correct_PN = rows["is_correct"].to_numpy().reshape(P, -1)
+    answers_PN = rows["answer"].factorize()[0].reshape(P, -1)
+    n = correct_PN.shape[1]
     for k in sorted({2**power for power in range(n.bit_length())} | {n}):
-        pass_P, maj_P = pass_at_k(n, correct_PN.sum(1), k), maj_at_k(answers_PN, correct_PN, k)
-        for name, values_P in (("Pass", pass_P), ("Maj", maj_P.mean(0))):
-            metrics[f"{name}@{k}"] = [float(values_P.mean()), *bootstrap_interval(values_P)]
+        values[f"Pass@{k}"] = pass_at_k(n, correct_PN.sum(1), k)
+        values[f"Maj@{k}"] = maj_at_k(answers_PN, correct_PN, k).mean(0)
     return {
         "title": settings["title"],
-        "problems": len(correct_PN),
+        "problems": P,
         "samples": n,
-        "not graded": int((~rows["is_graded"]).sum()),
-        "without an answer": int((rows["answer"] < 0).sum()),
         "cut off": int(rows["truncated"].sum()),
-        "by level": rows.groupby("level")["is_correct"].mean().round(4).to_dict(),
-        "metrics": metrics,
+        "not graded": rows["reason"].value_counts().to_dict(),
+        "metrics": {
+            name: [values_P.mean(), *bootstrap_interval(values_P)]
+            for name, values_P in values.items()
+        },
     }
 
 
@@ -83,7 +75,7 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
         ValueError: A folder has no samples, or lacks some; or the paper has no such model.
     """
     lines: list[str] = []
-    first: dict[str, Any] = {}
+    first: dict[str, Graded] = {}
     for folder in folders:
         graded = {path.stem: read_graded(path) for path in sorted(folder.glob("*.jsonl"))}
         if not graded:
@@ -91,12 +83,12 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
         scores = {name: score(*one) for name, one in graded.items()}
         (folder / FILE).write_text(json.dumps(scores, indent=1))
         for one in scores.values():
-            about = (f"{name} {value}" for name, value in one.items() if name != "metrics")
-            table = pd.DataFrame(one["metrics"], ["%", "95 % from", "to"]).T.mul(100).round(2)
-            lines += [f"{folder}: {', '.join(about)}", table.to_string(), ""]
+            *about, (_, metrics) = one.items()
+            table = pd.DataFrame(metrics, ["%", "95 % from", "to"]).T.mul(100).round(2)
+            lines += [f"{folder}: {dict(about)}", f"{table}\n"]
         if paper is not None:
             lines.append(beside_paper(scores, paper))
-        for name in first.keys() & graded.keys():
+        for name in filter(first.get, graded):
             lines.append(f"{folder} against {folders[0]}: {compare(first[name], graded[name])}")
         first = first or graded
     return "\n".join(lines)
@@ -108,17 +100,16 @@ def beside_paper(scores: dict[str, dict[str, Any]], model: str) -> str:
     Raises:
         ValueError: The paper does not have this model.
     """
-    if model not in PAPER["rows"]:
-        raise ValueError(f"--paper must be one of {', '.join(PAPER['rows'])}: got {model}.")
+    if model not in PAPER:
+        raise ValueError(f"--paper must be one of {', '.join(PAPER)}: got {model}.")
     here = {
         one["title"]: [round(100 * one["metrics"][f"Pass@{k}"][0], 2) for k in (1, one["samples"])]
         for one in scores.values()
     }
-    table = pd.DataFrame({"here": here} | PAPER["rows"][model]).T
-    return table[[*here]].to_string(na_rep="-")
+    return pd.DataFrame({"here": here} | PAPER[model]).T[[*here]].to_string(na_rep="-")
 
 
-def compare(first: tuple[Any, pd.DataFrame], second: tuple[Any, pd.DataFrame]) -> str:
+def compare(first: Graded, second: Graded) -> str:
     """Return the difference in Pass@1 on a benchmark, its interval over problems, and p of a paired
     test, in words.
 
@@ -127,7 +118,6 @@ def compare(first: tuple[Any, pd.DataFrame], second: tuple[Any, pd.DataFrame]) -
     """
     if first[0]["problems"] != second[0]["problems"]:
         raise ValueError("The two folders have other problems of one name. Sample one again.")
-    by, low, high, p = paired_difference(
-        *(rows.groupby("problem")["is_correct"].mean() for _, rows in (first, second))
-    )
+    means = [rows.groupby("problem")["is_correct"].mean() for _, rows in (first, second)]
+    by, low, high, p = paired_difference(*means)
     return f"{first[0]['title']}, Pass@1 {by:+.2%} ({low:+.2%} to {high:+.2%}, p {p:.4f})"
