@@ -64,12 +64,12 @@ class Drawing:
 
 
 def draw_method() -> None:
-    """Draw four prompts with eight answers each, and the advantages of GRPO and of MINER."""
+    """Draw four prompts with eight completions each, and the advantages of GRPO and of MINER."""
     rewards = [[0] * 8, [0, 1, 0, 0, 0, 1, 0, 0], [1, 1, 0, 1, 1, 1, 1, 1], [1] * 8]
     rewards_N = torch.tensor(rewards, dtype=torch.float32).flatten()
-    # the mean log-prob of a token of each answer: invented, and the higher the surer
-    sure = [0.3, 0.2, 1.1, 0.25, 0.3, 0.8, 0.2, 0.35]
-    logps_NT = -torch.tensor(sure * 4).unsqueeze(1)
+    # how unsure the model was of each completion, in nats per token: invented
+    unsure = [0.3, 0.2, 1.1, 0.25, 0.3, 0.8, 0.2, 0.35]
+    logps_NT = -torch.tensor(unsure * 4).unsqueeze(1)
     grpo_N = group_relative_advantages(rewards_N, 8)
     mined = miner_advantages(
         rewards_N, logps_NT, torch.ones(32, 1), num_generations=8, lambda_max=None, gamma=0.0
@@ -77,12 +77,12 @@ def draw_method() -> None:
     miner_N = mined.advantages_NT.squeeze(1)
     grpo, miner = ([part.tolist() for part in each.split(8)] for each in (grpo_N, miner_N))
     tallest = max(abs(value) for group in grpo for value in group)
-    surest = max(miner[3])
+    largest = max(miner[3])
 
     page = Drawing(490, "What GRPO and MINER learn from four prompts")
-    answers, columns, cell = 150, (372, 566), 22
+    left, columns, cell = 150, (372, 566), 22
     page.text(16, 38, "Prompt", bold=True)
-    page.text(answers, 38, "Eight completions", bold=True)
+    page.text(left, 38, "Eight completions", bold=True)
     for x, name in zip(columns, ("GRPO", "MINER"), strict=True):
         page.text(x, 38, name, bold=True)
     kinds = ("all wrong", "mixed", "mixed", "all right")
@@ -93,10 +93,10 @@ def draw_method() -> None:
             page.box(8, top - 2, WIDTH - 16, 92, "#E8F2F9", "#E8F2F9")
         page.text(16, middle + 7, kind)
         for place, right in enumerate(rewards[row]):
-            x, color = answers + cell * place, GREEN if right else RED
+            x, color = left + cell * place, GREEN if right else RED
             page.box(x, middle - 11, cell - 3, 22, "#FFFFFF", color)
             page.text(x + 9.5, middle + 7, "✓" if right else "✗", color=color, anchor="middle")
-        scales = (38 / tallest, 38 / (surest if row == 3 else tallest))
+        scales = (38 / tallest, 38 / (largest if row == 3 else tallest))
         for x, group, scale in zip(columns, (grpo[row], miner[row]), scales, strict=True):
             page.line([(x, middle), (x + 8 * cell, middle)], color=INK)
             if not any(group):
@@ -112,7 +112,7 @@ def draw_method() -> None:
     page.text(36, y, "more likely", size=18)
     page.box(142, y - 13, 14, 14, ORANGE, ORANGE)
     page.text(162, y, "less likely", size=18)
-    page.text(262, y, "All right: MINER pays the completions that the model was", size=18)
+    page.text(262, y, "All right: MINER credits the completions that the model was", size=18)
     page.text(262, y + 24, "least sure of. Drawn larger: about 1 % of the gradient.", size=18)
     page.write("method.svg")
 
