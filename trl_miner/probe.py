@@ -85,15 +85,13 @@ class Push(NamedTuple):
         return "up" if self.low > 0 else "down" if self.high < 0 else "cannot tell"
 
 
-def forwards(
-    trainer: Any, samples: Samples, is_row_N: Tensor
-) -> Iterator[tuple[int, list[int], dict[str, Tensor]]]:
+def forwards(trainer: Any, samples: Samples) -> Iterator[tuple[int, list[int], dict[str, Tensor]]]:
     """Yield rows of one prompt, as many as a forward of the training has: the place of the prompt,
     the rows, and (R, T) of what a method may ask of `Rollouts.score`."""
     G = samples.is_right_PG.shape[1]
     for place, prompt in enumerate(track(samples.prompts, "gradients")):
-        own = place * G + is_row_N[place * G : (place + 1) * G].nonzero().flatten()
-        for rows in own.split(trainer.args.per_device_train_batch_size) if len(own) else ():
+        own = torch.arange(place * G, (place + 1) * G)
+        for rows in own.split(trainer.args.per_device_train_batch_size):
             sequences = [torch.tensor(prompt + samples.completions[row]) for row in rows]
             ids, mask = (
                 pad_sequence(each, batch_first=True).to(trainer.accelerator.device)
@@ -137,8 +135,7 @@ def gradients(
     weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
     totals: dict[str, Any] = dict.fromkeys(advantages, 0)
     products = {pair: np.zeros(len(samples.prompts)) for pair in product(advantages, along)}
-    is_row_N = torch.stack([one.any(dim=1) for one in advantages.values()]).any(dim=0)
-    for place, rows, scores in forwards(trainer, samples, is_row_N):
+    for place, rows, scores in forwards(trainer, samples):
         logps = scores["old_logps"]
         for name, one in advantages.items():
             loss = (one[rows, : logps.shape[1]].to(logps) * logps).sum()
@@ -164,7 +161,7 @@ def make_rollouts(
     """
     mask_NT, G = samples.mask_NT, samples.is_right_PG.shape[1]
     found: dict[str, Tensor] = defaultdict(lambda: torch.zeros(mask_NT.shape))
-    for _, rows, scores in forwards(trainer, samples, torch.ones(len(mask_NT))):
+    for _, rows, scores in forwards(trainer, samples):
         for name, values in scores.items():
             found[name][rows, : values.shape[1]] = values.cpu()
     advantages_N = group_relative_advantages(rewards_N, G)

@@ -89,10 +89,9 @@ def test_the_gradient_is_the_slope_of_the_weighted_log_probs(trainer):
             for weight in weights:
                 weight += step * direction[place : place + weight.numel()].view_as(weight)
                 place += weight.numel()
-            every = torch.ones(len(samples.completions))
             return sum(
                 (advantages_NT[rows, : scores["old_logps"].shape[1]] * scores["old_logps"]).sum()
-                for _, rows, scores in forwards(trainer, samples, every)
+                for _, rows, scores in forwards(trainer, samples)
             ).item()
 
     up, down = value(1e-3), value(-2e-3)

@@ -74,6 +74,8 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
     Raises:
         ValueError: A folder has no samples, or lacks some; or the paper has no such model.
     """
+    if paper not in (None, *PAPER):
+        raise ValueError(f"--paper must be one of {', '.join(PAPER)}: got {paper}.")
     lines: list[str] = []
     first: dict[str, Graded] = {}
     for folder in folders:
@@ -82,31 +84,19 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
             raise ValueError(f"{folder} has no samples. Give the --output of `trl-miner eval`.")
         scores = {name: score(*one) for name, one in graded.items()}
         (folder / FILE).write_text(json.dumps(scores, indent=1))
+        here = {}
         for one in scores.values():
             *about, (_, metrics) = one.items()
-            table = pd.DataFrame(metrics, ["%", "95 % from", "to"]).T.mul(100).round(2)
-            lines += [f"{folder}: {dict(about)}", f"{table}\n"]
-        if paper is not None:
-            lines.append(beside_paper(scores, paper))
+            table = pd.DataFrame(metrics, ["%", "95 % from", "to"]).mul(100).round(2)
+            lines += [f"{folder}: {dict(about)}", f"{table.T}\n"]
+            here[one["title"]] = [table[f"Pass@{k}"]["%"] for k in (1, one["samples"])]
+        if paper:  # [Pass@1, Pass@n]
+            rows = pd.DataFrame({"here": here} | PAPER[paper]).T
+            lines.append(rows[[*here]].to_string(na_rep="-"))
         for name in filter(first.get, graded):
             lines.append(f"{folder} against {folders[0]}: {compare(first[name], graded[name])}")
         first = first or graded
     return "\n".join(lines)
-
-
-def beside_paper(scores: dict[str, dict[str, Any]], model: str) -> str:
-    """Return [Pass@1, Pass@n] in percent above the paper's rows for a base model, as a table.
-
-    Raises:
-        ValueError: The paper does not have this model.
-    """
-    if model not in PAPER:
-        raise ValueError(f"--paper must be one of {', '.join(PAPER)}: got {model}.")
-    here = {
-        one["title"]: [round(100 * one["metrics"][f"Pass@{k}"][0], 2) for k in (1, one["samples"])]
-        for one in scores.values()
-    }
-    return pd.DataFrame({"here": here} | PAPER[model]).T[[*here]].to_string(na_rep="-")
 
 
 def compare(first: Graded, second: Graded) -> str:
