@@ -76,7 +76,7 @@ def text_of(completion: Any) -> str:
     return completion or ""
 
 
-def _rewards(name: str, verdicts: list[Verdict], kwargs: dict[str, Any]) -> list[float | None]:
+def _rewards(name: str, verdicts: list[Verdict], kwargs: Any) -> list[float | None]:
     """Turn verdicts into rewards; log and warn of the answers that have none."""
     rewards = [None if each.is_correct is None else float(each.is_correct) for each in verdicts]
     reasons = Counter(each.reason for each in verdicts)
@@ -87,7 +87,7 @@ def _rewards(name: str, verdicts: list[Verdict], kwargs: dict[str, Any]) -> list
     if None in rewards:
         logger.warning(
             f"{name}: {rewards.count(None)} of {len(rewards)} answers were not graded and score None."
-            f" Reasons: {dict(reasons)}. gold: the reference answer cannot be read; limit: reading it"
+            f" Reasons: {reasons}. gold: the reference answer cannot be read; limit: reading it"
             " takes too long; died: a grading process was killed twice; budget: the time was up."
         )
     return rewards

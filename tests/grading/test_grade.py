@@ -1,8 +1,10 @@
 """The facade: thinking, choices, references, votes, wrong calls."""
 
+import time
+
 import pytest
 
-from trl_miner.grading import describe_reference, grade, option_index
+from trl_miner.grading import describe_reference, grade, option_index, with_points
 
 DRUGS = ("Aspirin", "Ibuprofen", "St. John's wort", "0.5 mg of digoxin", "None of the above")
 
@@ -38,6 +40,32 @@ def test_a_reference_is_its_own_right_answer(gold):
 @pytest.mark.parametrize("gold", ["", None, r"\frac{1}{", r"\boxed{}"])
 def test_a_reference_that_cannot_be_read_is_not_graded(gold):
     assert graded(r"\boxed{1}", gold) == (None, None, "gold")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\n",
+        " ",
+        "<answer>",
+        r"\boxed{",
+        r"\boxed{1}",
+        "! ",
+        "^ ",
+        ".111",
+        "answer ",
+        "the answer is ",
+        "so ",
+    ],
+)
+def test_what_no_process_limits_takes_no_longer_than_its_text(piece):
+    """What is decided without a worker, a million characters of it. Nothing here may be quadratic."""
+    text = piece * (10**6 // len(piece))
+    start = time.monotonic()
+    assert graded(text, "17x", unboxed=True).is_correct is False
+    assert grade("choice", [text], ["B"], options=[DRUGS])[0].is_correct is False
+    assert with_points(text)
+    assert time.monotonic() - start < 10
 
 
 def test_boxes_that_disagree_are_wrong_and_do_not_vote():

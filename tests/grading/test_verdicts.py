@@ -22,7 +22,9 @@ def rows_of(name):
     return [line.split("\t") for line in lines]
 
 
-@pytest.mark.parametrize("name", ["given", "own", "answers", "unboxed"])
+@pytest.mark.parametrize(
+    "name", ["given", "own", pytest.param("answers", marks=pytest.mark.slow), "unboxed"]
+)
 def test_verdicts_are_those_of_the_table(name):
     """Whoever changes a rule sees here which verdicts move; the marks are part of the change."""
     rows = rows_of(name)

@@ -17,7 +17,7 @@ from string import ascii_lowercase
 
 _PLACE = (
     r"the (?:(?:correct|right|best|final|most likely) )*(?:answer|option|choice) is(?!\w)"
-    r"|^\W*(?:(?:correct|final) )?answer\s*:"
+    r"|^[^\w\n]{0,20}(?:(?:correct|final) )?answer\s{0,9}:"
 )
 # in the line before a box, which then says no more than the line does
 _DENIAL = r"\b(?:not|never|cannot|wrong|incorrect|if|unless|or)\b|n['’]t\b"
@@ -27,7 +27,7 @@ _MARKUP = r"\\(?:f?boxed|text|textbf|mathrm|mathbf)\s*(?=\{)|\\[()]|[*`$_{}\"“
 def chosen(text: str, options: Sequence[str]) -> int | None:
     """Return the index of the option that a text chooses by its last "The answer is" or box."""
     boxed = None  # by a box in words that do not let it count
-    places = [*re.finditer(rf"(?im){_PLACE}|(\\f?boxed\s*(?=\{{))", text)]
+    places = [*re.finditer(rf"(?im){_PLACE}|(\\f?boxed\s{{0,9}}(?=\{{))", text)]
     for place in reversed(places[-50:]):  # a hostile answer has thousands
         index = _named(text[place.end() : place.end() + 2_000], options)
         line = text[: place.start()].rpartition("\n")[2]

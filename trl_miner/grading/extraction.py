@@ -14,12 +14,13 @@ _TAIL = 2_000  # characters in which a final answer without a box is looked for
 _END_OF_THINKING = r"</(?:seed:)?think(?:ing)?>|\[/THINK\]|◁/think▷"
 _THINKING = r"\s*(?:<(?:seed:)?think(?:ing)?>|\[THINK\]|◁think▷)"
 _BOX = r"\\(?:boxed|fbox)\s*\{"
-# What takes a number out of all bounds; no answer needs it, unless its reference does.
+# What takes a number out of all bounds; no answer needs it, unless its reference does. Nothing limits the time
+# of these patterns, so each of their repetitions is bounded.
 _HUGE = (
     r"\^[^^\s+=]{0,9}\^[^^\s+=]{0,9}\^"  # 2^2^2^2
-    r"|\^\s*\{?[^{}]{0,9}\d{5}"  # 2^{10000}
-    r"|\d{5}\s*!|!\s*\)?\s*!"  # 10000!, 9!!
-    r"|[-+]{60}|(?:[(\[{][^)\]}]{0,9}){60}"  # signs, and brackets within brackets
+    r"|\^\s{0,9}\{?[^{}]{0,9}\d{5}"  # 2^{10000}
+    r"|\d{5}\s{0,9}!|!\s{0,9}\)?\s{0,9}!"  # 10000!, 9!!
+    r"|[-+]{60}|(?:[(\[{][^()\[\]{}]{0,9}){60}"  # signs, and brackets within brackets
 )
 # A text without a box: what says its answer, what ends it, and what takes it back.
 _MARKUP = r"(?m)\*\*|__|`|^\s*#{1,3}\s+"
@@ -89,9 +90,10 @@ def _final_answer(text: str) -> str:
 
     It stands in `<answer>`, behind "The answer is" or ####, or in a conclusion at the end.
     """
+    text = text[-_TAIL:]
     if tagged := re.findall(r"(?s)<answer>(.*?)</answer>", text):
         return str(tagged[-1])
-    sentences = re.split(r"(?<=[.!?。])\s+|\s*\n\s*", re.sub(_MARKUP, "", text[-_TAIL:]).strip())
+    sentences = re.split(r"(?<=[.!?。])\s+|\s*\n\s*", re.sub(_MARKUP, "", text).strip())
     is_said = any(re.match(_SAID, sentence) for sentence in sentences)
     pattern, start = (_SAID, 0) if is_said else (_CONCLUDED, len(sentences) - 1)
     values, rest = set(), ""

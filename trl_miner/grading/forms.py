@@ -62,7 +62,7 @@ def _digits(value: Any, count: int) -> str:
     points = [_point(value, trial) for trial in range(_POINTS if value.free_symbols else 1)]
     numbers = [number(value.subs(point), count + 20) for point in points]
     known = [str(each.n(count)) for each in numbers if each is not None]
-    return " ".join(known) if len(known) * 2 > len(points) else str(value)
+    return " ".join(dict.fromkeys(known)) if len(known) * 2 > len(points) else str(value)
 
 
 def _point(expression: Any, trial: int) -> dict[Any, Any]:

@@ -149,5 +149,5 @@ def with_points(text: str) -> str:
     >>> with_points("15,50 €, or 1.234,5")
     '15.50 €, or 1234.5'
     """
-    text = re.sub(r"(?<=\d)[.\s\u00a0\u202f](?=(?:\d{3}[.\s\u00a0\u202f])*\d{3},\d)", "", text)
+    text = re.sub(r"(?<=\d)[.\s\u00a0\u202f](?=(?:\d{3}[.\s\u00a0\u202f]){0,4}\d{3},\d)", "", text)
     return re.sub(r"(?<=\d)(?:,|\{,\})(?=\d)", ".", text)
