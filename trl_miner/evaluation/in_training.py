@@ -70,6 +70,11 @@ class EvaluationCallback(TrainerCallback):
         self.fingerprint = hashlib.sha256(repr(self.problems).encode()).hexdigest()
         self.moments: dict[str, Moment] = {}
 
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Log the scores before the training: no tracker had started when they were made."""
+        if BEFORE in self.moments:
+            self._log(self.moments[BEFORE].scores)
+
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
         """Score every `every_steps`, but for the last: `record("after")` is its scoring."""
         state = self.trainer.state
@@ -99,12 +104,8 @@ class EvaluationCallback(TrainerCallback):
         self.moments[moment], scores = found, found.scores
         shown = ", ".join(f"{name.title()} {value:.3f}" for name, value in scores.items())
         trainer.accelerator.print(f"{moment}, {len(counts)} held-out problems: {shown}")
-        if moment != BEFORE:  # when no tracker has started
-            # Not TRL's own `log`, which would flush the metrics of the training step in progress;
-            # and it must not count as the log that the step itself is due.
-            due = trainer.control.should_log
-            Trainer.log(trainer, {f"eval_{name}": value for name, value in scores.items()})
-            trainer.control.should_log = due
+        if moment != BEFORE:
+            self._log(scores)
         if trainer.is_world_process_zero():
             earlier = {  # an interrupted run's, too
                 name: one
@@ -113,6 +114,13 @@ class EvaluationCallback(TrainerCallback):
             }
             write_held_out(folder, earlier | {moment: found})
         return scores
+
+    def _log(self, scores: dict[str, float]) -> None:
+        # Not TRL's own `log`, which would flush the metrics of the training step in progress; and
+        # it must not count as the log that the step itself is due.
+        due = self.trainer.control.should_log
+        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
+        self.trainer.control.should_log = due
 
     def restore(self, checkpoint: str | None) -> bool:
         """Return whether the run goes on from a checkpoint: it was scored before its first step,
