@@ -122,11 +122,6 @@ class EvaluationCallback(TrainerCallback):
         Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
         self.trainer.control.should_log = due
 
-    def restore(self, checkpoint: str | None) -> bool:
-        """Return whether the run goes on from a checkpoint: it was scored before its first step,
-        and `record` keeps what `held_out.json` has."""
-        return checkpoint is not None
-
     def count_correct(self) -> list[int]:
         """Sample the model, and return (P,) the correct completions of each problem; one without a
         verdict is wrong. Every process must call it, and all get the same."""

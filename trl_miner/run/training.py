@@ -96,7 +96,8 @@ class Run:
     def go(self) -> None:
         """Score, train, score, and save. Every process must call it."""
         trainer = self.trainer
-        if self.evaluation and not self.evaluation.restore(self.checkpoint):
+        # a run that goes on was scored before its first step
+        if self.evaluation and not self.checkpoint:
             self.evaluation.record("before")
         with suppress(_NoStepLeft):
             trainer.train(resume_from_checkpoint=self.checkpoint)
