@@ -57,12 +57,12 @@ def test_messages_are_read_as_text(tmp_path):
             [FOUR],
             {"eval_reward": 0.5},
             # 4 of 8 completions, of the prompts all right and all wrong
-            ["50.0% of the completions had no gradient.*MINER would use 25.0% of all"],
+            ["50.0% of the completions had no gradient.*25.0% of all are of all-right"],
         ),
         (
             [[[0.5, 0.5]], [[0.5, 0.5]]],
             {"eval_reward": 0.5},
-            ["reward never varied: it was 0.5", "100.0% of the comp.* MINER would use 0.0%"],
+            ["reward never varied: it was 0.5", "100.0% of the comp.* 0.0% of all are of all-right"],
         ),
         (
             [[[1, 0], [0, 1]]],
@@ -80,7 +80,7 @@ def test_messages_are_read_as_text(tmp_path):
         (
             [[[1, 1], [0, 0]]],
             {"eval_reward": 1.0},
-            ["100.0% of the completions had no gradient.*MINER would use 0.0% of all"],
+            ["100.0% of the completions had no gradient.*0.0% of all are of all-right"],
         ),
     ],
 )

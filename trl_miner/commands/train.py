@@ -19,9 +19,9 @@ The training, by TRL:
   --output_dir FOLDER              Folder of the run (default: runs/ and the recipe's name).
   --learning_rate X                Peak learning rate (default: 1e-06).
   --max_steps N                    Optimizer steps (default: -1, which trains whole epochs).
-  --num_generations N              Answers to each prompt (default: 8).
-  --per_device_train_batch_size N  Answers in a process's micro-batch (default: 8).
-  --max_completion_length N        Tokens of an answer at most (default: 512).
+  --num_generations N              Completions of each prompt (default: 8).
+  --per_device_train_batch_size N  Completions in a micro-batch (default: 8).
+  --max_completion_length N        Tokens of a completion at most (default: 512).
   --seed N                         Seed of the run (default: 42).
   --resume_from_checkpoint latest  Resume the run in output_dir from its newest checkpoint.
 

@@ -58,7 +58,7 @@ def _without_gradient(run: RunLog) -> str:
         usable = run.log["groups/ph"].where(run.log["groups/he"] > 0, 0.0)[
             run.log["groups/ph"].notna()
         ]
-        text += f" MINER would use {usable.mean():.1%} of all: those of all-right prompts."
+        text += f" {usable.mean():.1%} of all are of all-right prompts, from which MINER learns."
     return text
 
 

@@ -8,9 +8,9 @@ from ..recipe.reading import Recipe
 # TRL's defaults that matter most, and what to know of them.
 _DEFAULTS = {
     "learning_rate": "small for LoRA and for models below 1 B: try 1e-5",
-    "max_completion_length": "tokens; a longer answer is cut off, and seldom right",
+    "max_completion_length": "tokens; a longer completion is cut off, and seldom correct",
     "beta": "no KL term",
-    "temperature": "of the sampled answers",
+    "temperature": "of the sampled completions",
 }
 _NOT_KEPT = {"output_dir", "resume_from_checkpoint", "quiet"}  # of one start
 
