@@ -32,14 +32,13 @@ there the rare way is the shortcut, which fails on harder problems.
 """
 
 import argparse
+import hashlib
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from trl_miner.data import arithmetic
 
 Digits = tuple[int, ...]
 
@@ -107,12 +106,13 @@ class Problem:
 
 def draw(split: str, level: int, rng: random.Random) -> Problem:
     """Draw a problem of one level from one split."""
-
-    def problem() -> Problem:
+    while True:
         start = tuple(rng.randrange(10) for _ in range(LENGTH))
-        return Problem(start, "".join(rng.choices([*SURE], k=level)) or rng.choice([*UNSURE]))
-
-    return arithmetic.draw_from(split, problem)
+        problem = Problem(start, "".join(rng.choices([*SURE], k=level)) or rng.choice([*UNSURE]))
+        # one in ten belongs to the test split, by a hash of its text, on every machine
+        is_test = hashlib.sha256(problem.prompt.encode()).digest()[0] % 10 == 0
+        if is_test == (split == "test"):
+            return problem
 
 
 def solution(
@@ -156,7 +156,14 @@ def is_sound(completions: Sequence[str], **_: Any) -> list[float]:
 def rows(split: str) -> list[dict[str, Any]]:
     """Return problems of a split, "train" (4800 of levels 0 and 1) or "test" (512 of 0 to 7)."""
     levels = TEST_LEVELS if split == "test" else LEVELS
-    return arithmetic.make_dataset(split, SIZES[split], 0, levels, draw).to_list()
+    rng, problems = random.Random(f"{split} 0"), dict[Problem, int]()
+    while len(problems) < SIZES[split]:  # all different
+        level = levels[len(problems) % len(levels)]
+        problems.setdefault(draw(split, level, rng), level)
+    return [
+        {"prompt": each.prompt, "solution": each.answer, "level": level}
+        for each, level in problems.items()
+    ]
 
 
 def build_model(shares: Mapping[str, float], folder: Path) -> None:

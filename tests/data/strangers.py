@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 import pandas
+from transformers import AutoTokenizer
 
 from trl_miner.data import arithmetic
+from trl_miner.data.base_model import find_model
 from trl_miner.data.own import load_training_data
 from trl_miner.data.preview import show_preview
 from trl_miner.data.settings import DataArguments
@@ -18,7 +20,7 @@ ROWS = 30
 @functools.cache
 def tokenizer():
     """The embedded world's, with a chat template."""
-    built = arithmetic.build_tokenizer()
+    built = AutoTokenizer.from_pretrained(find_model(arithmetic.MODEL))
     built.chat_template = (
         "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}<assistant>{% endif %}"

@@ -1,10 +1,6 @@
 """Where the base model of the embedded world is."""
 
-from pathlib import Path
-
-from .arithmetic import MODEL
-
-FOLDER = Path(__file__).parent / "base_models" / "arithmetic"
+from .arithmetic import FOLDER, MODEL
 
 
 def find_model(name: str) -> str:
