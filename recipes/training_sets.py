@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from trl_miner.data.benchmarks import BENCHMARKS
-from trl_miner.data.problems import Layout, Problem, read_problem
+from trl_miner.data.columns import find_columns
+from trl_miner.data.problems import Problem, read_rows
 from trl_miner.data.prompts import PromptForm, build_prompt, guess_style, token_ids
+from trl_miner.data.settings import DataArguments
 from trl_miner.evaluation.scores import read_graded
 from trl_miner.grading import describe_reference
 
-SETS = {  # the name of a data set on the Hub, and its columns
-    "deepscaler": ("agentica-org/DeepScaleR-Preview-Dataset", Layout("problem", "answer")),
-    **{name: (BENCHMARKS[name].hub, BENCHMARKS[name].layout) for name in ("medqa", "medmcqa")},
+SETS = {  # the name of a data set on the Hub
+    "deepscaler": "agentica-org/DeepScaleR-Preview-Dataset",
+    **{name: BENCHMARKS[name].hub for name in ("medqa", "medmcqa")},
 }
 
 
@@ -34,11 +36,10 @@ def read(name: str, tokenizer: Any, dropped: Counter) -> Iterator[Problem]:
     them, have at most 1,000 tokens; what is left out is counted."""
     from datasets import load_dataset
 
-    hub, layout = SETS[name]
+    rows, args = load_dataset(SETS[name], split="train"), DataArguments(first_option=0)
+    kind, problems = read_rows(rows, find_columns(rows, args), args, name)
     form, seen = PromptForm(guess_style(tokenizer.name_or_path, tokenizer)), set()
-    for place, row in enumerate(load_dataset(hub, split="train")):
-        one = read_problem(row, layout, f"{name}-{place}")
-        kind = "choice" if one.options else "math"
+    for one in problems:
         prompt = build_prompt(kind, one.question, one.options, form=form)
         # with the options: "Which of the following is true?" is another question each time
         if not one.solution:

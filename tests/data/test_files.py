@@ -1,13 +1,11 @@
 """Files that cannot be read, encodings, and a large one."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from trl_miner.data.files import as_text, load_splits, read_file
+from trl_miner.data.columns import as_text
+from trl_miner.data.files import load_splits, read_file
 from trl_miner.data.settings import DataArguments
 
 UNREADABLE = {
@@ -25,7 +23,7 @@ UNREADABLE = {
         "Duplicate column names found: ..question., .answer., .answer",
     ),
     "long.jsonl": ('{"a": 1%s}\n' % ("0" * 30), "too large"),
-    "broken.jsonl": ('{"a": 1}\n{"a": ', "line 2 is no JSON"),
+    "broken.jsonl": ('{"a": 1}\n{"a": ', "line 2 column 7"),
     "broken.json": ('[{"a": 1},\n{"a"', "line 2 column"),
     "ragged.json": ('{"a": [1, 2], "b": [1]}', "must be of the same length"),
     "numbers.json": ("[1]", "is not a mapping"),
@@ -54,9 +52,7 @@ def test_a_name_that_is_neither_a_file_nor_cached_is_told():
     [
         ("Was kostet es: 3,50 € und 4 € für Übung?", "cp1252"),
         ("L'élève a déjà mangé «½ œuf»…", "cp1252"),
-        ("¿Cuántos años tiene él?", "utf-8"),
         ("Wie groß?", "utf-8-sig"),
-        ("Wie groß?", "utf-16"),
         ("小明有三个苹果，又买了两个，一共有多少个苹果？", "gb18030"),
     ],
 )
@@ -85,39 +81,6 @@ def test_rows_may_lack_columns_and_mix_types(tmp_path):
     assert read["a"][:] == [2, "b", 0.5] and read[1]["level"] == {"of": 1}
 
 
-@pytest.mark.parametrize(
-    "cell, text",
-    [
-        (2.0, "2"),
-        (0.1 + 0.2, "0.3"),
-        (None, ""),
-        (float("nan"), ""),
-        (True, "True"),
-        (["7", 7], "7"),
-    ],
-)
-def test_a_cell_as_text(cell, text):
-    assert as_text(cell) == text
-
-
-@pytest.mark.slow
-def test_a_million_rows_need_little_memory(tmp_path):
-    """Below 1.5 GB, of which importing TRL takes a third."""
-    path = tmp_path / "a.jsonl"
-    with path.open("w") as file:
-        for n in range(1_000_000):
-            words = f"Ann has {n} apples and buys {n % 7} more. How many apples does Ann have?"
-            file.write(json.dumps({"id": n, "question": words, "answer": n + n % 7}) + "\n")
-    code = (
-        "import resource, sys, trl; from trl import GRPOTrainer\n"
-        "sys.path.insert(0, sys.argv[2]); from strangers import tokenizer\n"
-        "from trl_miner.data.own import load_training_data\n"
-        "from trl_miner.data.settings import DataArguments\n"
-        "args = DataArguments(dataset_name=sys.argv[1])\n"
-        "data = load_training_data(args, 'some/model-base', tokenizer(), 100)\n"
-        "print(len(data.train), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000)\n"
-    )
-    words = [sys.executable, "-c", code, str(path), str(Path(__file__).parent)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=590, check=True)
-    rows, megabytes = map(int, done.stdout.split()[-2:])
-    assert rows == 999_900 and megabytes < 1500
+def test_a_cell_as_text():
+    cells = [2.0, 0.1 + 0.2, None, float("nan"), True, ["7", 7]]
+    assert [*map(as_text, cells)] == ["2", "0.3", "", "", "True", "7"]

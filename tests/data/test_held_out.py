@@ -71,9 +71,9 @@ def test_a_benchmark_is_held_out_by_its_name(tmp_path):
 
 def test_a_file_is_held_out_as_a_benchmark(tmp_path):
     path = lines(tmp_path / "a.jsonl", [{"question": f"{n}?", "answer": n} for n in range(5)])
-    other = lines(tmp_path / "b.jsonl", [{"problem": "3?", "solution": 3, "level": "hard"}])
+    other = lines(tmp_path / "b.jsonl", [{"problem": "3?", "solution": 3}])
     data = load(path, f"mine={other}")
-    assert data.problems["level"][:] == ["hard"] and len(data.train) == 4
+    assert data.problems["solution"][:] == ["3"] and len(data.train) == 4
     with pytest.raises(ValueError, match="There is no benchmark 'aime99': write one of aime24, "):
         load(path, "aime99")
 

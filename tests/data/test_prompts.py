@@ -33,9 +33,9 @@ def messages(*pairs):
         (("math", "1 + 1?"), PromptForm(), f"{MATH_INSTRUCTION}\n\nUser: 1 + 1?\n\nAssistant:"),
         (("math", "1 + 1?"), CHAT, messages(("system", MATH_INSTRUCTION), ("user", "1 + 1?"))),
         (
-            ("choice", "Which?", ["x", "y"], "It is so."),
+            ("choice", "Which?", ["x", "y"]),
             PromptForm(),
-            f"User: It is so.\n\nWhich?\n\nA. x\nB. y\n\n{CHOICE_INSTRUCTION}\n\nAssistant:",
+            f"User: Which?\n\nA. x\nB. y\n\n{CHOICE_INSTRUCTION}\n\nAssistant:",
         ),
         (
             ("choice", "Which?", ["x", "y"]),
@@ -57,12 +57,6 @@ def messages(*pairs):
 )
 def test_the_words_of_a_prompt(asked, form, prompt):
     assert build_prompt(*asked, form=form) == prompt
-
-
-def test_the_papers_instructions_are_its_own():
-    """Appendix of arXiv 2601.04731."""
-    assert MATH_INSTRUCTION.endswith("deeply and output the final answer within \\boxed{}.")
-    assert CHOICE_INSTRUCTION.endswith("output the final answer as `The answer is'")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +87,6 @@ def test_a_form_is_saved_and_used_again(tmp_path):
     form = PromptForm("chat", "Sei kurz.", "F: {question}", {"enable_thinking": False})
     save_form(tmp_path, form)
     assert load_form(str(tmp_path)) == form
-    save_form(tmp_path, None)
-    assert load_form(str(tmp_path)) is None and not (tmp_path / "prompt_form.json").exists()
 
 
 def test_a_model_is_trained_on_in_the_form_of_its_training(tmp_path):

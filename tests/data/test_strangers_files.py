@@ -39,29 +39,13 @@ TRAINED = {
               "latin-1"),
         {"decimal_comma": True}, "Combien font 0 ÷ 4, élève ?", "0,25",
     ),
-    "spanish.csv": (
-        cells("|", ["Pregunta", "Respuesta"], lambda n: [f"¿Cuánto es {n} + 1, Íñigo?", str(n + 1)], "utf-8-sig"),
-        {}, "¿Cuánto es 0 + 1, Íñigo?", "1",
-    ),
     "chinese.csv": (
         cells(",", ["问题", "答案"], lambda n: [f"小明有{n}个苹果又买了两个", str(n + 2)], "gb18030"),
         {}, "小明有0个苹果又买了两个", "2",
     ),
-    "excel.csv": (
-        cells("\t", ["Question", "Answer"], lambda n: [f"Sum {n} · 1,000?", f"{n + 1},000"], "utf-16"),
-        {}, "Sum 0 · 1,000?", "1,000",
-    ),
     "comma_in_header.csv": (
         cells(";", ["Aufgabe (Text, Bild)", "Ergebnis (Zahl)"], lambda n: [f"{n} + 1?", str(n + 1)]),
         {}, "0 + 1?", "1",
-    ),
-    "names_with_commas.csv": (
-        cells(";", ["the text, asked", "a, b"], lambda n: [f"{n} + 1?", str(n + 1)]),
-        {"dataset_prompt_column": "the text, asked", "dataset_solution_column": "a, b"}, "0 + 1?", "1",
-    ),
-    "quoted.csv": (
-        cells(",", ["question", "answer"], lambda n: [f'"""Two"", and {n}; 3?"', f"[{n}, 3]"[:2] + "]"]),
-        {}, '"Two", and 0; 3?', "[0]",
     ),
     "exam.xlsx": (
         lambda path: pandas.DataFrame(
@@ -71,15 +55,14 @@ TRAINED = {
         {}, "0 + 1?\n\nA. 0\nB. 1\nC. 2\nD. 3", "B",
     ),
     "sheets.xlsx": (lambda path: book(path, Info=NOTES, Tasks=TASKS), {"sheet": "Tasks"}, "1+1?", "2"),
-    "one_filled.xlsx": (lambda path: book(path, Empty={}, Tasks=TASKS), {}, "1+1?", "2"),
+    "one.xlsx": (lambda path: book(path, Tasks=TASKS), {}, "1+1?", "2"),
     "columns.json": (dump({"question": ["1+1?", "2+2?"], "answer": ["2", "4"]}), {}, "1+1?", "2"),
     "pandas.json": (lambda path: pandas.DataFrame(TASKS).to_json(path), {}, "1+1?", "2"),
-    "lines.json": (each(lambda n: {"q": f"{n} + 1?", "a": n + 1}), {}, "0 + 1?", "1"),
     "gsm8k.jsonl": (
         each(lambda n: {"question": f"Ann has {n}.", "answer": f"{n} + 2 = <<2=2>>2.\n#### {n + 2}"}),
         {}, "Ann has 0.", "2",
     ),
-    # MATH, NuminaMath: worked solutions with a box; OpenR1 has the answer beside them
+    # NuminaMath: worked solutions with a box; OpenR1 has the answer beside them
     "numina.jsonl": (
         each(lambda n: {"problem": f"{n} + 1?", "solution": f"We get $\\boxed{{{n + 1}}}$."}),
         {}, "0 + 1?", "We get $\\boxed{1}$.",
@@ -101,11 +84,6 @@ TRAINED = {
     "places.jsonl": (
         each(lambda n: {"question": f"{n}?", "choices": ["1", "2", "0"], "answer": (n + 2) % 3}),
         {}, "0?", "C",
-    ),
-    "medmcqa.jsonl": (
-        each(lambda n: {"question": f"{n} + 1?", "cop": n % 4 + 1,
-                        **{f"op{letter}": text for letter, text in zip("abcd", four(n), strict=True)}}),
-        {"first_option": 1}, "0 + 1?\n\nA. 0", "A",
     ),
     "arc.jsonl": (
         each(lambda n: {"id": n, "question": f"{n} + 1?", "answerKey": "B",
@@ -163,18 +141,10 @@ TRAINED = {
         dump([{"instruction": "Double it.", "input": str(n), "output": str(2 * n)} for n in range(ROWS)]),
         {}, "0\n\nDouble it.", "0",
     ),
-    "with_an_index.csv": (
-        lambda path: pandas.DataFrame({"question": ["1+1?", "2+2?"], "answer": [2, 4]}).to_csv(path),
-        {"prompt_template": "{question} \\boxed{}"}, "1+1? \\boxed{}", "2",
-    ),
     "mixed_types.jsonl": (
         each(lambda n: {"question": f"{n}?", "answer": [n + 1, f"{n}/2", n + 0.5][n % 3]}), {}, "0?", "1",
     ),
-    "halves.jsonl": (each(lambda n: {"question": f"{n}?", "answer": [2, 0.477241][n % 2]}), {}, "0?", "2"),
     "interval.csv": (cells(";", ["question", "answer"], lambda n: [f"{n}?", f"[{n}, 9]"]), {}, "0?", "[0, 9]"),
-    "dates.jsonl": (
-        each(lambda n: {"question": f"{n}?", "answer": "May", "on": f"2021-05-{n + 1:02}"}), {}, "0?", "May",
-    ),
     "asks.jsonl": (
         each(lambda n: {"question": f"{n} + 2? End with 'Answer: NUMBER'.", "answer": n + 2}),
         {"math_accept_unboxed": True}, "0 + 2? End with 'Answer: NUMBER'.", "2",
@@ -203,23 +173,12 @@ REFUSED = {
         each(lambda n: {"question": f"{n} + 1?", "id": n}),
         "usual name holds the answer. There are question, id. .*--dataset_solution_column", None,
     ),
-    "only_a_date.csv": (
-        cells(",", ["question", "date"], lambda n: [f"{n} + 1?", f"2024-01-{n + 1:02}"]),
-        "There are question, date", None,
-    ),
-    "only_a_difficulty.csv": (
-        cells(",", ["question", "difficulty"], lambda n: [f"{n}?", "easy"]), "There are question, difficulty", None,
-    ),
     "classes.csv": (
         cells(",", ["text", "label"], lambda n: [f"{n} is good", "1"]),
         "holds the question. There are text, label. .*--dataset_prompt_column", {"dataset_prompt_column": "text"},
     ),
-    "mistyped.csv": (
-        cells(",", ["question", "x"], lambda n: [f"{n}?", "1"]), "usual name holds the answer",
-        {"dataset_solution_column": "x"},
-    ),
     "sheets.xlsx": (
-        lambda path: book(path, Info=NOTES, Tasks=TASKS), "its sheets are 'Info', 'Tasks': name one with --sheet",
+        lambda path: book(path, Info=NOTES, Tasks=TASKS), "its sheets are Info, Tasks: name one with --sheet",
         {"sheet": "Tasks"},
     ),
     "euro.csv": (
@@ -288,17 +247,8 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
         load(path, answer_pattern="(")
 
 
-def test_other_columns_and_levels_reach_the_run(tmp_path):
-    """A reward function may take them; scores go by level."""
-    rows = [
-        {"q": f"{n}?", "a": n, "level": n % 2, "difficulty": 0.5, "tags": ["x"]} for n in range(4)
-    ]
-    data = load(lines(tmp_path / "a.jsonl", rows))
-    first = data.train[1]
-    assert (first["difficulty"], first["tags"], first["level"]) == (0.5, ["x"], "1")
-
-
-def test_a_number_in_a_column_of_the_runs_own_name_is_text(tmp_path):
-    """`datasets` would keep the type of the column."""
-    rows = [{"prompt": f"{n}?", "solution": n, "level": n} for n in range(3)]
-    assert load(lines(tmp_path / "a.jsonl", rows)).train[2]["solution"] == "2"
+def test_other_columns_reach_the_run_and_its_own_are_text(tmp_path):
+    """A reward function may take them. `datasets` would keep the type of a column."""
+    rows = [{"prompt": f"{n}?", "solution": n, "level": n, "tags": [{"of": n}]} for n in range(3)]
+    first = load(lines(tmp_path / "a.jsonl", rows)).train[2]
+    assert (first["solution"], first["level"], first["tags"]) == ("2", 2, [{"of": 2}])

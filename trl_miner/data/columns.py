@@ -6,154 +6,151 @@ A name with dots is a field of a column: `reward_model.ground_truth`, `answers.t
 
 import ast
 import re
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
 from string import ascii_uppercase
 from typing import Any
 
-from .files import Row, as_text
 from .settings import DataArguments
 
-# The surest first, in lower case without accents, blanks and signs. GSM8K, OpenR1, MATH, MMLU:
-# question or problem, answer or solution. ARC: question.stem, choices, answerKey. MedQA: answer_idx.
-# MedMCQA: cop. verl and DAPO: prompt, reward_model.ground_truth. Alpaca: instruction, input, output.
-# SQuAD: context, answers.text. ShareGPT: conversations. TRL: prompt, messages.
+Row = dict[str, Any]
+ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's
+
+# The surest first, in lower case without blanks and signs. GSM8K, OpenR1, MATH, MMLU: question or
+# problem, answer or solution. ARC: question.stem, choices, answerKey. MedQA: answer_idx. MedMCQA:
+# cop. verl and DAPO: prompt, reward_model.ground_truth. Alpaca: instruction, input, output. SQuAD:
+# context, answers.text. ShareGPT: conversations. TRL: prompt, messages.
 USUAL = {
     "question": """question.stem question problem problemstatement questiontext query instruction
-        prompt frage aufgabe enonce pregunta problema 题目 问题 messages conversations input q""",
+        prompt frage aufgabe énoncé enonce pregunta problema 题目 问题 messages conversations input
+        q""",
     "answer": """rewardmodel.groundtruth answer finalanswer expectedanswer correctanswer answerkey
         answeridx groundtruth answers.text solution correct expected gold target label cop output
-        response antwort losung ergebnis reponse respuesta 答案 a""",
+        response antwort lösung losung ergebnis réponse reponse respuesta 答案 a messages.reply
+        conversations.reply prompt.reply""",
     "options": "question.choices options choices optionen opciones 选项",
     "context": "context passage input",
-    "level": "level",
 }
-SETTINGS = {
-    "question": "dataset_prompt_column",
-    "answer": "dataset_solution_column",
-    "options": "dataset_options_column",
-}
+SETTINGS = {"question": "prompt", "answer": "solution", "options": "options", "context": "context"}
 _OPTION = re.compile(r"(?:option|op|choice|antwort|选项)?([a-j])|(?:option|op|choice)([1-9])")
+_WRITTEN = re.compile(r"""[\[{]{1,2}['"]""")  # how a list or a dictionary in a table's cell begins
 
 
-def find_columns(rows: Sequence[Row], args: DataArguments, needs_answers: bool) -> dict[str, Any]:
-    """Return the columns of a data set by what they hold: question, answer, options (one column, or
-    a tuple of one for each), context and level; None: it has none.
+def flatten(row: Row) -> Row:
+    """Return a row with the fields of its columns, and with the last answer of a conversation, as
+    columns of their own.
+
+    >>> flatten({"answers": {"text": ["7"]}})
+    {'answers': {'text': ['7']}, 'answers.text': ['7']}
+    """
+    flat = {}
+    for name, value in row.items():
+        if isinstance(value, str) and _WRITTEN.match(value):
+            with suppress(ValueError, SyntaxError):
+                value = ast.literal_eval(value)
+        flat[name] = value
+        if isinstance(value, dict):
+            flat |= {f"{name}.{field}": each for field, each in flatten(value).items()}
+        elif is_messages(value):
+            *before, last = flat[name] = _read_messages(value)
+            if last["role"] == "assistant":
+                flat |= {name: before, f"{name}.reply": last["content"]}
+    return flat
+
+
+def find_columns(rows: Iterable[Row], args: DataArguments, needs_answers: bool = True) -> Row:
+    """Return the columns of a data set, of which the first thousand rows tell, by what they hold:
+    question, answer, options (one column, or a tuple of one for each) and context; None: it has
+    none.
 
     Raises:
         ValueError: None has a usual name for the question, or for the answer where there must be
             one, or there is none of the name that the user gives.
     """
-    fields = (field for row in rows for name in row for field in (name, *_inner(name, row[name])))
-    names = [*dict.fromkeys(fields)]
-    by_key = {_key(name): name for name in reversed(names)}
-    found: dict[str, Any] = {
-        what: next((by_key[key] for key in usual.split() if key in by_key), None)
-        for what, usual in USUAL.items()
-    }
+    flat = [flatten(row) for row in islice(rows, 1000)]
+    names = [*dict.fromkeys(name for row in flat for name in row)]
+    by_key = {_key(name): name for name in reversed(names)}  # of two names alike the first counts
+    needed, found = ("question", "answer")[: 1 + needs_answers], Row()
+    for what, usual in USUAL.items():
+        setting = f"dataset_{SETTINGS[what]}_column"
+        given = getattr(args, setting, None)
+        known = [by_key[key] for key in usual.split() if key in by_key]
+        found[what] = given or next(iter(known), None)
+        if (given or what in needed) and all(row.get(found[what]) is None for row in flat):
+            raise ValueError(
+                f"No column {given or 'with a usual name'} holds the {what}. There are"
+                f" {', '.join(names)}. Name one with --{setting}."
+            )
     letters = [by_key[key] for key in sorted(by_key) if _OPTION.fullmatch(key)]
-    if len(letters) > 2 and not found["options"]:  # a and b may be question and answer
-        found["options"] = tuple(letters)
-    if args.options_columns:
-        found["options"] = tuple(args.options_columns)
-    for what, setting in SETTINGS.items():
-        found[what] = getattr(args, setting) or found[what]
+    if args.options_columns or (len(letters) > 2 and not found["options"]):
+        found["options"] = tuple(args.options_columns or letters)  # a, b: question and answer
     if found["context"] == found["question"]:  # "input" is a question where there is no other
         found["context"] = None
-    needed = ["question", "answer"]
-    if any(is_messages(cell(row, found["question"])) for row in rows) or not needs_answers:
-        needed = ["question", "answer"] if found["answer"] else ["question"]
-    for what in needed:
-        if all(cell(row, found[what]) is None for row in rows):
-            raise ValueError(
-                f"No column {getattr(args, SETTINGS[what]) or 'with a usual name'} holds the {what}."
-                f" There are {', '.join(names)}. Name one with --{SETTINGS[what]}."
-            )
     return found
-
-
-def _inner(name: str, value: Any) -> list[str]:
-    return [f"{name}.{inner}" for inner in value] if isinstance(value, Mapping) else []
 
 
 def _key(name: str) -> str:
     """Return a name as the table above has it, without what stands in parentheses."""
-    plain = unicodedata.normalize("NFKD", re.sub(r"\(.*\)", "", name.casefold()))
-    return re.sub(r"[^\w.]|_", "", plain)
+    return re.sub(r"\(.*\)|[^\w.]|_", "", name.casefold())
 
 
-def cell(row: Mapping[str, Any], name: str | None) -> Any:
-    """Return what a row has in a column, or in a field of one; None: nothing.
+def as_text(value: Any) -> str:
+    """Return a cell as text, stripped: "" for None and NaN, "27" for 27.0, of a list its values.
 
-    >>> cell({"answers": {"text": ["7"]}}, "answers.text")
-    ['7']
+    >>> as_text(0.1 + 0.2)
+    '0.3'
     """
-    if name is None:
-        return None
-    first, _, rest = name.partition(".")
-    value = _parsed(row.get(name, row.get(first)), "[{")
-    if name in row or not rest:
-        return value
-    return cell(value, rest) if isinstance(value, Mapping) else None
-
-
-def _parsed(value: Any, start: str) -> Any:
-    """Return the list that a text is, as pandas writes one into a table; else the value."""
-    try:
-        is_list = isinstance(value, str) and value.startswith(start)
-        return ast.literal_eval(value) if is_list else value
-    except (ValueError, SyntaxError):
-        return value
+    if isinstance(value, list):  # SQuAD has the same answer of several readers
+        return ", ".join(dict.fromkeys(map(as_text, value)))
+    if isinstance(value, float):  # Arrow makes 2.0 of 2 beside 0.5
+        value = None if value != value else f"{value:.15g}"
+    return "" if value is None else str(value).strip()
 
 
 def is_messages(value: Any) -> bool:
-    """Return whether a value is a conversation."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+    """Return whether a value is a conversation; ShareGPT's messages have `from` and `value`."""
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and ("role" in first or "from" in first)
 
 
-def read_messages(value: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return messages as chat templates want them; ShareGPT's have `from` and `value`."""
-    roles = {"human": "user", "gpt": "assistant"}
-    pairs = [
-        (turn.get("role", turn.get("from")), turn.get("content", turn.get("value")))
+def _read_messages(value: list[Row]) -> list[Row]:
+    """Return messages as chat templates want them."""
+    who, what = ("role", "content") if "role" in value[0] else ("from", "value")
+    return [
+        {"role": ROLES.get(turn[who], turn[who]), "content": as_text(turn.get(what))}
         for turn in value
     ]
-    return [{"role": roles.get(role, role), "content": as_text(text)} for role, text in pairs]
 
 
-def read_options(value: Any) -> dict[str, str]:
+def read_options(value: Any) -> Row:
     """Return the texts of options by label: of a list, {A: text}, ARC's {text: [], label: []} or
-    [{text, label}]. Empty options at the end are padding.
+    [{text, label}]. Empty options are padding.
 
     >>> read_options(["3", "4", ""])
     {'A': '3', 'B': '4'}
     """
-    value = _parsed(value, "[")
-    if isinstance(value, Mapping) and "label" in value:
-        value = dict(zip(value["label"], value["text"], strict=True))
-    elif is_messages(value):
-        value = {each["label"]: each["text"] for each in value}
-    elif isinstance(value, list):
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = {key: [each[key] for each in value] for key in ("label", "text")}
+    if isinstance(value, list):
         value = dict(zip(ascii_uppercase, value, strict=False))
-    texts = (
-        {label: as_text(text) for label, text in value.items()}
-        if isinstance(value, Mapping)
-        else {}
-    )
-    while texts and not [*texts.values()][-1]:
-        texts.popitem()
-    return texts
+    if not isinstance(value, dict):
+        return {}
+    if "label" in value:
+        value = dict(zip(value["label"], value["text"], strict=True))
+    return {label: as_text(text) for label, text in value.items() if as_text(text)}
 
 
-def option_place(answer: str, options: Mapping[str, str]) -> int | None:
-    """Return the place of the right option, which is given by its label, its text or both; None: it
-    is none of them.
+def option_letter(answer: str, options: Row, first: int | None) -> str:
+    """Return the letter of the right option, which is given by its number, counted from `first`,
+    else by its label, its text or both; empty: it is none of them.
 
-    >>> option_place("(B)", {"A": "3", "B": "4"}), option_place("B. 4", {"A": "3", "B": "4"})
-    (1, 1)
+    >>> option_letter("(2)", {"1": "3", "2": "4"}, None)
+    'B'
     """
-
     known = [*options, *options.values(), *map("".join, options.items())]
-    places = [re.sub(r"[\s().:]", "", text).casefold() for text in (*known, answer)]
-    place = places.index(places[-1])
-    return None if place == len(known) else place % len(options)
+    if first is not None and answer.isdecimal():
+        known = [str(first + place) for place in range(len(options))]
+    plain = [re.sub(r"[\s().:]", "", text).casefold() for text in (*known, answer)]
+    place = plain.index(plain[-1])
+    return "" if place == len(known) else ascii_uppercase[place % len(options)]

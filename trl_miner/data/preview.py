@@ -2,15 +2,17 @@
 
 import inspect
 from asyncio import run
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from ..grading import describe_reference, with_points
+from .columns import Row
 from .own import TrainingData
 from .prompts import form_asked_for, prompt_text
 from .settings import DataArguments
 
-FORMS = {"math": r"\boxed{%s}", "choice": "The answer is %s."}
 ADVICE = {
     "comma": "has a decimal comma, or is a list: set --decimal_comma true",
     "sentence": "is a sentence: cut the answer out with --answer_pattern",
@@ -27,7 +29,7 @@ HELP = (
 def show_preview(
     data: TrainingData,
     tokenizer: Any,
-    reward_funcs: Sequence[Callable[..., Any]],
+    reward_funcs: Sequence[Any],
     args: DataArguments,
     *,
     is_shown: bool = True,
@@ -40,53 +42,43 @@ def show_preview(
             does not return a number or None for each completion.
     """
     tell = print if is_shown else lambda text: None
-    rows = data.train.select(range(min(len(data.train), 300))).to_list()
+    rows = [*islice(data.train, 300)]
     tell(data.about)
     for row in rows[:3]:
         tell(f"---\n{prompt_text(row['prompt'], tokenizer, data.form.template_kwargs)}")
     ours = [each for each in reward_funcs if _plain(each).__module__ == "trl_miner.rewards"]
-    pairs = _read_references(rows, args, tell) if ours else [(row, row["solution"]) for row in rows]
-    some = [row for row, _ in pairs[:8]]
-    usual = FORMS["math" if data.form.style == "verbatim" and data.kind == "math" else "choice"]
-    forms = [data.answer_form or form_asked_for(row["prompt"]) or usual for row in some]
-    right = [form % answer for form, (_, answer) in zip(forms, pairs, strict=False)]
-    for function in reward_funcs:
-        name = _plain(function).__name__
-        rewards = rewards_of(function, some * 2, right + ["I do not know."] * len(some))
-        tell(f"A right answer, {right[0]!r}: {name} {rewards[0]}. A wrong one: {rewards[-1]}.")
-        if function in ours and rewards.count(1) < 0.9 * len(some):
-            raise ValueError(
-                f"{name} gives {rewards[0]} to {right[0]!r}, a right answer in the form that the"
-                f" prompts ask for. {HELP}"
-            )
-
-
-def _read_references(
-    rows: Sequence[dict[str, Any]], args: DataArguments, tell: Callable[[str], None]
-) -> list[tuple[dict[str, Any], str]]:
-    """Return the rows whose references can be read, with right answers to them."""
-    good, bad = [], []
     tell("---\nReferences, and what they are read as:")
-    for row in rows:
+    good, bad = [], []
+    for place, row in enumerate(rows):
         gold, options = row["solution"], row.get("options")
         reading = describe_reference(with_points(gold) if args.decimal_comma else gold, options)
-        if reading.fault:
+        if place < 3:
+            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
+        if reading.fault and ours:
             bad.append(f"{gold[-80:]!r} {ADVICE.get(reading.fault, OTHER)}")
         else:
-            good.append((row, gold if options else reading.answer))
-        if len(good) + len(bad) <= 3:
-            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
+            good.append((row, gold if options or reading.fault else reading.answer))
     if bad:
         told = f"{len(bad)} of {len(rows)} references cannot be used. One, {bad[0]}."
         if 10 * len(bad) > len(rows):
             raise ValueError(told)
         tell(f"Warning: {told}")
-    return good
+    [(form, _)] = Counter(form_asked_for(row["prompt"]) for row in rows).most_common(1)
+    is_boxed = data.kind == "math" and data.form.style == "verbatim"
+    form = form or (r"\boxed{%s}" if is_boxed else "The answer is %s.")
+    some, answers = zip(*good[:8], strict=True)
+    texts = [form % answer for answer in answers] + ["I do not know."] * len(some)
+    for function in reward_funcs:
+        name, rewards = _plain(function).__name__, rewards_of(function, some * 2, texts)
+        tell(f"A right answer, {texts[0]!r}: {name} {rewards[0]}. A wrong one: {rewards[-1]}.")
+        if function in ours and rewards.count(1) < 0.9 * len(some):
+            raise ValueError(
+                f"{name} gives {rewards[0]} to {texts[0]!r}, a right answer in the form that the"
+                f" prompts ask for. {HELP}"
+            )
 
 
-def rewards_of(
-    function: Callable[..., Any], rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
-) -> list[float | None]:
+def rewards_of(function: Any, rows: Sequence[Row], texts: Sequence[str]) -> list[float | None]:
     """Return the rewards of one answer to each row, asking the function as TRL does.
 
     Raises:
@@ -95,26 +87,31 @@ def rewards_of(
     from transformers import TrainerState
 
     is_text = isinstance(rows[0]["prompt"], str)
-    completions = texts if is_text else [[{"role": "assistant", "content": text}] for text in texts]
-    fault = f"The reward function {_plain(function).__name__}"
+    columns = {
+        f"{name}s" if name == "prompt" else name: [row[name] for row in rows] for name in rows[0]
+    }
     try:
         found = function(
-            prompts=[row["prompt"] for row in rows],
-            completions=completions,
-            completion_ids=[[0] for _ in rows],
+            completions=texts
+            if is_text
+            else [[{"role": "assistant", "content": text}] for text in texts],
+            completion_ids=[[0]] * len(rows),
             trainer_state=TrainerState(),
             log_extra=lambda *_: None,
             log_metric=lambda *_: None,
-            **{name: [row[name] for row in rows] for name in rows[0] if name != "prompt"},
+            **columns,
         )
         found = run(found) if inspect.iscoroutine(found) else found
         if isinstance(found, dict | set | str) or len(found) != len(rows):
             raise TypeError(f"a list with a number or None for each of {len(rows)} is needed")
         rewards = [None if reward is None else float(reward) for reward in found]
+        if all(reward != reward for reward in rewards):
+            raise ValueError("it returns NaN for all completions")
     except Exception as error:  # it may be anyone's
-        raise ValueError(f"{fault} cannot be used: {type(error).__name__}: {error}") from error
-    if all(reward != reward for reward in rewards):
-        raise ValueError(f"{fault} returns NaN for all completions.")
+        raise ValueError(
+            f"The reward function {_plain(function).__name__} cannot be used:"
+            f" {type(error).__name__}: {error}."
+        ) from error
     return rewards
 
 

@@ -14,7 +14,7 @@ A model that was trained is asked as in its training: its folder holds `prompt_f
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
@@ -25,6 +25,8 @@ from .base_model import find_model
 Kind = Literal["math", "choice"]
 Style = Literal["plain", "chat", "verbatim"]
 Message = dict[str, str]
+Prompt = str | list[Message]  # text as it stands, or messages for a chat template
+Kwargs = Mapping[str, Any]
 
 FILE = "prompt_form.json"
 MATH_INSTRUCTION = (
@@ -34,6 +36,8 @@ MATH_INSTRUCTION = (
     " \\boxed{}."
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
+QUESTION = "{question}"
+CHOICE_WORDS = f"{QUESTION}\n\n{CHOICE_INSTRUCTION}"
 # how prompts ask for an answer, and what it then looks like
 FORMS = {
     r"\\boxed": r"\boxed{%s}",
@@ -59,12 +63,12 @@ class PromptForm:
     style: Style = "plain"
     system: str | None = None
     template: str | None = None
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    template_kwargs: Kwargs = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.style not in get_args(Style):
             raise ValueError(f"prompt_style must be chat, plain or verbatim: got {self.style!r}.")
-        if "{question}" not in (self.template or "{question}"):
+        if QUESTION not in (self.template or QUESTION):
             raise ValueError(
                 f"prompt_template must have {{question}} in it: got {self.template!r}."
             )
@@ -72,16 +76,15 @@ class PromptForm:
 
 def build_prompt(
     kind: Kind,
-    question: str | list[Message],
-    options: Sequence[str] = (),
-    context: str = "",
+    question: Prompt,
+    options: Iterable[str] = (),
     *,
     form: PromptForm = PromptForm(),
-) -> str | list[Message]:
+) -> Prompt:
     """Build the prompt of a problem: text for the style "plain", messages for "chat".
 
-    Options are listed behind letters, and the context stands before the question. Messages are a
-    prompt already, of which only the style decides.
+    Options are listed behind letters. Messages are a prompt already, of which only the style
+    decides.
 
     >>> build_prompt("math", "3 + 4?", form=PromptForm(template="Q: {question} A:"))
     'Q: 3 + 4? A:'
@@ -91,13 +94,11 @@ def build_prompt(
     if isinstance(question, list):
         return "\n\n".join(message["content"] for message in question)
     listed = "\n".join(map("{}. {}".format, ascii_uppercase, options))
-    text, system = "\n\n".join(filter(None, (context, question, listed))), form.system
-    if form.template is not None:
-        text = form.template.replace("{question}", text)
-    elif kind == "choice":
-        text = f"{text}\n\n{CHOICE_INSTRUCTION}"
-    else:
-        system = system or MATH_INSTRUCTION
+    text = "\n\n".join(filter(None, (question, listed)))
+    words, system = (CHOICE_WORDS, None) if kind == "choice" else (QUESTION, MATH_INSTRUCTION)
+    if form.template:
+        words, system = form.template, None
+    text, system = words.replace(QUESTION, text), form.system or system
     if form.style == "chat":
         messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": text}]
@@ -105,15 +106,15 @@ def build_prompt(
     return before + (text if form.template else f"User: {text}\n\nAssistant:")
 
 
-def form_asked_for(prompt: str | Sequence[Message]) -> str | None:
+def form_asked_for(prompt: Prompt) -> str | None:
     """Return the form of an answer that a prompt asks for last; None: it asks for none.
 
     >>> form_asked_for("What is 3 + 4? End with `Answer: NUMBER`.")
     'Answer: %s'
     """
     text = prompt if isinstance(prompt, str) else "\n".join(each["content"] for each in prompt)
-    ends = {found.end(): pattern for pattern in FORMS for found in re.finditer(pattern, text)}
-    return FORMS[ends[max(ends)]] if ends else None
+    ends = {found.end(): form for way, form in FORMS.items() for found in re.finditer(way, text)}
+    return ends[max(ends)] if ends else None
 
 
 def guess_style(model: str, tokenizer: Any) -> Style:
@@ -127,9 +128,9 @@ def guess_style(model: str, tokenizer: Any) -> Style:
 
 
 def prompt_text(
-    prompt: str | Sequence[Message],
+    prompt: Prompt,
     tokenizer: Any,
-    template_kwargs: Mapping[str, Any] | None = None,
+    template_kwargs: Kwargs | None = None,
 ) -> str:
     """Return a prompt as the model reads it.
 
@@ -148,9 +149,9 @@ def prompt_text(
 
 
 def token_ids(
-    prompt: str | Sequence[Message],
+    prompt: Prompt,
     tokenizer: Any,
-    template_kwargs: Mapping[str, Any] | None = None,
+    template_kwargs: Kwargs | None = None,
 ) -> list[int]:
     """Return the tokens of a prompt, as a training has them: in a chat those that the template
     writes alone."""
@@ -159,16 +160,13 @@ def token_ids(
 
 
 def save_form(folder: str | Path, form: PromptForm | None) -> None:
-    """Write the form into a model's folder. None: it is not known, and the file of an earlier
-    model goes."""
-    path = Path(folder, FILE)
-    if form is None:
-        path.unlink(missing_ok=True)
-    else:
-        path.write_text(json.dumps(asdict(form), indent=2, default=str), encoding="utf-8")
+    """Write the form into a model's folder; None: it is not known."""
+    if form is not None:
+        text = json.dumps(asdict(form), indent=2, default=str)
+        Path(folder, FILE).write_text(text, encoding="utf-8")
 
 
-def load_form(model: str, revision: str | None = None) -> PromptForm | None:
+def load_form(model: str) -> PromptForm | None:
     """Return the form that a model (a folder, a Hub id, the embedded one) was trained on.
 
     None: nobody wrote it down, or its repository cannot be reached.
@@ -178,10 +176,9 @@ def load_form(model: str, revision: str | None = None) -> PromptForm | None:
     """
     from huggingface_hub import hf_hub_download
 
-    path = Path(folder := find_model(model), FILE)
+    folder = Path(find_model(model))
     try:
-        if not Path(folder).is_dir():
-            path = Path(hf_hub_download(model, FILE, revision=revision))
+        path = folder / FILE if folder.is_dir() else Path(hf_hub_download(model, FILE))
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):  # no such file or repository, no network, no name of one
         return None
