@@ -1,45 +1,52 @@
-"""Answers judged per second: math-verify called in a loop, and `grade` with its pool of processes.
+"""Answers judged per second: TRL's accuracy_reward, and math_reward with its processes.
 
     python tests/bench/verifier.py [--write]
 
-Two mixtures of 64 problems x 16 rollouts of about 1,500 characters. "Ordinary" is what a maths data
-set gives: 70 % integer golds, else fractions, roots, pairs and polynomials; 60 % of the rollouts
-are right, the others box one of four wrong answers. "Hard" has no integers, and no two rollouts of
-a problem write the same: every answer needs math-verify. The pool starts before the clock runs
-(about a second, once per run). Rounds alternate; the least is printed, which other programs disturb
-the least.
+Two mixtures of 16 problems x 16 rollouts of about 1,500 characters. "As a model writes" is what a
+maths data set gives: 70 % integers, else fractions, roots, pairs and polynomials; 60 % of the
+rollouts are right, the others box one of four wrong answers. "Hard" has no integers, and no two
+rollouts of a problem write the same: a right one adds and subtracts a number, a wrong one adds
+another. The pool starts before the clock runs (about a second, once per run). Rounds alternate; the
+least is printed, which other programs disturb the least.
 """
 
+import logging
 import random
 import time
+from functools import partial
 
 from common import machine, promise, report, table
 
 from trl_miner import grading
+from trl_miner.rewards import math_reward
 
-PROBLEMS, ROLLOUTS, ROUNDS = 64, 16, 5
-LEAST = 4  # times the loop, with two workers
+PROBLEMS, ROLLOUTS, ROUNDS = 16, 16, 3
+AS_WRITTEN, HARD = "as a model writes", "hard"
 
 
-def mixture(kind: str, seed: int) -> tuple[list[str], list[str]]:
+def mixture(kind, seed):
+    """Return texts, references, and whether each text is right."""
     rng = random.Random(f"{kind} {seed}")
-    texts, golds = [], []
+    texts, golds, truths = [], [], []
     for _ in range(PROBLEMS):
-        gold = _expression(rng, integer=kind == "ordinary" and rng.random() < 0.7)
-        wrong = [_expression(rng, integer=gold.lstrip("-").isdigit()) for _ in range(4)]
+        gold = expression(rng, integer=kind == AS_WRITTEN and rng.random() < 0.7)
+        wrong = [
+            each for _ in range(9) if (each := expression(rng, gold.lstrip("-").isdigit())) != gold
+        ]
         for _ in range(ROLLOUTS):
-            answer = gold if rng.random() < 0.6 else rng.choice(wrong)
-            if kind == "hard":
-                answer += f" + {rng.randint(1, 10**6)} - {rng.randint(1, 10**6)}"
-            texts.append(
-                "We compute step by step, $x^2 + 1$ being even. " * 32
-                + rf"So it is $\boxed{{{answer}}}$."
-            )
+            is_right = rng.random() < 0.6
+            answer = gold if is_right else rng.choice(wrong[:4])
+            if kind == HARD and gold[0] != "(":
+                added = rng.randint(1, 10**6)
+                answer = f"{gold} + {added} - {added if is_right else added + 1}"
+            work = "We compute step by step, $x^2 + 1$ being even. " * 32
+            texts.append(rf"{work}So it is $\boxed{{{answer}}}$.")
             golds.append(gold)
-    return texts, golds
+            truths.append(float(is_right))
+    return texts, golds, truths
 
 
-def _expression(rng: random.Random, integer: bool) -> str:
+def expression(rng, integer):
     a, b, c = rng.randint(1, 99), rng.randint(2, 99), rng.randint(2, 9)
     if integer:
         return str(rng.randint(-50, 999))
@@ -53,70 +60,50 @@ def _expression(rng: random.Random, integer: bool) -> str:
     return rng.choice(forms)
 
 
-def loop(texts: list[str], golds: list[str]) -> list[float]:
-    from math_verify import LatexExtractionConfig, parse, verify
+def main():
+    from trl.rewards import accuracy_reward
 
-    boxed = [LatexExtractionConfig(boxed_match_priority=0)]
-    return [
-        float(verify(parse(rf"\boxed{{{gold}}}", boxed), parse(text, boxed)))
-        for text, gold in zip(texts, golds, strict=True)
-    ]
-
-
-def pool(texts: list[str], golds: list[str]) -> list[float | None]:
-    return [verdict.is_correct for verdict in grading.grade("math", texts, golds)]
-
-
-def main() -> None:
-    rows = []
-    for kind in ("ordinary", "hard"):
-        seconds: dict[str, list[float]] = {"loop": [], "1": [], "2": []}
-        differ = 0
+    logging.disable(logging.WARNING)
+    rows, ratios = [], {}
+    for kind in (AS_WRITTEN, HARD):
+        seconds, right, shares = {}, {}, []
         for round_ in range(ROUNDS):
-            texts, golds = mixture(kind, round_)  # new ones: no cache may answer
-            verdicts = {}
-            for name in ("loop", "1", "2"):
-                if name != "loop":
-                    grading.configure(workers=int(name))
-                    # every worker starts
+            texts, golds, truths = mixture(kind, round_)  # new ones: no cache may answer
+            shares.append(sum(truths) / len(truths))
+            completions = [[{"role": "assistant", "content": text}] for text in texts]
+            boxed = [rf"$\boxed{{{gold}}}$" for gold in golds]  # as TRL's function wants it
+            ways = {"accuracy_reward of TRL": partial(accuracy_reward, completions, boxed)}
+            for workers in (1, 2):
+                ways[f"math_reward, {workers} worker(s)"] = partial(math_reward, completions, golds)
+            for name, way in ways.items():
+                if name[0] == "m":
+                    grading.configure(workers=int(name.split()[1]))
                     grading.grade("math", [rf"\boxed{{y+{i}}}" for i in range(8)], ["z"] * 8)
                 start = time.perf_counter()
-                verdicts[name] = (loop if name == "loop" else pool)(texts, golds)
-                seconds[name].append(time.perf_counter() - start)
-            differ += sum(a != b for a, b in zip(verdicts["loop"], verdicts["2"], strict=True))
-            assert verdicts["1"] == verdicts["2"]
-        count = PROBLEMS * ROLLOUTS
-        base = min(seconds["loop"])
-        for name, title in (
-            ("loop", "math-verify in a loop"),
-            ("1", "grade, 1 worker"),
-            ("2", "grade, 2 workers"),
-        ):
-            least = min(seconds[name])
-            paired = [a / b for a, b in zip(seconds["loop"], seconds[name], strict=True)]
+                rewards = way()
+                seconds.setdefault(name, []).append(time.perf_counter() - start)
+                agreed = [reward == truth for reward, truth in zip(rewards, truths, strict=True)]
+                right.setdefault(name, []).append(sum(agreed) / len(agreed))
+        base = min(seconds["accuracy_reward of TRL"])
+        share = f"{sum(shares) / len(shares):.0%}"
+        for name, each in seconds.items():
+            ratios[kind, name] = base / min(each)
             rows.append(
-                [kind, title, f"{least:.2f}", f"{count / least:.0f}", f"{base / least:.2f}",
-                 f"{min(paired):.2f} to {max(paired):.2f}", differ if name == "2" else ""]
+                [kind, share, name, f"{min(each):.2f}", f"{len(truths) / min(each):.0f}",
+                 f"{base / min(each):.2f}", f"{sum(right[name]) / len(right[name]):.1%}"]
             )  # fmt: skip
-    head = [
-        "mixture",
-        "how",
-        "s",
-        "answers/s",
-        "times the loop",
-        "over the rounds",
-        "verdicts that differ",
-    ]
+    head = ["mixture", "right answers", "how", "s", "answers/s", "times TRL's", "verdicts as made"]
     report(
         "verifier",
-        f"# Judging {PROBLEMS * ROLLOUTS} answers\n\nLeast of {ROUNDS} rounds. The loop's caches"
-        f" stay warm.\n\n{machine()}. `python tests/bench/verifier.py --write`\n\n"
-        + table(head, rows),
+        f"# Judging {PROBLEMS * ROLLOUTS} answers\n\nLeast of {ROUNDS} rounds.\n\n{machine()}."
+        f" `python tests/bench/verifier.py --write`\n\n" + table(head, rows),
     )
     grading.configure()
-    promise(all(row[6] in ("", 0) for row in rows), "the verdicts are those of math-verify")
-    times = [float(row[4]) for row in rows if row[1] == "grade, 2 workers"]
-    promise(min(times) >= LEAST, f"two workers judge at least {LEAST} times as many answers")
+    two = "math_reward, 2 worker(s)"
+    promise(
+        ratios[AS_WRITTEN, two] >= 1, "as many answers a second as TRL's, as a model writes them"
+    )
+    promise(ratios[HARD, two] >= 1 / 1.5, "at most 1.5 times TRL's time on the hard ones")
 
 
 if __name__ == "__main__":

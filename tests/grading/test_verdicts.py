@@ -63,6 +63,8 @@ def test_choices_are_those_of_the_table():
         (r"2\binom{5}{2}", r"\boxed{20}", True),  # math-verify reads 2 + 10
         (r"2\binom{5}{2}", r"\boxed{12}", False),
         ("3st", r"\boxed{3}", False),
+        (r"3\frac{1}{2}", r"\boxed{3.5}", True),
+        (r"3\frac{1}{2}", r"\boxed{15.5}", False),
         ("(4, -3)", r"\boxed{(3, -4)}", False),  # two empty intervals are no equal points
         ("R", r"\boxed{r}", False),
         ("2m", r"\boxed{2}", False),

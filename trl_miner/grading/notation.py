@@ -137,7 +137,7 @@ def plain_number(text: str) -> Fraction | None:
     >>> plain_number(r"\\frac{3}{4}")
     Fraction(3, 4)
     """
-    text = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r"\1/\2", text)
+    text = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", text)
     return (
         Fraction(text) if re.fullmatch(r"-?\d{1,30}(?:\.\d{1,5}|/0*[1-9]\d{0,29})?", text) else None
     )
