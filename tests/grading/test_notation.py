@@ -31,7 +31,9 @@ def test_many_notations_become_one(text, expected):
     assert plain(text) == expected
 
 
-@pytest.mark.parametrize("text", [r"3\frac{1}{2}", "1 2", "1e400", "0.123456", "1/0", "", "x", "1" * 31])
+@pytest.mark.parametrize(
+    "text", [r"3\frac{1}{2}", "1 2", "1e400", "0.123456", "1/0", "", "x", "1" * 31]
+)
 def test_only_plain_numbers_are_compared_without_the_parser(text):
     assert plain_number(text) is None
 

@@ -62,7 +62,10 @@ def test_messages_are_read_as_text(tmp_path):
         (
             [[[0.5, 0.5]], [[0.5, 0.5]]],
             {"eval_reward": 0.5},
-            ["reward never varied: it was 0.5", "100.0% of the comp.* 0.0% of all are of all-right"],
+            [
+                "reward never varied: it was 0.5",
+                "100.0% of the comp.* 0.0% of all are of all-right",
+            ],
         ),
         (
             [[[1, 0], [0, 1]]],
