@@ -40,6 +40,8 @@ def linked(page: Path) -> dict[str, Path]:
     files = {}
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         target = (page.parent / link).resolve()
+        if page.suffix == ".ipynb" and not target.exists():
+            continue  # of a card that a cell has printed
         target = target / "README.md" if target.is_dir() else target
         files[link] = SOURCE / "index.md" if target == ROOT / "README.md" else target
     return files
@@ -50,6 +52,8 @@ def moved(page: Path) -> str:
     files, folder = linked(page), place_of(page).parent
 
     def link_of(match: re.Match[str]) -> str:
+        if match[1] not in files:
+            return match[1]
         if not files[match[1]].is_file():
             raise ValueError(f"{page} links to {match[1]}, which is not there.")
         place = Path(os.path.relpath(place_of(files[match[1]]), folder))
