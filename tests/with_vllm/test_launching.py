@@ -47,10 +47,9 @@ def is_listening(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.parametrize("copies", [1, 2])
-def test_launch_trains_with_its_own_server(launch, tmp_path, copies):
-    """Each copy of the model in the server gets the weights, and samples."""
-    process, printed, port = launch(max_steps=3, copies=copies)
+def test_launch_trains_with_its_own_server(launch, tmp_path):
+    """The server gets the weights, and samples."""
+    process, printed, port = launch(max_steps=3, copies=1)
     assert process.wait(timeout=400) == 0, printed.read_text()[-5000:]
     history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
     steps = [log for log in history if "reward" in log]
