@@ -68,7 +68,7 @@ class SyncedOnce(Counting):
 
 
 def train(name, model, folder, *, synced=True, lora=False, **settings):
-    size = PartialState().num_processes
+    size = PartialState(cpu=True).num_processes
     port = broadcast_object_list([free_port()])[0]  # TRL closes a run's at the end of the process
     adapters = {"peft_config": LoraConfig(r=4, target_modules="all-linear")} if lora else {}
     trainer = build_trainer(
