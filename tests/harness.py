@@ -22,6 +22,14 @@ from transformers import PrinterCallback
 
 GOLDEN = Path(__file__).parent / "golden"
 AS_TRL = {"compute_less": False}  # turns off what changes the order of sums in a training step
+# The environment as `accelerate launch` makes it from recipes/accelerate/fsdp2.yaml.
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
 
 
 def golden_cases(name):

@@ -7,18 +7,11 @@ from copy import deepcopy
 import pytest
 import torch
 from distributed.worker import CASES, on_a_rank, train
-from harness import call_on_ranks, largest_difference
+from harness import FSDP2, call_on_ranks, largest_difference
 
 pytestmark = pytest.mark.slow
 
 # The environment as `accelerate launch` makes it from recipes/accelerate/*.yaml.
-FSDP2 = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
 ZERO = {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
 GATHERED = {
     "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",

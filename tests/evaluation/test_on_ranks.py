@@ -11,14 +11,6 @@ from trl_miner.evaluation.in_training import EvaluationCallback
 
 pytestmark = pytest.mark.slow
 
-FSDP2 = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
-
 
 def coins(completions, **kwargs):
     return [float(harness.crc(text) % 2) for text in completions]
@@ -46,7 +38,7 @@ def score(policy, folder, environment, size, rank_ends=True):
         harness.leave()
 
 
-@pytest.mark.parametrize("environment", [{}, FSDP2], ids=["DDP", "FSDP2"])
+@pytest.mark.parametrize("environment", [{}, harness.FSDP2], ids=["DDP", "FSDP2"])
 def test_two_processes_score_as_one(policy, tmp_path, environment):
     folders = tmp_path / "one", tmp_path / "two"
     for folder in folders:
