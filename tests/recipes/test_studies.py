@@ -89,6 +89,7 @@ def test_a_recipe_of_forks_trains(tmp_path, monkeypatch):
     for name in ("models", "methods.py", "world.py", "miner.yaml"):
         (tmp_path / name).symlink_to(RECIPES / "forks" / name)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "methods", raising=False)  # pytest's name of tests/methods
     monkeypatch.setattr(sys, "argv", ["world.py"])
     world.main()
     words = "--max_steps 2 --held_out 64 --score_samples 4 --advantage_estimator methods.rl_zvp"
