@@ -17,11 +17,11 @@ from .common.progress import be_quiet
 def main(words: list[str] | None = None) -> int:
     """Run a command, and return its exit code; a mistake of the user's exits with 2."""
     name, *rest = begin(words) or ["--help"]
-    if name in ("-h", "--help", "--version"):
-        print(overview() if name != "--version" else __version__)
-        return 0
     names = [name for group in GROUPS.values() for name in group]
     with told_in_one_line(name if name in names else ""):
+        if name in ("-h", "--help", "--version"):
+            print(overview() if name != "--version" else __version__)
+            return 0
         if name not in names:
             hint = did_you_mean(name, names)
             raise ValueError(f"No command named {name!r}.{hint} trl-miner --help shows all.")

@@ -34,6 +34,11 @@ def test_the_help_has_nine_commands_and_takes_half_a_second():
     assert seconds < 0.5
 
 
+def test_a_reader_that_has_read_enough_is_no_error():
+    piped = f"{sys.executable} -m trl_miner.cli --help | true"
+    assert not subprocess.run(["bash", "-c", piped], capture_output=True).stderr
+
+
 def test_no_command_loads_anything_heavy_before_it_runs():
     code = (
         "import sys\nfrom trl_miner import cli\ncli.overview()\n"

@@ -23,7 +23,6 @@ def tell(error, capsys):
     ("error", "told"),
     [
         (ValueError("seed is 'a'.\n  It must\nbe a number."), "seed is 'a'. It must be a number."),
-        (FileNotFoundError(2, "No such file", "runs/none"), "File not found: runs/none."),
         (FULL, "The disk is full ([Errno 28] No space left on device). Free some space."),
         (KeyError("reward"), "KeyError: 'reward'. --traceback shows where."),
     ],
@@ -46,7 +45,7 @@ def test_a_message_shows_no_secret_and_the_traceback_on_request(monkeypatch, cap
 
 def test_a_full_disk_is_seen_behind_the_errors_of_those_who_write():
     # as safetensors and torch tell it
-    rust = RuntimeError("Error while serializing: I/O error: No space left (os error 28)")
+    rust = RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     try:
         try:
             raise FULL

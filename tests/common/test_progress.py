@@ -5,12 +5,10 @@ import os
 from trl_miner.common.progress import be_quiet, finish, is_quiet, track
 
 
-def test_closing_lines(capsys, monkeypatch):
-    monkeypatch.setenv("MY_TOKEN", "0123456789")
-    finish(["runs/a", "runs/b"], ["trl-miner push runs/a --token 0123456789"])
-    assert capsys.readouterr().out == (
-        "Wrote\n  runs/a\n  runs/b\nNext\n  trl-miner push runs/a --token ***\n"
-    )
+def test_closing_lines(capsys):
+    finish(["runs/a", "runs/b"], ["trl-miner report runs/a"])
+    expected = "Wrote\n  runs/a\n  runs/b\nNext\n  trl-miner report runs/a\n"
+    assert capsys.readouterr().out == expected
     finish([], [])
     assert capsys.readouterr().out == ""
 

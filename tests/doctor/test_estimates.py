@@ -142,7 +142,8 @@ def test_a_recipe_that_fits(capsys):
     code, said = run(capsys, "Qwen3-4B-Base/miner", "--machine", "8x80GB", "--price", "2")
     assert code == 0 and "It fits." in said and "4.02 B parameters" in said
     lines = [line for line in said.splitlines() if "s a step" in line]
-    seconds, hours, price = (float(lines[0].split()[at]) for at in (0, 4, 10))
+    words = lines[0].replace(",", "").split()
+    seconds, hours, price = (float(words[at]) for at in (0, 4, 10))
     # 314 steps; 8 GPUs at 2 an hour
     assert hours == pytest.approx(seconds * 314 / 3600, rel=0.01)
     assert price == pytest.approx(hours * 16, rel=0.01)

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     print(f"It {'fits' if needed <= gpu else 'does NOT fit'}.")
     for change, seconds in doctor.ways(shape, given, plan, gpu).items():
         hours = seconds * max(given.max_steps, 0) / 3600
-        cost = f", at a price of {hours * len(gpus) * args.price:.4g}" if args.price else ""
-        print(f"{seconds:.0f} s a step, {hours:.3g} hours{cost} {change and f'with {change}'}")
+        cost = f", at a price of {hours * len(gpus) * args.price:,.2f}" if args.price else ""
+        print(f"{seconds:.0f} s a step, {hours:,.1f} hours{cost}{change and f', with {change}'}")
     print(doctor.LEFT_OUT)
     return int(needed > gpu)

@@ -24,11 +24,15 @@ def told_in_one_line(command: str) -> Iterator[None]:
     """
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         tell(command, "stopped by Ctrl-C.")
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
-        if int(os.environ.get("RANK") or 0) > 0:
+        if os.environ.get("RANK", "0") != "0":
             time.sleep(_PATIENCE_SECONDS)
         if os.environ.get(TRACEBACK):
             print(hide("".join(traceback.format_exception(error))), end="", file=sys.stderr)
@@ -49,13 +53,11 @@ def describe(error: BaseException) -> str:
         text = f"The disk is full ({text}). Free some space."
     elif not isinstance(error, ValueError | OSError | ImportError):
         text = f"{type(error).__name__}: {text.rstrip('.')}. --traceback shows where."
-    elif isinstance(error, FileNotFoundError) and error.filename:
-        text = f"File not found: {error.filename}."
     return hide(text)
 
 
 def is_disk_full(error: BaseException) -> bool:
     """Return whether an error, or one that it came from, says that the disk is full."""
-    marks = (os.strerror(errno.ENOSPC), f"os error {errno.ENOSPC}", os.strerror(errno.EDQUOT))
+    marks = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
     cause = error.__cause__ or error.__context__
     return any(mark in str(error) for mark in marks) or bool(cause and is_disk_full(cause))

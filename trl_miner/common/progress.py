@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .redaction import hide
-
 T = TypeVar("T")
 _QUIET = "TRL_MINER_QUIET"  # in the environment, so that child processes are quiet, too
 
@@ -38,4 +36,4 @@ def finish(written: Sequence[str | Path], commands: Sequence[str] = ()) -> None:
         return
     for title, lines in (("Wrote", written), ("Next", commands)):
         if lines:
-            print(title, *(f"  {hide(str(line))}" for line in lines), sep="\n", flush=True)
+            print(title, *(f"  {line}" for line in lines), sep="\n", flush=True)
