@@ -56,6 +56,7 @@ def here(tmp_path, monkeypatch):
         ({"tools": ["own.tool"]}, "own has no 'tool'"),
         ({"resume_from_checkpoint": "nothere"}, "nothere cannot be resumed"),
         ({"optimizer_batch_size": 24}, "optimizer_batch_size"),
+        ({"optimizer_batch_size": 2**20}, "no step would be trained"),
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )

@@ -52,7 +52,7 @@ def test_it_prints_the_data_the_scores_a_line_a_step_and_what_is_next(run):
     steps = [line for line in lines if line.startswith("step ")]
     assert len(steps) == 4 and steps[0].startswith("step 1 of 4: reward 0.")
     assert lines[before + 1] == steps[0] and lines[after - 1] == steps[-1]
-    assert lines[-5:-1] == [
+    assert lines[-4:] == [
         "Wrote",
         f"  {folder / 'run'}",
         "Next",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORD = "training.json"
 _PACKAGES = ("trl_miner", "trl", "transformers", "torch", "vllm", "math-verify")
 # Where a run is, and how it is watched: not what it is.
-_NOT_KEPT = {"output_dir", "logging_dir", "run_name", "resume_from_checkpoint", "quiet", "env"}
+_NOT_KEPT = {"output_dir", "run_name", "resume_from_checkpoint", "quiet", "env"}
 
 
 @dataclass(frozen=True)

@@ -96,17 +96,9 @@ class TokenCredit:
     Args:
         trainer: A `MinerGRPOTrainer`, whose observer it becomes.
         every: Optimizer steps between two records.
-
-    Raises:
-        ValueError: The trainer has no observers, so that nothing would be recorded.
     """
 
     def __init__(self, trainer: Any, every: int) -> None:
-        if not hasattr(trainer, "observers"):
-            raise ValueError(
-                f"log_token_credit needs a MinerGRPOTrainer; {type(trainer).__name__} would record"
-                " nothing."
-            )
         args = trainer.args
         self.trainer, self.every = trainer, every
         per_batch = args.steps_per_generation * args.num_iterations

@@ -173,8 +173,7 @@ class Run:
                 push(folder, name, private=bool(config.hub_private_repo))
         except Exception as error:
             tell("train", f"the model is saved, but not its card or its push: {describe(error)}")
-        shows = ("report", "inspect") if self.recipe.run.log_token_credit else ("report",)
-        finish([folder], [f"trl-miner {show} {folder}" for show in shows])
+        finish([folder], [f"trl-miner report {folder}"])
 
 
 def check(recipe: Recipe) -> None:
@@ -283,20 +282,24 @@ def make_trainer(recipe: Recipe, parts: Parts) -> MinerGRPOTrainer:
     config.model_init_kwargs = own | (config.model_init_kwargs or {})
     if is_quiet():
         config.disable_tqdm, config.num_completions_to_print = True, 0
-    scored = None
-    if config.eval_strategy != "no":
-        if parts.data.problems is None:
-            raise ValueError(
-                f"eval_strategy is {config.eval_strategy}, and there are no problems to evaluate"
-                " on. Set held_out."
-            )
-        scored = parts.data.problems
+    if config.eval_strategy != "no" and parts.data.problems is None:
+        raise ValueError(
+            f"eval_strategy is {config.eval_strategy}, and there are no problems to evaluate on."
+            " Set held_out."
+        )
+    count, wanted = len(parts.data.train), config.generation_batch_size // config.num_generations
+    if count < wanted:  # TRL leaves out the rest of a batch, here all
+        raise ValueError(
+            f"There are {count} problems to train on, fewer than the {wanted} of one batch:"
+            " no step would be trained. Lower --per_device_train_batch_size or"
+            " --gradient_accumulation_steps."
+        )
     return MinerGRPOTrainer(
         find_model(str(model.model_name_or_path)),
         parts.rewards,
         config,
         parts.data.train,
-        eval_dataset=scored,
+        eval_dataset=parts.data.problems,
         processing_class=parts.tokenizer,
         peft_config=get_peft_config(model),
         quantization_config=get_quantization_config(model),
