@@ -23,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 # SGD moves a weight by its gradient. Adam would make a whole step of the rounding in a gradient
 # that is zero.
-SGD = dict(optim="sgd", learning_rate=0.5)
+SGD = dict(optim="sgd", learning_rate=0.5, max_steps=3)
 OFF_POLICY = dict(num_iterations=2, steps_per_generation=2)
 IN_TWO = dict(per_device_train_batch_size=6, gradient_accumulation_steps=2)
 
@@ -63,9 +63,9 @@ CASES = {
     "a step of two batches": dict(
         per_device_train_batch_size=4, steps_per_generation=3, gradient_accumulation_steps=6
     ),
-    # 48 prompts in batches of 3 are 16 micro-steps: the last step of an epoch has one of three
+    # 15 prompts in batches of 3 are 5 micro-steps: the last step of an epoch has two of three
     "a short last step": dict(
-        gradient_accumulation_steps=3, steps_per_generation=1, max_steps=7, num_train_epochs=2
+        gradient_accumulation_steps=3, steps_per_generation=1, data=problems(15)
     ),
     "sequence ratios": dict(importance_sampling_level="sequence", epsilon=1e-4, **OFF_POLICY),
     "two-sided clipping": dict(delta=1.01, epsilon=1e-3, **OFF_POLICY),
@@ -89,6 +89,8 @@ CASES = {
     ),
     "tools": dict(more=lambda: {"rollout_func": with_environment}, **IN_TWO),
 }
+# On a GPU a kernel with variable lengths packs rows: the same numbers, without its speed.
+PACKED = {"dapo", "kl", "temperature", "an entropy bonus", "LoRA", "tools"}
 
 
 def conversations():
@@ -100,7 +102,7 @@ def conversations():
 
 
 def run(policy, folder, ours=None, more=dict, packed=False, **settings):
-    """Train five steps with TRL's trainer, or with ours where `ours` has settings."""
+    """Train three steps with TRL's trainer, or with ours where `ours` has settings."""
     classes = {} if ours is not None else dict(cls=GRPOTrainer, config_cls=GRPOConfig)
     trainer = build_trainer(
         policy, folder, **classes, **{**SGD, **settings, **(ours or {})}, more=more()
@@ -118,11 +120,10 @@ def test_the_weights_are_those_of_trl(policy, tmp_path, name):
     ours = {"advantage_estimator": "grpo", **settings.pop("ours", {})}
     expected, moved = run(policy, tmp_path / "trl", **settings)
     assert moved > 1e-3
-    compact, _ = run(policy, tmp_path / "compact", ours=ours, **settings)
-    packed, _ = run(policy, tmp_path / "packed", ours=ours, packed=True, **settings)
+    for packed in (False, True) if name in PACKED else (False,):
+        found, _ = run(policy, tmp_path / "ours", ours=ours, packed=packed, **settings)
+        assert largest_difference(weights(found), weights(expected)) <= 1e-4 * moved
     same, _ = run(policy, tmp_path / "same", ours={**ours, **AS_TRL}, **settings)
-    for trainer in (compact, packed):
-        assert largest_difference(weights(trainer), weights(expected)) <= 1e-4 * moved
     assert largest_difference(weights(same), weights(expected)) == 0
 
 
@@ -152,7 +153,7 @@ def test_with_all_rows_computed_in_one_micro_batch_the_metrics_are_those_of_trl(
     settings = dict(importance_sampling_level=level, epsilon=1e-4, beta=0.01, **OFF_POLICY)
     expected, _ = run(policy, tmp_path / "trl", **settings)
     found, _ = run(policy, tmp_path / "ours", ours={"advantage_estimator": "grpo"}, **settings)
-    pairs = [*zip(logs(found)[:5], logs(expected)[:5], strict=True)]
+    pairs = [*zip(logs(found)[:3], logs(expected)[:3], strict=True)]
     assert any(log["clip_ratio/region_mean"] for _, log in pairs)
     for ours, trls in pairs:
         assert {n: ours[n] for n in METRICS} == pytest.approx(
