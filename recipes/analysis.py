@@ -74,32 +74,25 @@ def verdict(differences: pd.Series, p: float) -> str:
     return f"no difference{size}" if size else "not decided"
 
 
-def table(pairs: dict[str, pd.DataFrame], end: str, *columns: str) -> str:
+def table(pairs: dict[str, pd.DataFrame], end: str, *columns: str, has_odds: bool = False) -> str:
     """Return a table of comparisons in Markdown.
 
     Args:
         pairs: By name a row per seed, with the arm's scores, and GRPO's as "... of GRPO".
         end: The score that is compared, such as "end" or "end all".
         columns: Others; their means are shown.
+        has_odds: Whether the difference in log-odds, which is tested, is shown, too.
     """
     odds = [both[f"{end} odds"] - both[f"{end} odds of GRPO"] for both in pairs.values()]
     p = holm([stats.ttest_1samp(each, 0).pvalue for each in odds])
+    shares = [f"{name}, %" for name in (*columns, "GRPO", "arm")]
     columns = (*columns, f"{end} of GRPO", end)
-    header = [
-        "",
-        "seeds",
-        *(f"{name}, %" for name in columns),
-        "points",
-        "log-odds",
-        "p",
-        "verdict",
-    ]
+    header = ["", "seeds", *shares, "points", *["log-odds"] * has_odds, "verdict"]
     lines = [header, ["---"] * len(header)]
     for (name, both), own, adjusted in zip(pairs.items(), odds, p, strict=True):
         means = [f"{both[column].mean():.1f}" for column in columns]
-        points = interval(both[end] - both[f"{end} of GRPO"], 1)
-        tests = [points, interval(own, 2), f"{adjusted:.2g}", verdict(own, adjusted)]
-        lines.append([name, str(len(both)), *means, *tests])
+        tests = [interval(both[end] - both[f"{end} of GRPO"], 1), *[interval(own, 2)] * has_odds]
+        lines.append([name, str(len(both)), *means, *tests, verdict(own, adjusted)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -109,14 +102,13 @@ def tables() -> dict[str, str]:
     for (world, model), of_model in runs.groupby(["world", "model"]):
         is_grpo = of_model["arm"] == "GRPO"
         pairs = of_model[~is_grpo].merge(of_model[is_grpo], on="seed", suffixes=("", " of GRPO"))
-        pairs["tokens of GRPO's"] = 100 * pairs["tokens"] / pairs["tokens of GRPO"]
         arms, name = dict([*pairs.groupby("arm")]), f"{world}, {model}"
         miner[name] = arms["MINER"]
-        made[name] = table(arms, "end", "tokens of GRPO's", "end solved", "start")
+        made[name] = table(arms, "end", "start")
         if "two procedures" in world:
             made[f"{name}, at 0.7"] = table(arms, "end cold", "worked")
-    made["MINER, all problems"] = table(miner, "end all")
-    return made | {"MINER": table(miner, "end", "start")}
+    made["MINER, all problems"] = table(miner, "end all", has_odds=True)
+    return made | {"MINER": table(miner, "end", "start", has_odds=True)}
 
 
 def write_pages() -> None:
