@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from datasets import Dataset
 from harness import (
     AS_TRL,
     build_trainer,
@@ -180,24 +179,6 @@ def test_tokens_of_tools_have_no_advantage_and_no_log_prob(policy, tmp_path):
         ).advantages_NT
         assert torch.allclose(batch.estimate.advantages_BT, expected.float(), atol=2e-6)
         assert (batch.estimate.advantages_BT[is_tool] == 0).all()
-
-
-def test_conversations_and_columns_reach_the_reward_function(policy, tmp_path):
-    seen = []
-
-    def reward(prompts, completions, solution, **kwargs):
-        seen.extend(zip(prompts, completions, solution, strict=True))
-        return [float(crc(c[-1]["content"]) % 2) for c in completions]
-
-    rows = [
-        {"prompt": [{"role": "user", "content": row["prompt"]}], "solution": row["solution"]}
-        for row in problems()
-    ]
-    train(policy, tmp_path, reward=reward, data=Dataset.from_list(rows), max_steps=1)
-    assert len(seen) == 12
-    for prompt, completion, solution in seen:
-        assert {"prompt": prompt, "solution": solution} in rows
-        assert completion[-1]["role"] == "assistant"
 
 
 def test_completions_are_written_with_their_rewards(policy, tmp_path):

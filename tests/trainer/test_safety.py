@@ -1,6 +1,5 @@
 """What ends a run with a reason before it goes wrong, and what is kept away from it."""
 
-import copy
 import math
 
 import pytest
@@ -75,11 +74,6 @@ def test_each_neutral_value_is_one_that_transformers_takes(name):
     training.validate()
 
 
-def test_of_a_model_without_own_settings_nothing_is_said(policy, tmp_path, caplog):
-    build_trainer(policy, tmp_path)
-    assert "generation_config" not in caplog.text
-
-
 def test_a_quantized_model_with_vllm_is_refused(policy, tmp_path, monkeypatch):
     """Neither vLLM nor bitsandbytes is here: TRL's link to vLLM stands in, and says that the model
     is quantized."""
@@ -116,13 +110,3 @@ def test_a_model_that_sees_padding_keeps_trls_step_bit_for_bit(gpt2, tmp_path, c
     found = train(gpt2, tmp_path / "b", advantage_estimator="grpo", **settings)
     assert largest_difference(weights(found), weights(expected)) == 0
     assert "micro-batches stay TRL's, because model_type=gpt2" in caplog.text
-
-
-def test_a_trainer_without_init_has_all_attributes_that_trls_methods_meet():
-    """TRL's own tests call methods on such an object."""
-    from trl_miner.trainer.trainer import MinerGRPOTrainer
-
-    trainer = object.__new__(MinerGRPOTrainer)
-    for name in ("prompt_stream", "trims", "is_compact", "planned_until", "steps_left"):
-        assert not getattr(trainer, name)
-    assert copy.copy(trainer).resumed_at == 0
