@@ -113,7 +113,7 @@ def draw_method() -> None:
     page.box(142, y - 13, 14, 14, ORANGE, ORANGE)
     page.text(162, y, "less likely", size=18)
     page.text(262, y, "All right: MINER credits the completions that the model was", size=18)
-    page.text(262, y + 24, "least sure of. Drawn larger: about 1 % of the gradient.", size=18)
+    page.text(262, y + 24, "least sure of. Drawn larger: less than 1 % of the gradient.", size=18)
     page.write("method.svg")
 
 
