@@ -25,9 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from . import rewards
 from .common.progress import track
-from .data.benchmarks import read_problems
 from .data.own import load_training_data
 from .evaluation.in_training import EvaluationCallback
 from .evaluation.sampling import sample_seed
@@ -50,7 +48,7 @@ LAST = (
     " train with GRPO. cannot tell: raise --prompts and --problems.\n"
     "This is the sign of the first steps, and of choices that are frequent now; it can turn on the"
     " way. Guard: hold target problems out, with eval_strategy: steps, metric_for_best_model:"
-    " pass@1 and load_best_model_at_end: true."
+    " reward and load_best_model_at_end: true."
 )
 
 
@@ -257,8 +255,8 @@ def probe(
 
     Args:
         recipe: Of the training.
-        target: A benchmark, or a file: in the form of the recipe's own data, which the recipe's own
-            reward functions grade. None: what the recipe holds out.
+        target: A benchmark, or a file in the form of the recipe's own data. The recipe's own reward
+            functions grade it. None: what the recipe holds out.
         methods: Names of estimators besides the recipe's; MINER without any.
         prompts: Training prompts, drawn at random.
         problems: Target problems, drawn at random.
@@ -267,12 +265,11 @@ def probe(
     Raises:
         ValueError: There is no target, or the samples cannot say anything.
     """
-    config, grader = recipe.config, None
+    config = recipe.config
     config.use_vllm, config.report_to, config.eval_strategy = False, [], "no"
     is_file = target is not None and Path(target).exists()
     if target is not None and not is_file:
         recipe.run.held_out = target
-        grader = getattr(rewards, f"{read_problems(target)[0].grader}_reward")
     parts = load_parts(recipe, is_shown=False)
     rows, trained_rows = parts.data.problems, [*parts.data.train]
     if is_file:
@@ -285,11 +282,11 @@ def probe(
     with TemporaryDirectory() as config.output_dir:  # TRL makes it
         trainer = make_trainer(recipe, parts)
     trainer.model.eval()
-    scoring = EvaluationCallback(trainer, [], samples, reward_func=grader)
+    scoring, verifier = EvaluationCallback(trainer, [], samples), trainer.verifier
     size = samples * max(1, recipe.run.score_batch_size // samples)
 
     def draw(
-        name: str, rows: list[Any], count: int, functions: list[Any], verifier: Any
+        name: str, rows: list[Any], count: int, columns: Sequence[int]
     ) -> tuple[Samples, Tensor]:
         rows = random.Random(config.seed).sample(rows, min(count, len(rows)))
         rows, prompts, completions = [row for row in rows for _ in range(samples)], [], []
@@ -298,15 +295,15 @@ def probe(
             of_rows, ids = scoring.sample(rows[start : start + size], seed)
             prompts += of_rows[::samples]
             completions += ids
-        rewards_NF = scoring.rewards(functions, rows, completions)
+        rewards_NF = scoring.rewards(rows, completions, columns)
         is_right_N = verifier.is_correct(rewards_NF) == 1
         return Samples(prompts, completions, is_right_N.view(-1, samples)), rewards_NF
 
-    verifier = trainer.verifier
-    trained, rewards_NF = draw("training", trained_rows, prompts, trainer.reward_funcs, verifier)
+    every = range(len(trainer.reward_funcs))
+    trained, rewards_NF = draw("training", trained_rows, prompts, every)
     rewards_N = (rewards_NF * trainer.reward_weights.cpu()).nansum(dim=1)
     rewards_N[rewards_NF.isnan().all(dim=1)] = math.nan
-    aim, _ = draw("target", rows, problems, scoring.functions, scoring.verifier)
+    aim, _ = draw("target", rows, problems, verifier.columns)
     if not success_advantages(aim.is_right_PG).any():
         raise ValueError(f"The model must solve some target problems sometimes: got {aim}.")
     rollouts = make_rollouts(trainer, trained, rewards_N, verifier.is_correct(rewards_NF))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness import answering
 from transformers import AutoTokenizer
+from urllib3.exceptions import HTTPError
 
 from trl_miner.commands import eval as command
 from trl_miner.data.prompts import PromptForm, save_form
@@ -101,18 +102,13 @@ def test_more_samples_keep_those_that_are_there(folder, evaluated):
 
 
 @pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["--temperature", "0.5"], "another temperature: 1.0, and this is 0.5"),
-        (["--seed", "1"], "another seed: 0, and this is 1"),
-        (["--prompt-template", "Q: {question}"], "prompt_form"),
-        (["--benchmarks", "arithmetic:13"], "another num_problems: 12, and this is 13"),
-        (["--max-tokens", "5"], "max_tokens"),
-    ],
-)
-def test_a_changed_setting_is_refused(folder, words, name):
+    "words",
+    [["--temperature", "0.5"], ["--seed", "1"], ["--prompt_template", "Q: {question}"],
+     ["--benchmarks", "arithmetic:13"], ["--max-tokens", "5"]],
+)  # fmt: skip
+def test_other_settings_are_refused(folder, words):
     before = samples(folder)
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match="'temperature': 1.0.*, and these are of .*--output"):
         run_eval(*WORLD, *words, "--samples", 4, "--output", folder)
     assert samples(folder) == before
 
@@ -131,7 +127,7 @@ def test_a_model_is_asked_as_it_was_trained(base_model_folder, tmp_path, capsys)
     words = [*WORLD[2:], "--samples", 2]
     run_eval("--model", base_model_folder, *words, "--output", tmp_path / "trained")
     assert samples(tmp_path / "trained")[0]["prompt_form"]["style"] == "verbatim"
-    assert "is asked with" not in capsys.readouterr().err
+    assert "asked with PromptForm(style='verbatim'" in capsys.readouterr().err
     other = shutil.copytree(base_model_folder, tmp_path / "model")
     save_form(other, PromptForm("chat", system="Be brief.", template="{question} Go."))
     tokenizer = AutoTokenizer.from_pretrained(other)
@@ -144,7 +140,9 @@ def test_a_model_is_asked_as_it_was_trained(base_model_folder, tmp_path, capsys)
         return 200, json.dumps({"choices": [{"text": "", "finish_reason": "stop"}]})
 
     with answering(respond) as url:
-        run_eval("--model", other, *words, "--base-url", url, "--output", tmp_path / "server")
+        run_eval(
+            "--model", other, *words, "--base-url", f"{url}/v1", "--output", tmp_path / "server"
+        )
     assert len(seen) == 24 and all(text.startswith("Be brief.|Compute ") for text in seen)
     assert all(text.endswith(" Go.|") for text in seen)
 
@@ -178,7 +176,7 @@ def test_a_server_is_asked_with_the_sampling(tmp_path):
         return 200, json.dumps({"choices": [{"text": "\\boxed{1}", "finish_reason": "length"}]})
 
     with answering(respond) as url:
-        run_eval(*WORLD, "--samples", 2, "--base-url", f"{url}/v1/", "--served-model", "mine",
+        run_eval(*WORLD, "--samples", 2, "--base-url", f"{url}/v1", "--served-model", "mine",
                  "--seed", 7, "--output", tmp_path)  # fmt: skip
     path, sent = asked[0]
     assert path == "/v1/completions"
@@ -199,8 +197,8 @@ def test_a_server_without_the_format_ends_it_and_the_samples_stay(tmp_path, stat
 
 
 def test_a_server_that_is_not_there_is_told_at_once(tmp_path):
-    with pytest.raises(ConnectionError, match="must answer as OpenAI's"):
-        run_eval(*WORLD, "--base-url", "http://127.0.0.1:9", "--output", tmp_path)
+    with pytest.raises(HTTPError, match="refused"):
+        run_eval(*WORLD, "--base-url", "http://127.0.0.1:9/v1", "--output", tmp_path)
 
 
 def test_nothing_to_evaluate_is_refused(tmp_path):

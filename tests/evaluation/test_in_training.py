@@ -8,7 +8,6 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import EarlyStoppingCallback
 
 from trl_miner.evaluation.held_out import Moment, read_held_out, write_held_out
 from trl_miner.evaluation.in_training import EvaluationCallback
@@ -24,18 +23,14 @@ def coin(completions, **kwargs):
     ]
 
 
-def train(policy, folder, *, scores=(), reward=harness.mixed_reward, callbacks=(), **settings):
-    """Train six steps, scored at the moments in `scores`; return the trainer and its callback."""
+def train(policy, folder, *, is_scored, reward=harness.mixed_reward, **settings):
+    """Train six steps, scored or not; return the trainer and what scores it."""
     trainer = harness.build_trainer(policy, folder, reward=reward, max_steps=6, **settings)
     evaluation = EvaluationCallback(trainer, harness.problems(9), 4, every_steps=2)
-    if scores:
+    if is_scored:
         trainer.add_callback(evaluation)
-    for each in callbacks:
-        trainer.add_callback(each)
-    if "before" in scores:
-        evaluation.record("before")
     trainer.train()
-    if "after" in scores:
+    if is_scored:
         evaluation.record("after")
     return trainer, evaluation
 
@@ -53,16 +48,16 @@ LORA = {"peft_config": LoraConfig(r=4, lora_dropout=0.1, init_lora_weights=False
     ids=["plain", "every random state", "LoRA"],
 )
 def test_a_scoring_changes_nothing_in_the_training(policy, tmp_path, reward, settings):
-    plain, _ = train(policy, tmp_path / "plain", reward=reward, **settings)
-    both = "before", "after"
-    scored, _ = train(policy, tmp_path / "scored", reward=reward, scores=both, **settings)
+    settings = {"reward": reward, **settings}
+    plain, _ = train(policy, tmp_path / "plain", is_scored=False, **settings)
+    scored, _ = train(policy, tmp_path / "scored", is_scored=True, **settings)
     assert harness.largest_difference(harness.weights(plain), harness.weights(scored)) == 0
     of_scored = [log for log in harness.logs(scored, SCORED) if set(log) - {"epoch", "step"}]
     assert of_scored == harness.logs(plain, SCORED)
 
 
 def test_scores_are_kept_and_logged(policy, tmp_path):
-    trainer, evaluation = train(policy, tmp_path, scores=("before", "after"))
+    trainer, evaluation = train(policy, tmp_path, is_scored=True)
     moments = read_held_out(tmp_path)
     assert {name: moment.step for name, moment in moments.items()} == {
         "before": 0, "step 2": 2, "step 4": 4, "after": 6,
@@ -90,7 +85,7 @@ def test_two_scorings_have_the_same_noise_whatever_was_drawn_between(policy, tmp
     assert evaluation.count_correct() != first
 
 
-def test_a_reward_of_ones_own_grades_and_without_a_verdict_is_wrong(policy, tmp_path):
+def test_a_completion_without_a_verdict_is_wrong(policy, tmp_path):
     """Of the first problem's four completions two reach 1, of the others' one."""
 
     def reward(completions, level, completion_ids, trainer_state, **kwargs):
@@ -98,8 +93,8 @@ def test_a_reward_of_ones_own_grades_and_without_a_verdict_is_wrong(policy, tmp_
         assert any(len(ids) > 1 for ids in completion_ids) and trainer_state is trainer.state
         return [1.0, 0.5, 2.0, 0.0] + [1.0, None, 0.0, None] * (len(completions) // 4 - 1)
 
-    trainer = harness.build_trainer(policy, tmp_path)
-    evaluation = EvaluationCallback(trainer, harness.problems(3), 4, reward_func=reward)
+    trainer = harness.build_trainer(policy, tmp_path, reward=reward)
+    evaluation = EvaluationCallback(trainer, harness.problems(3), 4)
     assert evaluation.record("after") == {"pass@1": pytest.approx(1 / 3), "pass@4": 1.0}
     assert evaluation.moments["after"].num_correct == [2, 1, 1]
 
@@ -109,7 +104,7 @@ def test_the_trainers_verifier_decides_at_its_threshold(policy, tmp_path):
         return [0.6] * len(completions)
 
     def short(completions, **kwargs):
-        return [0.0] * len(completions)
+        raise AssertionError("it decides nothing, and is not asked")
 
     trainer = harness.build_trainer(
         policy, tmp_path, reward=[right, short], correct_reward_func="right", correct_threshold=0.5
@@ -133,33 +128,10 @@ def test_messages_are_asked_in_the_chat_template(policy, tmp_path):
     assert seen[0][1] == seen[1][1] == "list" and seen[0][0] == rows[0]["prompt"]
 
 
-def test_the_best_checkpoint_is_chosen_and_the_training_ends_early(policy, tmp_path):
-    """Pass@1 falls from step 2 on: the checkpoint of step 2 is the best, and two evaluations
-    without a better one end the training."""
-    made = []
-
-    def reward(completions, **kwargs):
-        step = made[0].state.global_step if made else 0
-        return [float(place % 8 >= step) for place in range(len(completions))]
-
-    trainer = harness.build_trainer(
-        policy, tmp_path, reward=reward, max_steps=12, eval_strategy="steps", eval_steps=2,
-        save_strategy="steps", save_steps=2, load_best_model_at_end=True,
-        metric_for_best_model="pass@1", per_device_eval_batch_size=4,
-        more={"eval_dataset": harness.problems(3)},
-    )  # fmt: skip
-    made.append(trainer)
-    trainer.add_callback(EvaluationCallback(trainer, harness.problems(4), 2))
-    trainer.add_callback(EarlyStoppingCallback(2))
-    trainer.train()
-    assert trainer.state.global_step == 6
-    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
-
-
 def test_a_run_that_goes_on_keeps_its_earlier_scores(policy, tmp_path):
     """It goes on from step 3: what was scored later is drawn again, and scores of other problems
     go."""
-    _, first = train(policy, tmp_path, scores=("before", "after"))
+    _, first = train(policy, tmp_path, is_scored=True)
     trainer = harness.build_trainer(policy, tmp_path)
     again = EvaluationCallback(trainer, harness.problems(9), 4)
     trainer.state.global_step = 4
@@ -182,8 +154,9 @@ def test_tools_are_refused(policy, tmp_path):
 
 def test_held_out_json_is_read_as_it_was_written(tmp_path):
     moments = {"before": Moment(0, 4, [4, 0], "a"), "after": Moment(6, 4, [4, 2, 1], "a")}
-    write_held_out(tmp_path / "run", moments)
-    assert read_held_out(tmp_path / "run") == moments and read_held_out(tmp_path) == {}
+    assert read_held_out(tmp_path) == {}
+    write_held_out(tmp_path, moments)
+    assert read_held_out(tmp_path) == moments
     # 4 of 8; then 7 of 12
     assert moments["before"].scores == {"pass@1": 0.5, "pass@4": 0.5}
     assert moments["after"].scores == {"pass@1": pytest.approx(7 / 12), "pass@4": 1.0}

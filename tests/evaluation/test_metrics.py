@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trl_miner.evaluation import maj_at_k, pass_at_k
-from trl_miner.evaluation.metrics import bootstrap_interval, paired_difference
+from trl_miner.evaluation.metrics import bootstrap_interval
 
 
 def enumerated(n, c, k):
@@ -82,16 +82,3 @@ def test_the_interval_covers_the_mean_in_95_of_100_draws():
 @pytest.mark.parametrize("values", [[0.5], [0.25, 0.25, 0.25]])
 def test_an_interval_of_equal_scores_has_no_width(values):
     assert bootstrap_interval(values) == (values[0], values[0])
-
-
-def test_the_paired_test_tries_all_swaps_of_few_problems():
-    # differences 1, 1, 1, 1: of 16 swaps two give a mean of 1 in size
-    difference, low, high, p = paired_difference([0, 0, 0, 0], [1, 1, 1, 1])
-    assert (difference, low, high, p) == (1, 1, 1, 2 / 16)
-    # 0.1, -0.1: every swap gives a mean of 0 or of 0.1 in size, so all are as large as 0
-    assert paired_difference([0.2, 0.3], [0.3, 0.2])[3] == 1
-
-
-def test_a_paired_comparison_of_other_problems_is_refused():
-    with pytest.raises(ValueError, match="shape"):
-        paired_difference([0.5, 0.5], [0.5, 0.5, 0.5])

@@ -28,7 +28,6 @@ def score(policy, folder, environment, size, rank_ends=True):
         trainer, harness.problems(5), 4, every_steps=2, batch_size=8
     )  # batches of two problems
     trainer.add_callback(evaluation)
-    evaluation.record("before")
     trainer.train()
     evaluation.record("after")
     rank = trainer.accelerator.process_index

@@ -44,12 +44,12 @@ def trainer(policy, tmp_path_factory):
     return harness.build_trainer(policy, tmp_path_factory.mktemp("probed"))
 
 
-def draw(trainer, rows, first_seed, reward=None):
+def draw(trainer, rows, first_seed, reward=harness.mixed_reward):
     """Sample rows and return the samples and whether each is correct."""
-    scoring = EvaluationCallback(trainer, [], G, reward_func=reward)
     rows = [row for row in rows for _ in range(G)]
-    ids, completions = scoring.sample(rows, first_seed)
-    correct_N = scoring.verifier.is_correct(scoring.rewards(scoring.functions, rows, completions))
+    ids, completions = EvaluationCallback(trainer, [], G).sample(rows, first_seed)
+    texts = trainer.processing_class.batch_decode(completions, skip_special_tokens=True)
+    correct_N = torch.tensor(reward([row["prompt"] for row in rows], texts))
     return Samples(ids[::G], completions, (correct_N == 1).view(-1, G)), correct_N
 
 
@@ -176,13 +176,14 @@ def test_a_target_like_the_recipe_is_graded_by_its_reward(recipe):
 
 
 def test_it_says_first_to_train_on_the_target_and_last_what_it_sees(recipe):
-    text = module.probe(recipe(), target="arithmetic", prompts=6, problems=8, samples=4)
+    """A benchmark is graded by the recipe's reward, too."""
+    path = recipe("--reward_funcs", "trl_miner.rewards.math_reward")
+    text = module.probe(path, target="arithmetic", prompts=6, problems=8, samples=4)
     first, *_, last = text.splitlines()
     assert first.startswith("With reference answers to target problems, train on them")
     assert "choices that are frequent now" in last and "load_best_model_at_end: true" in last
-    # graded by the mathematical reward: of the world's problems two thirds are right
     share = float(text.split("Target problems: ")[1].split("Pass@1 ")[1].split()[0])
-    assert share > 0.4
+    assert share > 0.4  # of the world's problems two thirds are right
 
 
 def test_a_probe_needs_problems_that_are_not_trained(recipe):

@@ -16,9 +16,15 @@ from ..data.settings import DataArguments
 
 NAME = "eval"
 HELP = "Measure Pass@1, Pass@K and Maj@K on benchmarks, and compare models."
-# What a file of one's own holds, where its columns have no usual names.
-COLUMNS = """dataset_prompt_column dataset_solution_column dataset_options_column options_columns
-    first_option answer_pattern decimal_comma sheet""".split()
+# What a file of one's own holds, and how a model is asked: the settings of a recipe.
+SETTINGS = """prompt_style system_prompt prompt_template dataset_prompt_column
+    dataset_solution_column dataset_options_column options_columns first_option answer_pattern
+    decimal_comma dataset_test_split sheet""".split()
+OTHER_THAN_TEXT: dict[str, Any] = {
+    "options_columns": {"nargs": "+"},
+    "first_option": {"type": int},
+    "decimal_comma": {"action": "store_true"},
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("max-tokens", "Limit of a completion, in tokens", 8192)
     option("seed", "Seed of the sampling", 0)
     option("revision", "Branch, tag or commit of the model on the Hub")
-    option("adapter", "A LoRA adapter on top of the model")
-    option("style", "Form of prompts (default: as trained, else guessed)",
-           choices=("plain", "chat", "verbatim"))  # fmt: skip
-    option("system-prompt", "System prompt in place of the training's")
-    option("prompt-template", "Text with {question} in it, in place of the training's")
     option("backend", "What runs the model (default: vllm if it is installed)", "auto",
            choices=("auto", "vllm", "transformers"))  # fmt: skip
     option("base-url", "A server with OpenAI's API, such as http://localhost:8000/v1")
@@ -57,10 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
     option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
     for field in fields(DataArguments):
-        if field.name in COLUMNS:
-            more: dict[str, Any] = {"nargs": "+"} if field.name == "options_columns" else {}
-            more = {"action": "store_true"} if field.name == "decimal_comma" else more
-            add(f"--{field.name}", help=field.metadata["help"], **more)
+        if field.name in SETTINGS:
+            help, more = field.metadata["help"], OTHER_THAN_TEXT.get(field.name, {})
+            add(f"--{field.name}", default=field.default, help=help, **more)
 
 
 def run(args: argparse.Namespace, words: list[str]) -> int:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         raise ValueError("Give --model and --benchmarks, or folders that were evaluated.")
     folders = [Path(folder) for folder in args.folders]
     if args.model:
-        args.data = DataArguments(**{name: getattr(args, name) for name in COLUMNS})
+        args.data = DataArguments(**{name: getattr(args, name) for name in SETTINGS})
         args.output = args.output or Path("evals", args.model.strip("/.").replace("/", "--"))
         evaluate(args)
         folders.append(Path(args.output))

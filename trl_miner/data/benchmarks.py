@@ -101,9 +101,7 @@ def _row(line: str) -> Benchmark:
 BENCHMARKS = {row.name: row for row in map(_row, _TABLE.strip().split("\n"))}
 
 
-def read_problems(
-    entry: str, args: DataArguments | None = None
-) -> tuple[Benchmark, list[Problem], Row]:
+def read_problems(entry: str, args: DataArguments | None = None) -> tuple[Benchmark, list[Problem]]:
     """Read the problems of a benchmark: NAME, NAME=PATH for a file or folder, `:N` behind either
     for its first N problems.
 
@@ -112,32 +110,30 @@ def read_problems(
             the benchmark's own form from there.
         args: What the columns of one's own file are called; the usual names without it.
 
-    Returns:
-        The benchmark, its problems, and a record of their {"source"}.
-
     Raises:
         ValueError: There is no such benchmark or file, or a row is not understood.
     """
     match = re.fullmatch(r"([\w.-]+)(?:=(.+?))?(?::(\d+))?", entry)
-    name, path, count = match.groups("") if match else (entry, "", "")
-    if not path and name not in BENCHMARKS:
+    name, path, count = match.groups() if match else (entry, None, None)
+    args, known = args or DataArguments(), BENCHMARKS.get(name)
+    if known:
+        args = DataArguments(first_option=0)
+    elif not path:
         raise ValueError(
             f"There is no benchmark {entry!r}: write one of {', '.join(BENCHMARKS)}, or NAME=PATH for"
             " your own; with :N behind it, its first N problems."
         )
-    if args is None or name in BENCHMARKS:
-        args = DataArguments(first_option=0 if name in BENCHMARKS else None)
-    own = Benchmark(name, name, path, "-", args.dataset_test_split, "math", None, 8)
-    benchmark = BENCHMARKS.get(name, own)
+    benchmark = known or Benchmark(name, name, "", "-", args.dataset_test_split, "math", None, 8)
     source, split, rows = path or benchmark.hub, benchmark.split, []
     for config in "-" if path else benchmark.configs.split(","):
-        at = replace(
-            args,
-            dataset_name=source,
-            dataset_config=config.strip("-") or None,
-            dataset_revision=None,
+        splits = load_splits(
+            replace(
+                args,
+                dataset_name=source,
+                dataset_config=config.strip("-") or None,
+                dataset_revision=None,
+            )
         )
-        splits = load_splits(at)
         if len(splits) > 1 and split not in splits:
             raise ValueError(
                 f"{source} has no split {split}, but {', '.join(splits)}: name a file, or set"
@@ -153,5 +149,4 @@ def read_problems(
         raise ValueError(
             f"{benchmark.title} must have {benchmark.problems} problems: {source} has {len(rows)}."
         )
-    record = {"source": source, "split": split}
-    return replace(benchmark, grader=kind), problems[: int(count or len(rows))], record
+    return replace(benchmark, grader=kind), problems[: int(count or len(rows))]

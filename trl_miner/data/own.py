@@ -13,7 +13,7 @@ from .benchmarks import read_problems
 from .columns import Row, find_columns
 from .files import load_splits
 from .problems import Problem, read_rows
-from .prompts import Kind, Kwargs, PromptForm, build_prompt, guess_style, load_form
+from .prompts import Kind, Kwargs, PromptForm, build_prompt, choose_form
 from .settings import DataArguments
 
 ADVICE = (
@@ -75,10 +75,9 @@ def load_training_data(
         raise ValueError(
             f"There is no split {name}, but {', '.join(splits)}: set --dataset_train_split."
         )
-    form = load_form(model) if needs_answers else PromptForm("verbatim")
-    if form is None or any((args.prompt_style, args.system_prompt, args.prompt_template)):
-        style: Any = args.prompt_style or guess_style(model, tokenizer)
-        form = PromptForm(style, args.system_prompt, args.prompt_template)
+    form = PromptForm("verbatim")
+    if needs_answers:
+        form = choose_form(args, model, tokenizer)
     args = replace(args, prompt_style=form.style)
     try:
         size, benchmark = float(held_out or 0), ""
@@ -93,7 +92,7 @@ def load_training_data(
     train = _arrange(parts[0], rows[: len(parts[0])], needs_answers)
     held = None
     if benchmark:
-        its, problems, _ = read_problems(benchmark, args)
+        its, problems = read_problems(benchmark, args)
         held = Dataset.from_list([_to_row(each, its.grader, form) for each in problems])
     elif size:
         pool = train

@@ -78,28 +78,34 @@ def show_preview(
             )
 
 
-def rewards_of(function: Any, rows: Sequence[Row], texts: Sequence[str]) -> list[float | None]:
-    """Return the rewards of one answer to each row, asking the function as TRL does.
+def rewards_of(
+    function: Any, rows: Sequence[Row], texts: Sequence[str], **known: Any
+) -> list[float | None]:
+    """Return the rewards of one completion of each row, asking the function as TRL does.
+
+    Args:
+        function: The reward function.
+        rows: With the prompt, and the columns that the function takes.
+        texts: Of the completions.
+        known: What else is known of the completions, such as their tokens.
 
     Raises:
-        ValueError: It fails, does not return a number or None for each answer, or NaN for all.
+        ValueError: It fails, does not return a number or None for each completion, or NaN for all.
     """
     from transformers import TrainerState
 
-    is_text = isinstance(rows[0]["prompt"], str)
-    columns = {
-        f"{name}s" if name == "prompt" else name: [row[name] for row in rows] for name in rows[0]
-    }
+    completions: Any = texts
+    if not isinstance(rows[0]["prompt"], str):
+        completions = [[{"role": "assistant", "content": text}] for text in texts]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    asked = columns | {"completion_ids": [[0]] * len(rows), "trainer_state": TrainerState()} | known
     try:
         found = function(
-            completions=texts
-            if is_text
-            else [[{"role": "assistant", "content": text}] for text in texts],
-            completion_ids=[[0]] * len(rows),
-            trainer_state=TrainerState(),
+            prompts=asked.pop("prompt"),
+            completions=completions,
             log_extra=lambda *_: None,
             log_metric=lambda *_: None,
-            **columns,
+            **asked,
         )
         found = run(found) if inspect.iscoroutine(found) else found
         if isinstance(found, dict | set | str) or len(found) != len(rows):

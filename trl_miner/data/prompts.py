@@ -21,6 +21,7 @@ from string import ascii_uppercase
 from typing import Any, Literal, get_args
 
 from .base_model import find_model
+from .settings import DataArguments
 
 Kind = Literal["math", "choice"]
 Style = Literal["plain", "chat", "verbatim"]
@@ -60,7 +61,7 @@ class PromptForm:
         template_kwargs: What the chat template gets besides the messages.
     """
 
-    style: Style = "plain"
+    style: str = "plain"
     system: str | None = None
     template: str | None = None
     template_kwargs: Kwargs = field(default_factory=dict)
@@ -117,7 +118,18 @@ def form_asked_for(prompt: Prompt) -> str | None:
     return ends[max(ends)] if ends else None
 
 
-def guess_style(model: str, tokenizer: Any) -> Style:
+def choose_form(args: DataArguments, model: str, tokenizer: Any) -> PromptForm:
+    """Return the form in which a model is asked: what the settings say if they say anything, else
+    the form of its training, else what its name suggests."""
+    trained, style = load_form(model), guess_style(model, tokenizer)
+    if args.prompt_style or args.system_prompt or args.prompt_template or trained is None:
+        kwargs = trained.template_kwargs if trained else {}
+        style = args.prompt_style or style
+        return PromptForm(style, args.system_prompt, args.prompt_template, kwargs)
+    return trained
+
+
+def guess_style(model: str, tokenizer: Any) -> str:
     """Return the style that suits a model nobody wrote a form for, by its name (Hub id or path).
 
     A chat template alone is no sign: many base models ship one too (Qwen3-4B-Base). So "plain"

@@ -11,7 +11,7 @@ import json
 import sys
 from argparse import Namespace
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,13 @@ from typing import Any
 from ..common.progress import track
 from ..data.base_model import find_model
 from ..data.benchmarks import read_problems
-from ..data.prompts import PromptForm, build_prompt, guess_style, load_form, token_ids
+from ..data.prompts import PromptForm, build_prompt, choose_form, token_ids
 from .backends import by_server, by_transformers, by_vllm
 from .sampling import sample_seed
 
-# Options that decide on the samples, beside the model's weights and the form of the prompts.
-OPTIONS = "model revision adapter base_url served_model dtype max_model_len seed".split()
 SAMPLING = "temperature top_p max_tokens".split()
-Samples = dict[tuple[str, int], dict[str, Any]]  # by problem and number
+# Options that decide on the samples, beside the model's weights and the form of the prompts.
+OPTIONS = "model revision base_url served_model dtype max_model_len seed".split() + SAMPLING
 
 
 def evaluate(args: Namespace) -> None:
@@ -40,92 +39,68 @@ def evaluate(args: Namespace) -> None:
         OSError: There is no such model, or the server does not answer.
     """
     form, todo = load_model(args), []
-    weights = sorted(Path(args.adapter or args.found).glob("*.safetensors"))
+    data = replace(args.data, prompt_style=form.style)
+    # another training step changes the weights
+    changed = [file.stat().st_mtime for file in sorted(Path(args.found).glob("*.safetensors"))]
+    drawn = {name: getattr(args, name) for name in OPTIONS} | {"weights": changed}
+    Path(args.output).mkdir(parents=True, exist_ok=True)
     for entry in args.benchmarks:
-        benchmark, problems, source = read_problems(entry, args.data)
+        benchmark, problems = read_problems(entry, data)
         path = Path(args.output, f"{benchmark.name}.jsonl")
-        settings = {name: getattr(args, name) for name in OPTIONS + SAMPLING} | {
-            # another training step changes them
-            "weights": [file.stat().st_mtime for file in weights],
-            "prompt_form": asdict(form), "decimal_comma": args.data.decimal_comma,
-            "title": benchmark.title, "grader": benchmark.grader, "source": source,
-            "num_problems": len(problems),
+        settings = drawn | {
+            "prompt_form": asdict(form), "decimal_comma": data.decimal_comma,
+            "title": benchmark.title, "grader": benchmark.grader, "num_problems": len(problems),
             "problems": hashlib.sha256(repr(problems).encode()).hexdigest(),
         }  # fmt: skip
-        known = find_samples(path, settings)
+        if not path.exists():
+            path.write_text(json.dumps(settings))
+        before, known = read_samples(path)
+        if before != settings:
+            raise ValueError(
+                f"{path} has samples of {before}, and these are of {settings}. Give the same"
+                " options, or another --output."
+            )
         for one in problems:
             prompt = build_prompt(benchmark.grader, one.question, one.options, form=form)
             ids = token_ids(prompt, args.tokenizer, form.template_kwargs)
-            numbers = range(args.samples or benchmark.samples)
-            todo += [(path, one, n, ids) for n in numbers if (one.id, n) not in known]
-    prompts = [ids for *_, ids in todo]
-    seeds = [sample_seed(args.seed, one.id, number) for _, one, number, _ in todo]
-    sampled = args.sample(args, prompts, seeds) if todo else ()
+            for number in range(args.samples or benchmark.samples):
+                if (one.id, number) not in known:
+                    row = {"problem": one.id, "sample": number, **asdict(one)}
+                    todo.append((path, row, ids, sample_seed(args.seed, one.id, number)))
+    asked = [ids for *_, ids, _ in todo], [seed for *_, seed in todo]
+    sampled = args.sample(args, *asked) if todo else ()
     tracked = track(sampled, "sampling", total=len(todo))
-    for (path, one, number, _), (text, is_cut) in zip(todo, tracked, strict=True):
-        row = {
-            "problem": one.id,
-            "sample": number,
-            "text": text,
-            "truncated": is_cut,
-            **asdict(one),
-        }
+    for (path, row, *_), (text, is_cut) in zip(todo, tracked, strict=True):
         with path.open("a") as file:  # a kill may have cut the last line: this one begins anew
-            file.write(f"\n{json.dumps(row)}")
+            file.write(f"\n{json.dumps(row | {'text': text, 'truncated': is_cut})}")
 
 
 def load_model(args: Namespace) -> PromptForm:
     """Find the model that the options name, and add to them its place, its tokenizer, and what
-    samples. Return the form in which it is asked: as the options say, else as it was trained, else
-    as its name suggests; and say it where the model was not trained in it."""
+    samples. Return and show the form in which it is asked."""
     from transformers import AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils import find_adapter_config_file
 
-    disable_progress_bar()  # a line for each loading of weights
     args.found = find_model(args.model)
+    tokenizer = args.tokenizer = AutoTokenizer.from_pretrained(args.found, revision=args.revision)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
-    args.tokenizer = AutoTokenizer.from_pretrained(args.found, revision=args.revision)
-    args.tokenizer.pad_token = args.tokenizer.pad_token or args.tokenizer.eos_token
-    is_vllm = args.backend == "vllm" or (args.backend == "auto" and find_spec("vllm"))
-    args.sample = by_server if args.base_url else by_vllm if is_vllm else by_transformers
-    trained = load_form(args.adapter or args.model)
-    form = trained or PromptForm(guess_style(args.model, args.tokenizer))
-    form = PromptForm(
-        args.style or form.style,
-        args.system_prompt or form.system,
-        args.prompt_template or form.template,
-        form.template_kwargs,
+    # an adapter runs in transformers
+    runs_in_vllm = find_spec("vllm") and not find_adapter_config_file(
+        args.found, revision=args.revision
     )
-    if form != trained:
-        print(f"{args.model} is asked with {form}, trained with {trained}.", file=sys.stderr)
+    is_vllm = args.backend == "vllm" or (args.backend == "auto" and runs_in_vllm)
+    args.sample = by_server if args.base_url else by_vllm if is_vllm else by_transformers
+    form = choose_form(args.data, args.model, tokenizer)
+    print(f"{args.model} is asked with {form}.", file=sys.stderr)
     return form
 
 
-def find_samples(path: Path, settings: dict[str, Any]) -> Samples:
-    """Return the samples of a file; where there is none, it gets its first line.
-
-    Raises:
-        ValueError: They were drawn otherwise.
-    """
-    text = json.dumps(settings, default=str)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    before, known = read_samples(path)
-    for name, value in json.loads(text).items():
-        if before[name] != value:
-            raise ValueError(
-                f"{path} has samples with another {name}: {before[name]}, and this is {value}. Give"
-                " the same, or another --output."
-            )
-    return known
-
-
-def read_samples(path: Path) -> tuple[dict[str, Any], Samples]:
-    """Return how the samples of a file are drawn, and the samples. A line that a kill has cut is
-    none."""
+def read_samples(path: Path) -> tuple[dict[str, Any], dict[tuple[str, int], dict[str, Any]]]:
+    """Return how the samples of a file are drawn, and the samples by problem and number. A line
+    that a kill has cut is none."""
     first, *lines = path.read_text().splitlines()
-    samples: Samples = {}
+    samples = {}
     for line in lines:
         with suppress(ValueError):
             row = json.loads(line)

@@ -11,7 +11,7 @@ from pathlib import Path
 from .metrics import pass_at_k
 
 FILE = "held_out.json"
-BEFORE, AFTER = "before", "after"
+BEFORE = "before"
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,13 @@ class Moment:
     @property
     def scores(self) -> dict[str, float]:
         """Pass@1 and Pass@n in [0, 1]: {"pass@1": 0.5, "pass@8": 0.75}."""
-        n, counts = self.num_samples, self.num_correct
-        return {f"pass@{k}": float(pass_at_k(n, counts, k).mean()) for k in (1, n)}
+        n = self.num_samples
+        return {f"pass@{k}": float(pass_at_k(n, self.num_correct, k).mean()) for k in (1, n)}
 
 
 def write_held_out(run: str | Path, moments: dict[str, Moment]) -> None:
     """Write `held_out.json` into a run's folder, whole or not at all."""
     part = Path(run, f"{FILE}.part")
-    part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(json.dumps({name: asdict(moment) for name, moment in moments.items()}))
     part.replace(Path(run, FILE))
 

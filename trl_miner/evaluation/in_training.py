@@ -4,10 +4,8 @@
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -21,16 +19,12 @@ from ..data.prompts import token_ids
 from .held_out import BEFORE, Moment, read_held_out, write_held_out
 from .sampling import Tokens, sample_seed, sample_tokens
 
-Rows = list[dict[str, Any]]
-
 
 class EvaluationCallback(TrainerCallback):
     """Scores held-out problems every so many steps, and whenever `record` is called.
 
     Pass@1 and Pass@n go to the log (`eval_pass@1`, `eval_pass@8`) and, as the number of correct
-    samples of each problem, into `held_out.json` of `output_dir`. Where `eval_strategy` is on they
-    are metrics of each evaluation, too, so that `metric_for_best_model: pass@1` chooses the best
-    checkpoint and can end the training early.
+    samples of each problem, into `held_out.json` of `output_dir`.
 
     Every process samples its share, as the training does: with transformers, or with vLLM. A
     scoring changes nothing in the training: neither the model nor a random state. With transformers
@@ -38,13 +32,11 @@ class EvaluationCallback(TrainerCallback):
     the same noise.
 
     Args:
-        trainer: The trainer whose model is scored.
-        problems: A data set with the columns `prompt` and those that the reward function needs,
+        trainer: The trainer whose model is scored, and whose reward functions say what is correct.
+        problems: A data set with the columns `prompt` and those that the reward functions need,
             such as `solution`.
         samples: n, completions per problem, at the temperature of the training.
         every_steps: Optimizer steps between two scorings; 0: none in between.
-        reward_func: Grades the completions: `correct_threshold` is correct.
-            None: the trainer's own functions that decide what is correct.
         batch_size: Completions that transformers generates at a time; another number draws others.
     """
 
@@ -54,7 +46,6 @@ class EvaluationCallback(TrainerCallback):
         problems: Any,
         samples: int = 8,
         every_steps: int = 0,
-        reward_func: Callable[..., Any] | None = None,
         batch_size: int = 256,
     ) -> None:
         self.trainer, self.problems, self.samples = trainer, [*problems], samples
@@ -64,32 +55,16 @@ class EvaluationCallback(TrainerCallback):
                 "Held-out problems are scored by one completion each, without tools, environments"
                 " or a rollout_func. Set held_out: 0, and eval_strategy for TRL's own evaluation."
             )
-        own = [trainer.reward_funcs[column] for column in trainer.verifier.columns]
-        self.functions = own if reward_func is None else [reward_func]
-        self.verifier = replace(trainer.verifier, columns=(*range(len(self.functions)),))
         self.fingerprint = hashlib.sha256(repr(self.problems).encode()).hexdigest()
         self.moments: dict[str, Moment] = {}
 
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Log the scores before the training: no tracker had started when they were made."""
-        if BEFORE in self.moments:
-            self._log(self.moments[BEFORE].scores)
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        """Score every `every_steps`, but for the last: `record("after")` is its scoring."""
-        state = self.trainer.state
-        if (
-            self.every_steps
-            and state.global_step % self.every_steps == 0
-            and state.global_step < state.max_steps
-        ):
-            self.record(f"step {state.global_step}")
-
-    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        """Put the scores of this step among the metrics of an evaluation."""
-        moment = f"step {self.trainer.state.global_step}"
-        scores = self.moments[moment].scores if moment in self.moments else self.record(moment)
-        kwargs["metrics"] |= {f"eval_{name}": value for name, value in scores.items()}
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Score before the first step, and then between two steps every `every_steps`."""
+        step, every = state.global_step, self.every_steps
+        if step and every and step % every == 0:
+            self.record(f"step {step}")
+        elif not step and BEFORE not in self.moments:
+            self.record(BEFORE)
 
     def record(self, moment: str) -> dict[str, float]:
         """Score the model as it is, and return {"pass@1": 0.5, "pass@8": 0.75}. Every process must
@@ -100,12 +75,11 @@ class EvaluationCallback(TrainerCallback):
         """
         trainer, counts = self.trainer, self.count_correct()
         step, folder = trainer.state.global_step, trainer.args.output_dir
-        found = Moment(step, self.samples, counts, self.fingerprint)
-        self.moments[moment], scores = found, found.scores
-        shown = ", ".join(f"{name.title()} {value:.3f}" for name, value in scores.items())
+        self.moments[moment] = found = Moment(step, self.samples, counts, self.fingerprint)
+        shown = ", ".join(f"{name.title()} {value:.3f}" for name, value in found.scores.items())
         trainer.accelerator.print(f"{moment}, {len(counts)} held-out problems: {shown}")
-        if moment != BEFORE:
-            self._log(scores)
+        # not TRL's own `log`, which would flush metrics of the training
+        Trainer.log(trainer, {f"eval_{name}": value for name, value in found.scores.items()})
         if trainer.is_world_process_zero():
             earlier = {  # an interrupted run's, too
                 name: one
@@ -113,20 +87,14 @@ class EvaluationCallback(TrainerCallback):
                 if one.problems == found.problems and one.step <= step
             }
             write_held_out(folder, earlier | {moment: found})
-        return scores
-
-    def _log(self, scores: dict[str, float]) -> None:
-        # Not TRL's own `log`, which would flush the metrics of the training step in progress; and
-        # it must not count as the log that the step itself is due.
-        due = self.trainer.control.should_log
-        Trainer.log(self.trainer, {f"eval_{name}": value for name, value in scores.items()})
-        self.trainer.control.should_log = due
+        return found.scores
 
     def count_correct(self) -> list[int]:
         """Sample the model, and return (P,) the correct completions of each problem; one without a
         verdict is wrong. Every process must call it, and all get the same."""
-        accelerator, size = self.trainer.accelerator, max(1, self.batch_size // self.samples)
-        if self.trainer.use_vllm:  # has batches of its own
+        trainer, accelerator = self.trainer, self.trainer.accelerator
+        size = max(1, self.batch_size // self.samples)
+        if trainer.use_vllm:  # has batches of its own
             size = -(-len(self.problems) // accelerator.num_processes)
         starts, counts = [*range(0, len(self.problems), size)], {}
         # Weights in shards are gathered by all processes at once: one with fewer batches samples
@@ -136,13 +104,14 @@ class EvaluationCallback(TrainerCallback):
             for start in own:
                 some = self.problems[start : start + size]
                 rows = [row for row in some for _ in range(self.samples)]
-                _, ids = self.sample(rows, sample_seed(self.trainer.args.seed, "", start))
-                is_correct_N = self.verifier.is_correct(self.rewards(self.functions, rows, ids))
-                counts[start] = (is_correct_N == 1).view(-1, self.samples).sum(dim=1).tolist()
+                _, ids = self.sample(rows, sample_seed(trainer.args.seed, "", start))
+                rewards_NF = self.rewards(rows, ids, trainer.verifier.columns)
+                is_correct_N = trainer.verifier.is_correct(rewards_NF) == 1
+                counts[start] = is_correct_N.view(-1, self.samples).sum(dim=1).tolist()
         found = dict(gather_object([*counts.items()]))
         return [count for start in starts for count in found[start]]
 
-    def sample(self, rows: Rows, seed: int) -> tuple[Tokens, Tokens]:
+    def sample(self, rows: list[Any], seed: int) -> tuple[Tokens, Tokens]:
         """Return the tokens of the rows' prompts, and those of a completion of each; one batch. A
         row stands there `samples` times in a row. Every process must call it, as often."""
         trainer, tokenizer, args = self.trainer, self.trainer.processing_class, self.trainer.args
@@ -151,9 +120,10 @@ class EvaluationCallback(TrainerCallback):
             torch.manual_seed(seed)  # a colocated engine draws from it
             trainer.vllm_generation.sync_weights()
             return prompts, trainer.vllm_generation.generate(prompts, None, self.samples)[1]
-        how = {"gradient_checkpointing_kwargs": args.gradient_checkpointing_kwargs}
         with unwrap_model_for_generation(
-            trainer.model_wrapped, trainer.accelerator, **how
+            trainer.model_wrapped,
+            trainer.accelerator,
+            gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
         ) as model:
             was_training, synced = model.training, trainer.accelerator.num_processes > 1
             config = trainer.generation_config
@@ -161,15 +131,15 @@ class EvaluationCallback(TrainerCallback):
             model.train(was_training)
         return prompts, ids
 
-    def rewards(self, functions: list[Any], rows: Rows, ids: Tokens) -> torch.Tensor:
-        """Return (N, F) the rewards of completions; NaN: unscorable."""
+    def rewards(self, rows: list[Any], ids: Tokens, columns: Sequence[int]) -> torch.Tensor:
+        """Return (N, F) the rewards of completions by the functions at these places; NaN by the
+        others, and where a function gives none."""
         texts = self.trainer.processing_class.batch_decode(ids, skip_special_tokens=True)
-        state = {"completion_ids": ids, "trainer_state": self.trainer.state}
-
-        def as_in_training(function: Any) -> Any:
-            return wraps(function)(lambda **columns: function(**columns | state))
-
-        found = [rewards_of(as_in_training(each), rows, texts) for each in functions]
+        known = {"completion_ids": ids, "trainer_state": self.trainer.state}
+        found = [
+            rewards_of(function, rows, texts, **known) if column in columns else [None] * len(ids)
+            for column, function in enumerate(self.trainer.reward_funcs)
+        ]
         return torch.tensor(np.array(found, np.float32)).T  # None becomes NaN
 
 
@@ -177,9 +147,7 @@ class EvaluationCallback(TrainerCallback):
 def kept_random_states() -> Iterator[None]:
     """Give back the random states as they were: of Python, NumPy, PyTorch and all its devices."""
     python, of_numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(of_numpy)
+    with torch.random.fork_rng():
+        yield
+    random.setstate(python)
+    np.random.set_state(of_numpy)

@@ -26,16 +26,15 @@ def pass_at_k(num_samples: Any, num_correct: Any, k: int) -> Any:
     Raises:
         ValueError: k or c is out of range.
 
-    Source: arXiv 2107.03374, equation 1, in its product form.
+    Source: arXiv 2107.03374, equation 1.
     """
-    n, c = np.broadcast_arrays(np.asarray(num_samples, float), np.asarray(num_correct, float))
-    if not (1 <= k <= n.min() and ((0 <= c) & (c <= n)).all()):  # False for NaN
+    from scipy import stats
+
+    chance = stats.hypergeom.sf(0, num_samples, num_correct, k)  # of more than 0 correct ones
+    if k < 1 or np.isnan(chance).any():
         given = f"k={k}, num_samples={num_samples}, num_correct={num_correct}"
         raise ValueError(f"1 <= k <= num_samples and 0 <= num_correct <= num_samples: got {given}.")
-    drawn = np.arange(k)
-    # 0 where fewer than k samples are wrong
-    wrong = np.clip((n - c)[..., None] - drawn, 0, None)
-    return 1 - (wrong / (n[..., None] - drawn)).prod(axis=-1)
+    return chance
 
 
 def maj_at_k(
@@ -94,26 +93,3 @@ def bootstrap_interval(values_P: Any, *, resamples: int = 10_000) -> tuple[float
     )  # fmt: skip
     low, high = found.confidence_interval
     return float(low), float(high)
-
-
-def paired_difference(a_P: Any, b_P: Any) -> tuple[float, float, float, float]:
-    """Compare the scores of two models on the same problems.
-
-    Returns:
-        The mean of b less that of a, its 95 % bootstrap interval over problems (low, high), and the
-        two-sided p of the sign-flip test: were the models one, how often would they differ as much?
-
-    Raises:
-        ValueError: There are more scores of one than of the other.
-    """
-    from scipy import stats
-
-    # equal shares may differ in their last bits
-    differences_P = np.subtract(b_P, a_P).round(12)
-    # of one set of values scipy flips the signs
-    test = stats.permutation_test(
-        [differences_P], np.mean, permutation_type="samples", n_resamples=10_000, batch=1000, rng=0
-    )
-    return (
-        differences_P.mean().item(), *bootstrap_interval(differences_P), test.pvalue.item()
-    )  # fmt: skip

@@ -42,5 +42,5 @@ def sample_tokens(
     sampled = model.generate(**padded, generation_config=config, synced_gpus=synced)
     rows = sampled[:, padded["input_ids"].shape[1] :].tolist()
     ends = {*config.eos_token_id}
-    places = [[at for at, token in enumerate(row) if token in ends] for row in rows]
-    return [row[: at[0] + 1] if at else row for row, at in zip(rows, places, strict=True)]
+    stops = [next((at for at, token in enumerate(row, 1) if token in ends), None) for row in rows]
+    return [row[:stop] for row, stop in zip(rows, stops, strict=True)]

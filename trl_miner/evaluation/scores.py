@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from ..grading import grade, with_points
 from .evaluate import read_samples
-from .metrics import bootstrap_interval, maj_at_k, paired_difference, pass_at_k
+from .metrics import bootstrap_interval, maj_at_k, pass_at_k
 
 FILE = "scores.json"
 # as printed; Pass@1 and Pass@K in percent by base model, method and benchmark
 PAPER = json.loads(Path(__file__).with_name("paper.json").read_text())["rows"]
-Graded = tuple[dict[str, Any], pd.DataFrame]
 
 
-def read_graded(path: Path) -> Graded:
+def read_graded(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return how the samples of a file were drawn, and a row for each, in the order of problems:
     with whether it `is_correct`, its `answer`, and the `reason` why it could not be graded.
 
@@ -35,41 +36,40 @@ def read_graded(path: Path) -> Graded:
             " command that drew them draws the missing ones."
         )
     rows = pd.DataFrame([samples[key] for key in sorted(samples)])
-    texts = rows["text"].map(with_points if settings["decimal_comma"] else str).to_list()
-    golds, options = rows["solution"].to_list(), rows["options"].to_list()
+    texts = [*rows["text"].map(with_points if settings["decimal_comma"] else str)]
+    golds, options = [*rows["solution"]], [*rows["options"]]
     verdicts = grade(settings["grader"], texts, golds, options=options, votes=True)
-    rows[["is_correct", "answer", "reason"]] = pd.DataFrame(verdicts, rows.index)
-    rows["is_correct"] = rows["is_correct"].eq(True)
-    return settings, rows
+    rows = rows.join(pd.DataFrame(verdicts))
+    return settings, rows.assign(is_correct=rows["is_correct"].eq(True))
 
 
 def score(settings: dict[str, Any], rows: pd.DataFrame) -> dict[str, Any]:
     """Return the scores of a benchmark as shares: by K, a power of 2 or n, Pass@K and Maj@K, each
     as [mean, low, high] with a 95 % interval over problems. A sample that could not be graded
     counts as wrong."""
-    P, values = settings["num_problems"], {}
+    P, metrics = settings["num_problems"], {}
     correct_PN = rows["is_correct"].to_numpy().reshape(P, -1)
     answers_PN = rows["answer"].factorize()[0].reshape(P, -1)
     n = correct_PN.shape[1]
     for k in sorted({2**power for power in range(n.bit_length())} | {n}):
-        values[f"Pass@{k}"] = pass_at_k(n, correct_PN.sum(1), k)
-        values[f"Maj@{k}"] = maj_at_k(answers_PN, correct_PN, k).mean(0)
+        pass_P = pass_at_k(n, correct_PN.sum(1), k)
+        maj_P = maj_at_k(answers_PN, correct_PN, k).mean(0)
+        for name, values_P in {f"Pass@{k}": pass_P, f"Maj@{k}": maj_P}.items():
+            metrics[name] = [values_P.mean(), *bootstrap_interval(values_P)]
     return {
         "title": settings["title"],
         "problems": P,
         "samples": n,
         "cut off": int(rows["truncated"].sum()),
         "not graded": rows["reason"].value_counts().to_dict(),
-        "metrics": {
-            name: [values_P.mean(), *bootstrap_interval(values_P)]
-            for name, values_P in values.items()
-        },
+        "metrics": metrics,
     }
 
 
 def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
     """Grade and score folders of `trl-miner eval`, write `scores.json` into each, and return what
-    to print: their scores, the paper's for a base model, and the others against the first folder.
+    to print: their scores, the paper's for a base model, and the difference of the others from the
+    first folder that has the same problems.
 
     Raises:
         ValueError: A folder has no samples, or lacks some; or the paper has no such model.
@@ -77,37 +77,29 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
     if paper not in (None, *PAPER):
         raise ValueError(f"--paper must be one of {', '.join(PAPER)}: got {paper}.")
     lines: list[str] = []
-    first: dict[str, Graded] = {}
+    firsts: dict[Any, Any] = {}  # scores by benchmark and hash of its problems
     for folder in folders:
-        graded = {path.stem: read_graded(path) for path in sorted(folder.glob("*.jsonl"))}
-        if not graded:
-            raise ValueError(f"{folder} has no samples. Give the --output of `trl-miner eval`.")
-        scores = {name: score(*one) for name, one in graded.items()}
-        (folder / FILE).write_text(json.dumps(scores, indent=1))
-        here = {}
-        for one in scores.values():
-            *about, (_, metrics) = one.items()
-            table = pd.DataFrame(metrics, ["%", "95 % from", "to"]).mul(100).round(2)
+        scores = {}
+        for path in sorted(folder.glob("*.jsonl")):
+            settings, rows = read_graded(path)
+            one = scores[path.stem] = score(settings, rows)
+            *about, metrics = one.items()
+            table = pd.DataFrame(metrics[1], ["%", "95 % from", "to"]).mul(100).round(2)
             lines += [f"{folder}: {dict(about)}", f"{table.T}\n"]
-            here[one["title"]] = [table[f"Pass@{k}"]["%"] for k in (1, one["samples"])]
-        if paper:  # [Pass@1, Pass@n]
-            rows = pd.DataFrame({"here": here} | PAPER[paper]).T
-            lines.append(rows[[*here]].to_string(na_rep="-"))
-        for name in filter(first.get, graded):
-            lines.append(f"{folder} against {folders[0]}: {compare(first[name], graded[name])}")
-        first = first or graded
+            for method, row in PAPER.get(paper, {}).items():
+                lines.append(f"paper, {method}: Pass@1 and Pass@K {row.get(one['title'])}")
+            mean_P = rows.groupby("problem")["is_correct"].mean()
+            first_P = firsts.setdefault((path.stem, settings["problems"]), mean_P)
+            if first_P is not mean_P:
+                by_P = (mean_P - first_P).round(12)  # equal shares may differ in their last bits
+                low, high = bootstrap_interval(by_P)
+                # of one set of values scipy flips the signs
+                test = stats.permutation_test(
+                    [by_P], np.mean, permutation_type="samples", batch=1000, rng=0
+                )
+                told = f"{by_P.mean():+.2%} ({low:+.2%} to {high:+.2%}, p {test.pvalue:.4f})"
+                lines.append(f"{path} against the first: Pass@1 {told}\n")
+        if not scores:
+            raise ValueError(f"{folder} has no samples. Give the --output of `trl-miner eval`.")
+        (folder / FILE).write_text(json.dumps(scores, indent=1))
     return "\n".join(lines)
-
-
-def compare(first: Graded, second: Graded) -> str:
-    """Return the difference in Pass@1 on a benchmark, its interval over problems, and p of a paired
-    test, in words.
-
-    Raises:
-        ValueError: The problems are not the same.
-    """
-    if first[0]["problems"] != second[0]["problems"]:
-        raise ValueError("The two folders have other problems of one name. Sample one again.")
-    means = [rows.groupby("problem")["is_correct"].mean() for _, rows in (first, second)]
-    by, low, high, p = paired_difference(*means)
-    return f"{first[0]['title']}, Pass@1 {by:+.2%} ({low:+.2%} to {high:+.2%}, p {p:.4f})"
