@@ -144,13 +144,3 @@ def test_recipes_are_listed_printed_and_copied(tmp_path, monkeypatch, capsys):
     cli.main(["recipes", "arithmetic/quick", "--copy", "--quiet"])
     assert capsys.readouterr().out == ""
     os.environ.pop("TRL_MINER_QUIET")
-
-
-def test_the_public_names_load_on_first_use():
-    import trl_miner
-
-    assert {*trl_miner.__all__} <= {*dir(trl_miner)}
-    for name in trl_miner.__all__:
-        assert getattr(trl_miner, name)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        getattr(trl_miner, "nothing")  # noqa: B009

@@ -66,11 +66,18 @@ def test_choices_by_letter_or_text():
     assert choice_reward(said[:1], ["A"], [None]) == [None]
 
 
-def test_what_is_not_graded_is_none_counted_and_said(caplog):
+@pytest.fixture(scope="module")
+def one_second():
+    """One worker, which has a second for an answer."""
+    grading.configure(workers=1, seconds=1.0)
+    yield
+    grading.configure()
+
+
+def test_what_is_not_graded_is_none_counted_and_said(one_second, caplog):
     """In a thread, where limits by signals do not work. An answer that takes too long is wrong,
     because its reference takes no time."""
     logged, found = {}, []
-    grading.configure(workers=1, seconds=1.0)
     completions = [r"\boxed{1 - 0.5}", BOMB, r"\boxed{1}", r"\boxed{17}"]
 
     def reward():
@@ -78,22 +85,16 @@ def test_what_is_not_graded_is_none_counted_and_said(caplog):
             math_reward(completions, ["1/2", "17", "", "17"], log_metric=logged.__setitem__)
         )
 
-    try:
-        thread = threading.Thread(target=reward)
-        thread.start()
-        thread.join(60)
-    finally:
-        grading.configure()
+    thread = threading.Thread(target=reward)
+    thread.start()
+    thread.join(60)
     assert found == [1.0, 0.0, None, 1.0]
     # of 4, one is not graded, one over its limit
     assert logged == {"math_reward/not_judged": 0.25, "math_reward/timed_out": 0.25}
     assert "1 of 4 answers were not graded" in caplog.text
 
 
-def test_the_time_of_a_batch_is_limited():
-    completions = [BOMB.replace("x^5", f"x^5+{i}") for i in range(20)] + [r"\boxed{17}"]
-    grading.configure(workers=2, seconds=1.0)
-    try:  # 20 bombs of 1 s each; the answer that needs no mathematics is graded all the same
-        assert math_reward(completions, ["17"] * 21, batch_seconds=0.5) == [None] * 20 + [1.0]
-    finally:
-        grading.configure()
+def test_the_time_of_a_batch_is_limited(one_second):
+    """Ten bombs of 1 s each; the answer that needs no mathematics is graded all the same."""
+    completions = [BOMB.replace("x^5", f"x^5+{i}") for i in range(10)] + [r"\boxed{17}"]
+    assert math_reward(completions, ["17"] * 11, batch_seconds=0.5) == [None] * 10 + [1.0]
