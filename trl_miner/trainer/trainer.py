@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from accelerate.logging import get_logger
 from torch import Tensor
 from transformers.trainer_utils import get_last_checkpoint
@@ -98,6 +99,7 @@ class MinerGRPOTrainer(GRPOTrainer):
     resumed_at = 0  # the micro-step at which the training has gone on
 
     # of TRL, whose types say less
+    accelerator: Accelerator
     model: Any
     num_generations: int
     _buffered_inputs: Any
@@ -151,10 +153,10 @@ class MinerGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[Any]) -> Batch:
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        if self.prompt_stream is None:
-            (output, rewards_NF), metrics = self.generate_and_reward(inputs), dict[str, float]()
-        else:
+        if self.prompt_stream is not None:
             output, rewards_NF, metrics = fill_batch(self, self.prompt_stream, inputs)
+        else:
+            (output, rewards_NF), metrics = self.generate_and_reward(inputs), {}
         rollouts = self._rollouts(output, rewards_NF)
         result = estimate(self.composition, rollouts)
         # (B,) where no method speaks per token, as TRL's metrics of sequences know them
