@@ -24,7 +24,7 @@ both() {
   while [ "$1" != -- ]; do names+=("$1") && shift; done
   shift
   for model in "$base" "$trained"; do
-    trl-miner eval --model "$model" --style plain --prompt-template "$prompt" --benchmarks "${names[@]}" \
+    trl-miner eval --model "$model" --prompt_style plain --prompt_template "$prompt" --benchmarks "${names[@]}" \
       --paper "Qwen3-$size-Base" --output "$output/${model##*/}" "$@"
   done
   trl-miner eval "$output/${base##*/}" "$output/${trained##*/}" --paper "Qwen3-$size-Base"
