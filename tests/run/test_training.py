@@ -14,6 +14,14 @@ SECRETS = {"HF_TOKEN": "hf_of-the-environment", "WANDB_API_KEY": "0123456789abcd
 TYPED = "hf_of-the-command-line"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_picture():
+    """A picture takes as long as the rest of a run; tests/hub has one drawn."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("trl_miner.report.plots.draw", lambda runs, path: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A folder, and what the training into FOLDER/run printed; the machine has secrets."""
@@ -224,7 +232,7 @@ def test_quiet_says_its_scores_alone_with_logged_completions_too(tmp_path):
     assert [*(tmp_path / "run" / "completions").glob("*.parquet")]
 
 
-def test_a_held_out_score_chooses_the_best_model(tmp_path):
+def test_trls_own_evaluation_chooses_the_best_model(tmp_path):
     path = recipe(
         tmp_path,
         max_steps=3,
@@ -233,13 +241,13 @@ def test_a_held_out_score_chooses_the_best_model(tmp_path):
         save_steps=1,
         save_total_limit=1,
         load_best_model_at_end=True,
-        metric_for_best_model="eval_pass@1",
+        metric_for_best_model="eval_reward",
         per_device_eval_batch_size=4,
     )
     code, _, err = train(path)
     assert code == 0, err
     state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
-    scores = [log["eval_pass@1"] for log in state["log_history"] if "eval_pass@1" in log][1:]
+    scores = [log["eval_reward"] for log in state["log_history"] if "eval_reward" in log]
     best = Path(state["best_model_checkpoint"])
     assert best.name == f"checkpoint-{1 + scores.index(max(scores))}"
     assert same(weights(tmp_path / "run"), weights(best))

@@ -90,8 +90,8 @@ def train(name, model, folder, *, synced=True, lora=False, **settings):
 
 def held_out(trainer):
     """Score 6 problems, 4 samples each, twice; transformers' `generate` is out of reach."""
-    scoring = EvaluationCallback(trainer, problems(6), 4, reward_func=by_text)
-    trainer.model.generate = None
+    scoring = EvaluationCallback(trainer, problems(6), 4)
+    trainer.model.generate, trainer.reward_funcs = None, [by_text]
     for moment in ("before", "step 1"):
         scoring.record(moment)
     return [scoring.moments[moment].num_correct for moment in ("before", "step 1")]
