@@ -106,7 +106,7 @@ def write_pages(folder: Path) -> list[dict]:
             shutil.copyfile(page, place)
             continue
         text = moved(page)
-        place.write_text(as_mkdocs(text) if page.is_relative_to(SOURCE) else text, encoding="utf-8")
+        place.write_text(as_mkdocs(text) if page.suffix == ".md" else text, encoding="utf-8")
         waiting += linked(page).values()
     return table
 
