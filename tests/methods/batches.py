@@ -88,7 +88,7 @@ def batches(draw):
     num_tokens = draw(st.integers(1, 6))
     one = st.sampled_from([0.0, 0.5, 1.0, NAN])
     group = st.one_of(
-        st.sampled_from([0.0, 1.0]).map(lambda reward: [reward] * num_generations),
+        st.sampled_from([0.0, 0.5, 1.0]).map(lambda reward: [reward] * num_generations),
         st.lists(one, min_size=num_generations, max_size=num_generations),
     )
     rewards = sum((draw(group) for _ in range(num_groups)), [])

@@ -227,6 +227,7 @@ def test_the_entropy_bonus_is_the_gradient_of_the_entropy():
     scores = {"old_logps": logps[:, None], "entropies": entropy.expand(3, 1)}
     batch = Batch(torch.ones(3), torch.ones(3, 1), scores, 3)
     found = batch.estimate(advantage_estimator="entropy", kwargs={"weight": 1.0}).advantages_N
+    assert (logps.exp() @ found).abs() < 1e-6  # its mean is 0
     loss = (logps.exp().detach() * found * logps).sum()
     gradients = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss, entropy)]
     assert torch.allclose(*gradients, atol=1e-6)

@@ -72,10 +72,10 @@ def test_a_batch_without_tokens_is_left_alone(name):
 
 def test_clip_cov_leaves_alone_what_is_clipped_already():
     # A 2 and 0, lp -1 and -3: both covariances are 1, so both are candidates; a ratio of e^2 with A
-    # 2 is clipped
+    # 2 is clipped above 2, and would not be by the lower bound
     logps, advantages = torch.tensor([[-1.0, -3.0]]), torch.tensor([[2.0, 0.0]])
     for step, dropped in ((0, 1.0), (2, 0.5)):
-        batch = MicroBatch(logps, logps - step, advantages, torch.ones(1, 2), 1.0, 1.0)
+        batch = MicroBatch(logps, logps - step, advantages, torch.ones(1, 2), 9.0, 1.0)
         found = run("clip_cov", batch, ratio=1.0, low=0.5)
         assert found.metrics == {"clip_cov/dropped": dropped}
         assert found.advantages_BT.tolist() == [[step, 0.0]]

@@ -1,19 +1,22 @@
 """Plant the faults of `faults.tsv` one at a time, and say which the tests find.
 
 `python tests/mutants/run.py [FIRST LAST] [--write]`: all faults, or those of some lines. A fault is a file, a
-text in it, what stands there instead, and the tests of its part. `--write` puts the table into
-CONTRIBUTING.md.
+text in it, what stands there instead, and the tests of its part, which run in a fork of this process:
+importing TRL takes longer than most of them. `--write` puts the table into CONTRIBUTING.md.
 """
 
+import importlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = Path(__file__).with_name("faults.tsv")
+# The package itself is imported in the forks, from a copy.
+IMPORTS = "pytest hypothesis trl.trainer.grpo_trainer peft latex2sympy2_extended scipy.stats pandas"
+OPTIONS = "--import-mode=importlib -x -q -p no:cacheprovider --no-header"
 
 
 def faults():
@@ -21,26 +24,28 @@ def faults():
     return [line.split("\t") for line in FAULTS.read_text("utf-8").splitlines() if line[0] != "#"]
 
 
-def found_by(file, old, new, tests):
+def found_by(copy, file, old, new, tests):
     """Return the name of the first test that fails with the fault; empty: none does."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("trl_miner", "tests", "recipes", "setup.cfg"):
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-            copy(ROOT / name, Path(folder, name))
-        path = Path(folder, "trl_miner", file)
-        text = path.read_text("utf-8")
-        if text.count(old) != 1:
-            raise ValueError(f"{file} has {old!r} {text.count(old)} times: it must be once.")
-        path.write_text(text.replace(old, new), "utf-8")
-        command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib"]
-        command += ["-m", "not (browser or vllm)"]
-        command += ["-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests.split()]
-        env = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if done.returncode and not failed:
-            raise ValueError(f"{file}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return failed[0].split()[1].partition("[")[0].partition("::")[2] if failed else ""
+    path, log = Path(copy, "trl_miner", file), Path(copy, "log")
+    text = path.read_text("utf-8")
+    if text.count(old) != 1:
+        raise ValueError(f"{file} has {old!r} {text.count(old)} times: it must be once.")
+    path.write_text(text.replace(old, new), "utf-8")
+    child = os.fork()
+    if child == 0:
+        with open(log, "w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        words = ["-o", "addopts=", "-m", "not (browser or vllm)", *OPTIONS.split(), *tests.split()]
+        code = sys.modules["pytest"].main(words)
+        sys.stdout.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    path.write_text(text, "utf-8")
+    failed = [row for row in log.read_text().splitlines() if row.startswith(("FAILED", "ERROR"))]
+    if code and not failed:
+        raise ValueError(f"{file}: {log.read_text()[-4000:]}")
+    return failed[0].split()[1].partition("[")[0].partition("::")[2] if failed else ""
 
 
 def main(words):
@@ -48,16 +53,26 @@ def main(words):
     numbers = [int(word) for word in words if word.isdecimal()]
     rows = faults()[slice(*numbers)] if numbers else faults()
     lines = []
-    for file, old, new, tests in rows:
-        name = found_by(file, old, new, tests)
-        lines.append(f"| `{file}` | `{old}` | `{new}` | {name or '**missed**'} |".replace("||", ""))
-        print(lines[-1], flush=True)
+    with tempfile.TemporaryDirectory() as copy:
+        for name in ("trl_miner", "tests", "recipes", "setup.cfg"):
+            copies = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+            copies(ROOT / name, Path(copy, name))
+        os.environ |= {"PYTHONPATH": copy, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two faults of a second are one to a cache
+        os.chdir(copy)
+        sys.path[0] = copy
+        for name in IMPORTS.split():
+            importlib.import_module(name)
+        for file, old, new, tests in rows:
+            name = found_by(copy, file, old, new, tests)
+            lines.append(f"| `{file}` | `{old}` | `{new}` | {name or '**missed**'} |")
+            print(lines[-1], flush=True)
     if "--write" in words:
         page = ROOT / "CONTRIBUTING.md"
         before, _, rest = page.read_text("utf-8").partition("<!-- faults -->")
         head = "\n| File | Text | Planted | Found by |\n| --- | --- | --- | --- |\n"
         after = rest.partition("<!-- end -->")[2]
-        table = head + "\n".join(lines) + "\n"
+        table = head + "\n".join(lines).replace("||", "") + "\n"
         page.write_text(f"{before}<!-- faults -->{table}<!-- end -->{after}", "utf-8")
     missed = sum("**missed**" in line for line in lines)
     print(f"{len(lines) - missed} found, {missed} missed")

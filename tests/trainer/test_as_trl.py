@@ -174,13 +174,16 @@ def test_in_several_micro_batches_a_metric_is_one_mean_over_the_step(policy, tmp
     assert ratios[0] == pytest.approx(ratios[1], abs=1e-6) and ratios[1] > 0
 
 
-def test_what_is_left_out_is_logged(policy, tmp_path):
+@pytest.mark.parametrize(("batches", "name"), [(1, "dapo"), (2, "a step of two batches")])
+def test_what_is_left_out_is_logged(policy, tmp_path, batches, name):
     """Of three prompts one is all right and one all wrong: 4 of 12 completions count, unless the
     mixed one comes out alike."""
-    trainer = train(policy, tmp_path, advantage_estimator="grpo")
-    for log, batch in zip(logs(trainer), trainer.batches, strict=False):
-        counting = (batch.output["advantages"] != 0).sum().item()
+    trainer = train(policy, tmp_path, advantage_estimator="grpo", max_steps=3, **CASES[name])
+    for place, log in enumerate(logs(trainer)[:3]):
+        own = trainer.batches[batches * place : batches * (place + 1)]
         # at least one row stays, or the step would have no gradient to synchronise
-        assert log["micro_batches/rows"] == pytest.approx(max(counting, 1) / 12)
+        counting = [max((batch.output["advantages"] != 0).sum().item(), 1) for batch in own]
+        assert log["micro_batches/rows"] == pytest.approx(sum(counting) / batches / 12)
         assert log["micro_batches/tokens"] <= log["micro_batches/rows"] + 1e-6
-        assert torch.equal(batch.output["advantages"], batch.rollouts.advantages_N)
+        for batch in own:
+            assert torch.equal(batch.output["advantages"], batch.rollouts.advantages_N)
