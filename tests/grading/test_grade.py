@@ -61,11 +61,11 @@ def test_a_reference_that_cannot_be_read_is_not_graded(gold):
 def test_what_no_process_limits_takes_no_longer_than_its_text(piece):
     """What is decided without a worker, a million characters of it. Nothing here may be quadratic."""
     text = piece * (10**6 // len(piece))
-    start = time.monotonic()
+    start = time.process_time()
     assert graded(text, "17x", unboxed=True).is_correct is False
     assert grade("choice", [text], ["B"], options=[DRUGS])[0].is_correct is False
     assert with_points(text)
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_boxes_that_disagree_are_wrong_and_do_not_vote():
