@@ -35,6 +35,7 @@ def load(name, held_out=0, model="some/model-base", **settings):
     reward = functools.partial(
         math_reward, accept_unboxed=args.math_accept_unboxed, decimal_comma=args.decimal_comma
     )
+    functools.update_wrapper(reward, math_reward)
     rewards = [choice_reward if data.kind == "choice" else reward]
     show_preview(data, tokenizer(), rewards, args)
     return data

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from strangers import lines  # noqa: E402
 
 from trl_miner.data import benchmarks  # noqa: E402
-from trl_miner.data.benchmarks import BENCHMARKS, pubmedqa_test_ids, read_problems  # noqa: E402
+from trl_miner.data.benchmarks import BENCHMARKS, PUBMEDQA_TEST, read_problems  # noqa: E402
 from trl_miner.data.settings import DataArguments  # noqa: E402
 from trl_miner.grading import describe_reference  # noqa: E402
 
@@ -64,7 +64,7 @@ def test_rows_that_need_work(small):
     assert of("olympiadbench", "question")[2].startswith("All lines lie in a plane.\n\n")
     assert of("medqa", "options")[0][-1] == "Vitamin K"  # the sixth is padding
     assert of("medmcqa", "solution")[1] == "D"  # cop 3, counted from 0
-    assert len(pubmedqa_test_ids()) == 500 and len(of("pubmedqa", "id")) == 3
+    assert len(PUBMEDQA_TEST) == 500 and len(of("pubmedqa", "id")) == 3
     assert of("pubmedqa", "options")[0] == ("yes", "no", "maybe")
     assert of("pubmedqa", "question")[0].startswith("Tea is drunk.\nAll stayed awake.\n\nDoes ")
     assert of("medxpertqa", "question")[1] == "Which bone carries the leg on the foot?"
@@ -72,26 +72,21 @@ def test_rows_that_need_work(small):
 
 
 def test_a_wrong_number_of_problems_and_a_damaged_row_are_refused(small, tmp_path):
-    with pytest.raises(ValueError, match="AIME2024 must have 30 problems: .* has 3"):
+    with pytest.raises(ValueError, match="aime24.jsonl must have 30 problems, and has 3"):
         read_problems(f"aime24={SMALL / 'aime24.jsonl'}")
     rows = [json.loads(line) for line in (SMALL / "aime24.jsonl").read_text().splitlines()]
-    with pytest.raises(ValueError, match="aime24-1 has no reference answer that can be read"):
+    with pytest.raises(ValueError, match="1 of 2 rows have no .*reference answer that can be read"):
         small("aime24", lines(tmp_path / "a.jsonl", [rows[0], rows[1] | {"Answer": None}]))
 
 
 def test_the_embedded_world_needs_no_download():
-    benchmark, problems, record = read_problems("arithmetic:5")
+    benchmark, problems = read_problems("arithmetic:5")
     assert (benchmark.title, len(problems)) == ("Arithmetic", 5)
     assert problems[0].question == "Compute 35 + 4.\n" and problems[0].solution == "39"
     assert len(read_problems("arithmetic")[1]) == 200
 
 
-def test_a_benchmark_that_is_not_cached_is_told_with_the_path():
-    with pytest.raises(ValueError, match="MathArena/hmmt_feb_2025"):
-        read_problems("hmmt25")
-
-
-@pytest.mark.parametrize("entry", ["aime99", "aime24:", "=a.csv", "a b=c", ""])
+@pytest.mark.parametrize("entry", ["aime99", "aime24:", ""])
 def test_an_unknown_name_is_told_with_those_there_are(entry):
     with pytest.raises(ValueError, match="There is no benchmark .*aime24, aime25, .*NAME=PATH"):
         read_problems(entry)
@@ -102,18 +97,18 @@ def test_an_unknown_name_is_told_with_those_there_are(entry):
 
 def test_a_file_of_ones_own(tmp_path):
     rows = [{"q": "1+1?", "a": 2, "id": "x"}, {"q": "2+2?", "a": "It is\n#### 4"}]
-    benchmark, problems, _ = read_problems(f"mine={lines(tmp_path / 'a.jsonl', rows)}")
+    benchmark, problems = read_problems(f"mine={lines(tmp_path / 'a.jsonl', rows)}")
     assert (benchmark.name, benchmark.grader, benchmark.samples) == ("mine", "math", 8)
     assert [(one.id, one.solution) for one in problems] == [("mine-0", "2"), ("mine-1", "4")]
     assert len(read_problems(f"mine={tmp_path / 'a.jsonl'}:1")[1]) == 1
     rows = [{"problem": "Odd?", "options": ["2", "3"], "answer": each} for each in ("B", "2")]
-    benchmark, problems, _ = read_problems(f"mine={lines(tmp_path / 'b.jsonl', rows)}")
+    benchmark, problems = read_problems(f"mine={lines(tmp_path / 'b.jsonl', rows)}")
     assert benchmark.grader == "choice" and [one.solution for one in problems] == ["B", "A"]
 
 
 def test_its_columns_are_named_as_in_training(tmp_path):
     path = lines(tmp_path / "a.jsonl", [{"x": "1+1?", "y": "so 2"}])
-    with pytest.raises(ValueError, match="There are x, y"):
+    with pytest.raises(ValueError, match="for the prompt, but x, y. Name one"):
         read_problems(f"mine={path}")
     args = DataArguments(
         dataset_prompt_column="x", dataset_solution_column="y", answer_pattern=r"\d+"
@@ -133,9 +128,3 @@ def test_a_folder_with_train_and_test_files_is_its_test_files(tmp_path):
     (tmp_path / "test.parquet").rename(tmp_path / "validation.parquet")
     with pytest.raises(ValueError, match="no split test, but train, validation: .*test_split"):
         read_problems(f"mine={tmp_path}")
-
-
-def test_a_prompt_that_says_the_form_stays_one(tmp_path):
-    rows = [{"q": f"{n}+1? Put it in \\boxed{{}}.", "a": n + 1} for n in range(3)]
-    problems = read_problems(f"mine={lines(tmp_path / 'a.jsonl', rows)}")[1]
-    assert problems[0].question == [{"role": "user", "content": "0+1? Put it in \\boxed{}."}]

@@ -33,11 +33,11 @@ def test_without_a_number_nothing_is_held_out(tmp_path):
 
 
 def test_what_stands_twice_is_on_one_side(tmp_path):
-    """15 problems, each in 2 rows: 3 are held out, and their 6 rows are not trained on."""
+    """15 problems, each in 2 rows."""
     path = table(tmp_path / "a.csv", ",", ["q", "a"], lambda n: [f"{n // 2} + 8?", str(n // 2 + 8)])
     data = load(path, 3)
     train, problems = sides(data)
-    assert len(data.train) == 24 and len(data.problems) == 3 and not train & problems
+    assert len(train | problems) == 15 and not train & problems and len(data.problems) == 3
 
 
 def test_held_out_problems_that_leave_none_are_refused(tmp_path):
@@ -93,7 +93,7 @@ def test_a_run_that_rewards_by_itself_needs_no_answers_and_keeps_prompts(tmp_pat
     args = DataArguments(dataset_name=str(path))
     data = load_training_data(args, "some/model", tokenizer(), needs_answers=False)
     assert data.train["prompt"][:] == [f"Write {n} words.\n" for n in range(3)]
-    with pytest.raises(ValueError, match="usual name holds the answer. There are prompt"):
+    with pytest.raises(ValueError, match="usual name for the solution, but prompt"):
         load_training_data(args, "some/model", tokenizer())
 
 

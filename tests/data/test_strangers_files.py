@@ -171,18 +171,18 @@ def test_a_file_trains_on_what_it_says(name, tmp_path):
 REFUSED = {
     "only_an_id.jsonl": (
         each(lambda n: {"question": f"{n} + 1?", "id": n}),
-        "usual name holds the answer. There are question, id. .*--dataset_solution_column", None,
+        "usual name for the solution, but question, id. .*--dataset_solution_column", None,
     ),
     "classes.csv": (
         cells(",", ["text", "label"], lambda n: [f"{n} is good", "1"]),
-        "holds the question. There are text, label. .*--dataset_prompt_column", {"dataset_prompt_column": "text"},
+        "for the prompt, but text, label. .*--dataset_prompt_column", {"dataset_prompt_column": "text"},
     ),
     "sheets.xlsx": (
         lambda path: book(path, Info=NOTES, Tasks=TASKS), "its sheets are Info, Tasks: name one with --sheet",
         {"sheet": "Tasks"},
     ),
     "euro.csv": (
-        cells(";", ["q", "a"], lambda n: [f"{n}?", f"{n},50 €"]), "has a decimal comma, .*--decimal_comma true",
+        cells(";", ["q", "a"], lambda n: [f"{n}?", f"{n},50 €"]), "It has a decimal comma, .*--decimal_comma true",
         {"decimal_comma": True},
     ),
     "worked.csv": (
@@ -208,8 +208,7 @@ REFUSED = {
     ),
     "asks.jsonl": (
         each(lambda n: {"question": f"{n} + 2? End with 'Answer: NUMBER'.", "answer": n + 2}),
-        "math_reward gives 0.0 to 'Answer: 2', a right answer in the form that the prompts ask for.*"
-        "--math_accept_unboxed true", {"math_accept_unboxed": True},
+        "math_reward gives 0.0 to 'Answer: 2', which has .*--math_accept_unboxed true", {"math_accept_unboxed": True},
     ),
     "says_nothing.jsonl": (
         each(lambda n: {"prompt": [{"role": "system", "content": "Be nice."}, user(f"{n}?")], "answer": n}),
@@ -241,10 +240,8 @@ def test_a_few_empty_rows_are_left_out_with_a_warning(tmp_path):
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
     path = table(tmp_path / "a.csv", ",", ["question", "answer"], lambda n: [f"{n}?", "1"])
-    with pytest.raises(ValueError, match="No column anser holds the answer. There are question, "):
+    with pytest.raises(ValueError, match="no column anser for the solution, but question, answer"):
         load(path, dataset_solution_column="anser")
-    with pytest.raises(ValueError, match=r"answer_pattern '\(': missing \)"):
-        load(path, answer_pattern="(")
 
 
 def test_other_columns_reach_the_run_and_its_own_are_text(tmp_path):

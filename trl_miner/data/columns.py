@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from string import ascii_uppercase
 from typing import Any
 
@@ -22,17 +22,16 @@ ROLES = {"human": "user", "gpt": "assistant"}  # ShareGPT's
 # cop. verl and DAPO: prompt, reward_model.ground_truth. Alpaca: instruction, input, output. SQuAD:
 # context, answers.text. ShareGPT: conversations. TRL: prompt, messages.
 USUAL = {
-    "question": """question.stem question problem problemstatement questiontext query instruction
+    "prompt": """question.stem question problem problemstatement questiontext query instruction
         prompt frage aufgabe énoncé enonce pregunta problema 题目 问题 messages conversations input
         q""",
-    "answer": """rewardmodel.groundtruth answer finalanswer expectedanswer correctanswer answerkey
+    "solution": """rewardmodel.groundtruth answer finalanswer expectedanswer correctanswer answerkey
         answeridx groundtruth answers.text solution correct expected gold target label cop output
         response antwort lösung losung ergebnis réponse reponse respuesta 答案 a messages.reply
         conversations.reply prompt.reply""",
     "options": "question.choices options choices optionen opciones 选项",
     "context": "context passage input",
 }
-SETTINGS = {"question": "prompt", "answer": "solution", "options": "options", "context": "context"}
 _OPTION = re.compile(r"(?:option|op|choice|antwort|选项)?([a-j])|(?:option|op|choice)([1-9])")
 _WRITTEN = re.compile(r"""[\[{]{1,2}['"]""")  # how a list or a dictionary in a table's cell begins
 
@@ -52,40 +51,39 @@ def flatten(row: Row) -> Row:
         flat[name] = value
         if isinstance(value, dict):
             flat |= {f"{name}.{field}": each for field, each in flatten(value).items()}
-        elif is_messages(value):
-            *before, last = flat[name] = _read_messages(value)
-            if last["role"] == "assistant":
-                flat |= {name: before, f"{name}.reply": last["content"]}
+        elif turns := read_messages(value):
+            flat[name] = turns
+            if turns[-1]["role"] == "assistant":
+                flat |= {name: turns[:-1], f"{name}.reply": turns[-1]["content"]}
     return flat
 
 
 def find_columns(rows: Iterable[Row], args: DataArguments, needs_answers: bool = True) -> Row:
     """Return the columns of a data set, of which the first thousand rows tell, by what they hold:
-    question, answer, options (one column, or a tuple of one for each) and context; None: it has
+    prompt, solution, options (one column, or a tuple of one for each) and context; None: it has
     none.
 
     Raises:
-        ValueError: None has a usual name for the question, or for the answer where there must be
+        ValueError: None has a usual name for the prompt, or for the solution where there must be
             one, or there is none of the name that the user gives.
     """
     flat = [flatten(row) for row in islice(rows, 1000)]
-    names = [*dict.fromkeys(name for row in flat for name in row)]
+    names = [*dict.fromkeys(chain(*flat))]
     by_key = {_key(name): name for name in reversed(names)}  # of two names alike the first counts
-    needed, found = ("question", "answer")[: 1 + needs_answers], Row()
+    needed, found = ("prompt", "solution")[: 1 + needs_answers], Row()
     for what, usual in USUAL.items():
-        setting = f"dataset_{SETTINGS[what]}_column"
-        given = getattr(args, setting, None)
-        known = [by_key[key] for key in usual.split() if key in by_key]
-        found[what] = given or next(iter(known), None)
+        setting = f"dataset_{what}_column"
+        given, *known = getattr(args, setting, None), *map(by_key.get, usual.split())
+        found[what] = given or next(filter(None, known), None)
         if (given or what in needed) and all(row.get(found[what]) is None for row in flat):
             raise ValueError(
-                f"No column {given or 'with a usual name'} holds the {what}. There are"
+                f"There is no column {given or 'with a usual name'} for the {what}, but"
                 f" {', '.join(names)}. Name one with --{setting}."
             )
     letters = [by_key[key] for key in sorted(by_key) if _OPTION.fullmatch(key)]
     if args.options_columns or (len(letters) > 2 and not found["options"]):
         found["options"] = tuple(args.options_columns or letters)  # a, b: question and answer
-    if found["context"] == found["question"]:  # "input" is a question where there is no other
+    if found["context"] == found["prompt"]:  # "input" is a question where there is no other
         found["context"] = None
     return found
 
@@ -108,15 +106,13 @@ def as_text(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-def is_messages(value: Any) -> bool:
-    """Return whether a value is a conversation; ShareGPT's messages have `from` and `value`."""
+def read_messages(value: Any) -> list[Row]:
+    """Return a conversation as chat templates want it; empty: it is none. ShareGPT's messages have
+    `from` and `value`."""
     first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and ("role" in first or "from" in first)
-
-
-def _read_messages(value: list[Row]) -> list[Row]:
-    """Return messages as chat templates want them."""
-    who, what = ("role", "content") if "role" in value[0] else ("from", "value")
+    if not isinstance(first, dict) or first.keys().isdisjoint(("role", "from")):
+        return []
+    who, what = ("role", "content") if "role" in first else ("from", "value")
     return [
         {"role": ROLES.get(turn[who], turn[who]), "content": as_text(turn.get(what))}
         for turn in value
@@ -131,7 +127,7 @@ def read_options(value: Any) -> Row:
     {'A': '3', 'B': '4'}
     """
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = {key: [each[key] for each in value] for key in ("label", "text")}
+        value = {each["label"]: each["text"] for each in value}
     if isinstance(value, list):
         value = dict(zip(ascii_uppercase, value, strict=False))
     if not isinstance(value, dict):

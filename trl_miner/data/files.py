@@ -8,6 +8,7 @@ is.
 import io
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from . import arithmetic
 from .columns import Row
 from .settings import DataArguments
 
+TABLES = ".csv", ".tsv", ".txt", ".xlsx"
 TEXT: Any = {"dtype": str, "keep_default_na": False}  # how pandas reads cells
 
 
@@ -27,40 +29,39 @@ def load_splits(args: DataArguments) -> dict[str, Dataset]:
     world.
 
     Raises:
-        ValueError: It cannot be loaded, or has no rows.
+        ValueError: None is named, or a file cannot be read.
+        OSError: There is none of that name.
     """
     name = args.dataset_name
     if not name:
         raise ValueError("There is no data: name a file, or a data set with --dataset_name.")
     if name == arithmetic.MODEL:
-        return {split: arithmetic.load_dataset(split) for split in arithmetic.SIZES}
+        return {split: arithmetic.load_dataset(split) for split in arithmetic.SPLITS}
     if Path(name).is_file():
         return {args.dataset_train_split: read_file(Path(name), args.sheet)}
-    try:
-        return dict(load_dataset(name, args.dataset_config, revision=args.dataset_revision))
-    except Exception as error:  # the loaders of `datasets` may raise anything
-        told = describe(error.__cause__ or error)
-        raise ValueError(f"There is no data set {name}: {told}") from error
+    return dict(load_dataset(name, args.dataset_config))
 
 
 def read_file(path: Path, sheet: str | None = None) -> Dataset:
-    """Return the rows of a file: .jsonl, .json, .parquet, .xlsx, or else a table of text.
+    """Return the rows of a file: .csv, .tsv, .txt, .json, .jsonl, .parquet or .xlsx.
 
     Raises:
-        ValueError: It cannot be read, or has no rows.
+        ValueError: It cannot be read, is of another kind, or has no rows.
     """
+    kind = path.suffix.lower()
     try:
-        if path.suffix == ".parquet":
+        if kind == ".parquet":
             rows = Dataset.from_parquet(str(path))
-        elif path.suffix in (".json", ".jsonl"):
-            objects = _json_rows(_read_text(path), path.suffix == ".jsonl")
-            names = dict.fromkeys(name for row in objects for name in {**row})
-            columns = {name: [row.get(name) for row in objects] for name in names}
-            rows = Dataset.from_dict(columns, on_mixed_types="use_json")
-        else:
-            table = _sheet(path, sheet) if path.suffix == ".xlsx" else _table(_read_text(path))
+        elif kind in (".json", ".jsonl"):
+            objects = _json_rows(_read_text(path), kind == ".jsonl")
+            empty = dict.fromkeys(chain(*objects))
+            rows = Dataset.from_list([empty | row for row in objects], on_mixed_types="use_json")
+        elif kind in TABLES:
+            table = _sheet(path, sheet) if kind == ".xlsx" else _table(_read_text(path))
             rows = Dataset.from_pandas(table, preserve_index=False)
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        else:
+            raise ValueError(f"unpack it, or save it as {', '.join(TABLES)}, .json or .parquet")
+    except Exception as error:  # pandas and pyarrow may raise anything
         raise ValueError(f"{path} cannot be read: {describe(error)}") from error
     if not len(rows):
         raise ValueError(f"{path} has no rows.")
@@ -81,7 +82,7 @@ def _read_text(path: Path) -> str:
 def _table(text: str) -> Any:
     """Return the rows of a table. Its header is read as a row: pandas would rename a second column
     of one name, and take a row with more cells than names for one with a label."""
-    header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    header = text.lstrip().partition("\n")[0]
     mark = next((mark for mark in "\t;,|" if mark in header), ",")
     cells = pandas.read_csv(io.StringIO(text), sep=mark, header=None, **TEXT)
     return cells[1:].set_axis(cells.iloc[0].str.strip(), axis=1)
@@ -90,9 +91,11 @@ def _table(text: str) -> Any:
 def _sheet(path: Path, sheet: str | None) -> Any:
     """Return the rows of the sheet that is named, or of the only one."""
     sheets = pandas.read_excel(path, sheet_name=None, engine="calamine", **TEXT)
-    if sheet not in sheets and len(sheets) > 1:
+    if sheet is None and len(sheets) == 1:
+        [sheet] = sheets
+    if sheet not in sheets:
         raise ValueError(f"its sheets are {', '.join(sheets)}: name one with --sheet")
-    return sheets.get(sheet, [*sheets.values()][0])
+    return sheets[sheet]
 
 
 def _json_rows(text: str, is_lines: bool) -> list[Row]:

@@ -1,26 +1,18 @@
 """The rows to train on, and those held out: of a file, a folder, a data set, a benchmark."""
 
 import random
-import warnings
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from trl import get_dataset
 
 from .benchmarks import read_problems
-from .columns import Row, find_columns
+from .columns import find_columns
 from .files import load_splits
 from .problems import Problem, read_rows
-from .prompts import Kind, Kwargs, PromptForm, build_prompt, choose_form
+from .prompts import Kind, PromptForm, build_prompt, choose_form
 from .settings import DataArguments
-
-ADVICE = (
-    "Name other columns with --dataset_prompt_column, --dataset_solution_column or"
-    " --dataset_options_column, or set --answer_pattern; --first_option where answers are numbers of"
-    " options."
-)
 
 
 @dataclass
@@ -51,7 +43,7 @@ def load_training_data(
     mixture: Any = None,
     *,
     needs_answers: bool = True,
-    template_kwargs: Kwargs | None = None,
+    template_kwargs: Any = None,
 ) -> TrainingData:
     """Load what a recipe trains on.
 
@@ -75,82 +67,49 @@ def load_training_data(
         raise ValueError(
             f"There is no split {name}, but {', '.join(splits)}: set --dataset_train_split."
         )
-    form = PromptForm("verbatim")
-    if needs_answers:
-        form = choose_form(args, model, tokenizer)
+    form = choose_form(args, model, tokenizer) if needs_answers else PromptForm("verbatim")
+    form = replace(form, template_kwargs=dict(template_kwargs or form.template_kwargs))
     args = replace(args, prompt_style=form.style)
-    try:
-        size, benchmark = float(held_out or 0), ""
-    except ValueError:
-        size, benchmark = 0.0, str(held_out)
-    parts = [
-        splits[each] for each in (name, args.dataset_test_split)[: 1 + (size > 0)] if each in splits
-    ]
-    columns = find_columns(parts[0], args, needs_answers)
-    kind, problems = read_rows(chain(*parts), columns, args)
-    rows = [_to_row(each, kind, form) for each in problems]
-    train = _arrange(parts[0], rows[: len(parts[0])], needs_answers)
-    held = None
-    if benchmark:
-        its, problems = read_problems(benchmark, args)
-        held = Dataset.from_list([_to_row(each, its.grader, form) for each in problems])
-    elif size:
-        pool = train
-        if len(parts) > 1:
-            pool = _arrange(parts[1], rows[len(parts[0]) :], needs_answers)
-        held = _draw(pool, max(1, round(size * len(pool)) if size < 1 else int(size)))
-    keys = {*_keys(held)} if held else ()
-    train = train.select([place for place, key in enumerate(_keys(train)) if key not in keys])
+    columns = find_columns(splits[name], args, needs_answers)
+
+    def to_rows(kind: Kind, problems: list[Problem], source: Any) -> Dataset:
+        """Return problems with a prompt, and with the other columns of their source."""
+        rows = []
+        for one, row in zip(problems, source, strict=True):
+            asked = build_prompt(kind, one.question, one.options, form=form)
+            options = {"options": [*one.options]} if kind == "choice" else {}
+            rows.append({**row, "prompt": asked, "solution": one.solution, **options})
+        return Dataset.from_list(rows, on_mixed_types="use_json")
+
+    def read(split: Dataset) -> tuple[Kind, Dataset]:
+        kind, problems = read_rows(split, columns, args, needs_answers=needs_answers)
+        return kind, to_rows(kind, problems, split.select([each.place for each in problems]))
+
+    (kind, train), held = read(splits[name]), None
+    if not str(held_out or 0).replace(".", "").isdecimal():
+        its, problems = read_problems(str(held_out), args)
+        held = to_rows(its.grader, problems, [{}] * len(problems))
+    elif size := float(held_out or 0):
+        test = args.dataset_test_split
+        pool = read(splits[test])[1] if test in splits else train
+        count = min(len(pool), max(1, round(size * len(pool)) if size < 1 else int(size)))
+        # the same each time
+        held = pool.select(sorted(random.Random(0).sample(range(len(pool)), count)))
+    keys = {*map(_key, held or ())}
+    train = train.select([place for place, row in enumerate(train) if _key(row) not in keys])
     if not len(train):
         raise ValueError(f"held_out: {held_out} leaves no problem to train on.")
     used = [f"{what} {column}" for what, column in columns.items() if column]
     return TrainingData(
         train,
         held,
-        form=replace(form, template_kwargs=dict(template_kwargs or form.template_kwargs)),
-        kind=kind,
-        about=f"{args.dataset_name}: {len(train)} problems to train on, {len(held or ())} held"
+        form,
+        kind,
+        f"{args.dataset_name}: {len(train)} problems to train on, {len(held or ())} held"
         f" out. Read: {', '.join(used)}. Prompts: {form.style}.",
     )
 
 
-def _arrange(source: Dataset, rows: list[Row], needs_answers: bool) -> Dataset:
-    """Return rows with the other columns of their source, without those that have no question or no
-    reference answer.
-
-    Raises:
-        ValueError: They are more than a tenth.
-    """
-    unfit = [place for place, row in enumerate(rows) if needs_answers and not row["solution"]]
-    if unfit:
-        told = (
-            f"{len(unfit)} of {len(rows)} rows have no question, or no reference answer that can be"
-            f" read, such as row {unfit[0]}: {str(source[unfit[0]])[:300]}"
-        )
-        if 10 * len(unfit) > len(rows):
-            raise ValueError(f"{told}. {ADVICE}")
-        warnings.warn(f"They are left out: {told}", stacklevel=3)
-    arranged = Dataset.from_list(rows)
-    others = source.select_columns([*{*source.column_names}.difference(arranged.column_names)])
-    if others.column_names:
-        arranged = concatenate_datasets([others, arranged], axis=1)
-    return arranged.select(sorted({*range(len(rows))}.difference(unfit)))
-
-
-def _to_row(problem: Problem, kind: Kind, form: PromptForm) -> Row:
-    """Return a problem as a row to train on or to score."""
-    asked = build_prompt(kind, problem.question, problem.options, form=form)
-    options = {"options": [*problem.options]} if kind == "choice" else {}
-    return {"prompt": asked, "solution": problem.solution, **options}
-
-
-def _keys(rows: Dataset) -> list[int]:
-    """Return a number for each problem, the same for the same one."""
-    return [hash(" ".join(str(prompt).split())) for prompt in rows["prompt"]]
-
-
-def _draw(rows: Dataset, count: int) -> Dataset:
-    """Return different problems, drawn the same way each time; all, where there are fewer."""
-    last = {key: place for place, key in enumerate(_keys(rows))}
-    places = random.Random(0).sample(sorted(last.values()), min(count, len(last)))
-    return rows.select(sorted(places))
+def _key(row: Any) -> str:
+    """Return the same for the same problem."""
+    return " ".join(str(row["prompt"]).split())

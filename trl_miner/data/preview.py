@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from transformers import TrainerState
+
 from ..grading import describe_reference, with_points
+from ..trainer.correctness import check_returned
 from .columns import Row
 from .own import TrainingData
 from .prompts import form_asked_for, prompt_text
 from .settings import DataArguments
 
 ADVICE = {
-    "comma": "has a decimal comma, or is a list: set --decimal_comma true",
-    "sentence": "is a sentence: cut the answer out with --answer_pattern",
-    "dictionary": "is a dictionary: name a field with --dataset_solution_column COLUMN.FIELD",
-}
-OTHER = "cannot be read: set --answer_pattern, or another --dataset_solution_column"
-HELP = (
-    "Ask for another form with --prompt_template, such as '{question} Put the answer within"
+    "": "Ask for another form with --prompt_template, such as '{question} Put the answer within"
     r" \boxed{}.', or set --math_accept_unboxed true, or train prompts as they stand with"
-    " --prompt_style verbatim."
-)
+    " --prompt_style verbatim.",
+    "comma": "It has a decimal comma, or is a list: set --decimal_comma true.",
+    "sentence": "It is a sentence: cut the answer out with --answer_pattern.",
+    "dictionary": "It is a dictionary: name a field with --dataset_solution_column COLUMN.FIELD.",
+}
+OTHER = "It cannot be read: set --answer_pattern, or another --dataset_solution_column."
 
 
 def show_preview(
@@ -34,48 +35,44 @@ def show_preview(
     *,
     is_shown: bool = True,
 ) -> None:
-    """Print three prompts, their references as the grader reads them, and what right and wrong
-    answers get.
+    """Print three prompts, their references as the grader reads them, and what correct and wrong
+    completions get.
 
     Raises:
-        ValueError: References cannot be read, right answers get no reward, or a reward function
-            does not return a number or None for each completion.
+        ValueError: References cannot be read, correct completions get no reward, or a reward
+            function does not return a number or None for each completion.
     """
     tell = print if is_shown else lambda text: None
-    rows = [*islice(data.train, 300)]
-    tell(data.about)
-    for row in rows[:3]:
-        tell(f"---\n{prompt_text(row['prompt'], tokenizer, data.form.template_kwargs)}")
-    ours = [each for each in reward_funcs if _plain(each).__module__ == "trl_miner.rewards"]
-    tell("---\nReferences, and what they are read as:")
-    good, bad = [], []
-    for place, row in enumerate(rows):
-        gold, options = row["solution"], row.get("options")
-        reading = describe_reference(with_points(gold) if args.decimal_comma else gold, options)
-        if place < 3:
-            tell(f"  {gold[-80:]!r} -> {reading.shown[:80]}")
-        if reading.fault and ours:
-            bad.append(f"{gold[-80:]!r} {ADVICE.get(reading.fault, OTHER)}")
-        else:
-            good.append((row, gold if options or reading.fault else reading.answer))
-    if bad:
-        told = f"{len(bad)} of {len(rows)} references cannot be used. One, {bad[0]}."
-        if 10 * len(bad) > len(rows):
-            raise ValueError(told)
-        tell(f"Warning: {told}")
+    rows, readings, texts = [*islice(data.train, 300)], [], []
     [(form, _)] = Counter(form_asked_for(row["prompt"]) for row in rows).most_common(1)
     is_boxed = data.kind == "math" and data.form.style == "verbatim"
     form = form or (r"\boxed{%s}" if is_boxed else "The answer is %s.")
-    some, answers = zip(*good[:8], strict=True)
-    texts = [form % answer for answer in answers] + ["I do not know."] * len(some)
+    for row in rows:
+        gold, options = row["solution"], row.get("options")
+        reading = describe_reference(with_points(gold) if args.decimal_comma else gold, options)
+        readings.append(reading)
+        texts.append(form % (gold if options else reading.answer))
+    tell(data.about)
+    for row, reading in zip(rows[:3], readings, strict=False):
+        prompt = prompt_text(row["prompt"], tokenizer, data.form.template_kwargs)
+        tell(f"---\n{prompt}\n---\nReference {row['solution'][-80:]!r}, read as {reading.shown}")
     for function in reward_funcs:
-        name, rewards = _plain(function).__name__, rewards_of(function, some * 2, texts)
-        tell(f"A right answer, {texts[0]!r}: {name} {rewards[0]}. A wrong one: {rewards[-1]}.")
-        if function in ours and rewards.count(1) < 0.9 * len(some):
-            raise ValueError(
-                f"{name} gives {rewards[0]} to {texts[0]!r}, a right answer in the form that the"
-                f" prompts ask for. {HELP}"
+        name, two = function.__name__, [texts[0], "I do not know."]
+        good, bad = rewards_of(function, rows[:1] * 2, two)
+        tell(f"A correct completion, {texts[0]!r}: {name} {good}. A wrong one: {bad}.")
+        if function.__module__ != "trl_miner.rewards":
+            continue
+        rewards = rewards_of(function, rows, texts)
+        unfit = [at for at, reward in enumerate(rewards) if reward != 1 or readings[at].fault]
+        if unfit:
+            at, advice = unfit[0], ADVICE.get(readings[unfit[0]].fault, OTHER)
+            told = (
+                f"{len(unfit)} of {len(rows)} references cannot be used. {name} gives {rewards[at]}"
+                f" to {texts[at]!r}, which has the reference in it. {advice}"
             )
+            if 10 * len(unfit) > len(rows):
+                raise ValueError(told)
+            tell(f"Warning: {told}")
 
 
 def rewards_of(
@@ -90,37 +87,19 @@ def rewards_of(
         known: What else is known of the completions, such as their tokens.
 
     Raises:
-        ValueError: It fails, does not return a number or None for each completion, or NaN for all.
+        ValueError: It does not return a number or None for each completion, or NaN for all.
     """
-    from transformers import TrainerState
-
     completions: Any = texts
     if not isinstance(rows[0]["prompt"], str):
         completions = [[{"role": "assistant", "content": text}] for text in texts]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     asked = columns | {"completion_ids": [[0]] * len(rows), "trainer_state": TrainerState()} | known
-    try:
-        found = function(
-            prompts=asked.pop("prompt"),
-            completions=completions,
-            log_extra=lambda *_: None,
-            log_metric=lambda *_: None,
-            **asked,
-        )
-        found = run(found) if inspect.iscoroutine(found) else found
-        if isinstance(found, dict | set | str) or len(found) != len(rows):
-            raise TypeError(f"a list with a number or None for each of {len(rows)} is needed")
-        rewards = [None if reward is None else float(reward) for reward in found]
-        if all(reward != reward for reward in rewards):
-            raise ValueError("it returns NaN for all completions")
-    except Exception as error:  # it may be anyone's
-        raise ValueError(
-            f"The reward function {_plain(function).__name__} cannot be used:"
-            f" {type(error).__name__}: {error}."
-        ) from error
-    return rewards
-
-
-def _plain(function: Any) -> Any:
-    """Return the function of a `functools.partial`."""
-    return getattr(function, "func", function)
+    found = function(
+        prompts=asked.pop("prompt"),
+        completions=completions,
+        log_extra=lambda *_: None,
+        log_metric=lambda *_: None,
+        **asked,
+    )
+    found = run(found) if inspect.iscoroutine(found) else found
+    return check_returned(function.__name__, found, len(rows))

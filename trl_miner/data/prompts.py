@@ -14,20 +14,18 @@ A model that was trained is asked as in its training: its folder holds `prompt_f
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from .base_model import find_model
 from .settings import DataArguments
 
 Kind = Literal["math", "choice"]
-Style = Literal["plain", "chat", "verbatim"]
-Message = dict[str, str]
-Prompt = str | list[Message]  # text as it stands, or messages for a chat template
-Kwargs = Mapping[str, Any]
+STYLES = "plain", "chat", "verbatim"
+Prompt = str | list[dict[str, str]]  # text as it stands, or messages for a chat template
 
 FILE = "prompt_form.json"
 MATH_INSTRUCTION = (
@@ -37,8 +35,7 @@ MATH_INSTRUCTION = (
     " \\boxed{}."
 )
 CHOICE_INSTRUCTION = "Please reason step by step and output the final answer as `The answer is'"
-QUESTION = "{question}"
-CHOICE_WORDS = f"{QUESTION}\n\n{CHOICE_INSTRUCTION}"
+CHOICE_WORDS = "{question}\n\n" + CHOICE_INSTRUCTION
 # how prompts ask for an answer, and what it then looks like
 FORMS = {
     r"\\boxed": r"\boxed{%s}",
@@ -64,12 +61,12 @@ class PromptForm:
     style: str = "plain"
     system: str | None = None
     template: str | None = None
-    template_kwargs: Kwargs = field(default_factory=dict)
+    template_kwargs: Any = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.style not in get_args(Style):
+        if self.style not in STYLES:
             raise ValueError(f"prompt_style must be chat, plain or verbatim: got {self.style!r}.")
-        if QUESTION not in (self.template or QUESTION):
+        if self.template and "{question}" not in self.template:
             raise ValueError(
                 f"prompt_template must have {{question}} in it: got {self.template!r}."
             )
@@ -80,7 +77,7 @@ def build_prompt(
     question: Prompt,
     options: Iterable[str] = (),
     *,
-    form: PromptForm = PromptForm(),
+    form: PromptForm,
 ) -> Prompt:
     """Build the prompt of a problem: text for the style "plain", messages for "chat".
 
@@ -96,10 +93,10 @@ def build_prompt(
         return "\n\n".join(message["content"] for message in question)
     listed = "\n".join(map("{}. {}".format, ascii_uppercase, options))
     text = "\n\n".join(filter(None, (question, listed)))
-    words, system = (CHOICE_WORDS, None) if kind == "choice" else (QUESTION, MATH_INSTRUCTION)
+    words, system = (CHOICE_WORDS, None) if kind == "choice" else ("{question}", MATH_INSTRUCTION)
     if form.template:
         words, system = form.template, None
-    text, system = words.replace(QUESTION, text), form.system or system
+    text, system = words.replace("{question}", text), form.system or system
     if form.style == "chat":
         messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": text}]
@@ -121,12 +118,12 @@ def form_asked_for(prompt: Prompt) -> str | None:
 def choose_form(args: DataArguments, model: str, tokenizer: Any) -> PromptForm:
     """Return the form in which a model is asked: what the settings say if they say anything, else
     the form of its training, else what its name suggests."""
-    trained, style = load_form(model), guess_style(model, tokenizer)
-    if args.prompt_style or args.system_prompt or args.prompt_template or trained is None:
-        kwargs = trained.template_kwargs if trained else {}
-        style = args.prompt_style or style
-        return PromptForm(style, args.system_prompt, args.prompt_template, kwargs)
-    return trained
+    guessed = guess_style(model, tokenizer)
+    form = load_form(model) or PromptForm(guessed)
+    style, system, template = args.prompt_style, args.system_prompt, args.prompt_template
+    if style or system or template:
+        return PromptForm(style or guessed, system, template, form.template_kwargs)
+    return form
 
 
 def guess_style(model: str, tokenizer: Any) -> str:
@@ -142,28 +139,19 @@ def guess_style(model: str, tokenizer: Any) -> str:
 def prompt_text(
     prompt: Prompt,
     tokenizer: Any,
-    template_kwargs: Kwargs | None = None,
+    template_kwargs: Any = None,
 ) -> str:
-    """Return a prompt as the model reads it.
-
-    Raises:
-        ValueError: There is no chat template for messages, or it cannot be used.
-    """
+    """Return a prompt as the model reads it."""
     if isinstance(prompt, str):
         return prompt
     options = {"add_generation_prompt": True, **(template_kwargs or {}), "tokenize": False}
-    try:
-        return str(tokenizer.apply_chat_template(prompt, **options))
-    except Exception as error:  # the template may be a stranger's
-        raise ValueError(
-            f"No chat template can be used: set prompt_style: plain. {error}"
-        ) from error
+    return str(tokenizer.apply_chat_template(prompt, **options))
 
 
 def token_ids(
     prompt: Prompt,
     tokenizer: Any,
-    template_kwargs: Kwargs | None = None,
+    template_kwargs: Any = None,
 ) -> list[int]:
     """Return the tokens of a prompt, as a training has them: in a chat those that the template
     writes alone."""
@@ -182,9 +170,6 @@ def load_form(model: str) -> PromptForm | None:
     """Return the form that a model (a folder, a Hub id, the embedded one) was trained on.
 
     None: nobody wrote it down, or its repository cannot be reached.
-
-    Raises:
-        ValueError: The file is damaged.
     """
     from huggingface_hub import hf_hub_download
 
@@ -194,7 +179,4 @@ def load_form(model: str) -> PromptForm | None:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):  # no such file or repository, no network, no name of one
         return None
-    try:
-        return PromptForm(**json.loads(text))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Correct it, or delete it.") from error
+    return PromptForm(**json.loads(text))

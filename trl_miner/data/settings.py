@@ -15,7 +15,6 @@ class DataArguments:
         " Hub, or trl_miner/arithmetic.",
     )
     dataset_config: str | None = setting(None, "Configuration of the data set on the Hub.")
-    dataset_revision: str | None = setting(None, "Branch, tag or commit of the data set.")
     dataset_train_split: str = setting("train", "Split to train on.")
     dataset_test_split: str = setting(
         "test", "Split that held-out problems are drawn from. Without one, from the train split."
@@ -39,7 +38,7 @@ class DataArguments:
     answer_pattern: str | None = setting(
         None,
         "Regular expression that finds the reference answer in its column, as in `#### (.+)`. The"
-        " last match counts, and of it the first group.",
+        " last match counts, and of it the group, if there is one.",
     )
     decimal_comma: bool = setting(
         False, "Read 15,50 as 15.5 in reference answers and completions, not as a list."
