@@ -1,4 +1,4 @@
-"""MINER for TRL: reinforcement learning that also learns from prompts it already answers right.
+"""MINER for TRL: learn from the prompts, too, that the model already answers correctly.
 
 The public names load on first use, so that `import trl_miner` (and with it `trl-miner --help`)
 costs milliseconds: it imports neither torch nor trl.

@@ -1,4 +1,4 @@
-"""Rewards for TRL: whether a completion holds the right answer. The rules are in
+"""Rewards for TRL: whether a completion holds the correct answer. The rules are in
 `trl_miner.grading`.
 
 A reward is 1.0 (right), 0.0 (wrong) or None: the reference cannot be read, or the answer was not
@@ -32,7 +32,7 @@ def math_reward(
     batch_seconds: float | None = BATCH_SECONDS,
     **kwargs: Any,
 ) -> list[float | None]:
-    r"""Reward a right answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not
+    r"""Reward a correct answer in `\boxed{}` with 1.0, a wrong one with 0.0, and one that was not
     graded with None.
 
     Args:

@@ -88,7 +88,7 @@ def test_a_model_without_an_end_is_told_before_anything_is_loaded(here, base_mod
     (here / "model" / "special_tokens_map.json").unlink(missing_ok=True)
     (here / "model" / "model.safetensors").write_bytes(b"not read")
     code, out, err = train(recipe(here, model_name_or_path="model"))
-    assert code == 2 and "The tokenizer of model has no token that ends an answer" in err
+    assert code == 2 and "The tokenizer of model has no token that ends a completion" in err
     assert out == ""
 
 

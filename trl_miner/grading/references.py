@@ -18,7 +18,7 @@ class Reading(NamedTuple):
 
     Attributes:
         shown: What it is read as, as short text.
-        answer: What a right answer holds.
+        answer: What a correct answer holds.
         fault: Why hardly any answer can match it: "comma", "sentence", "words", "dictionary",
             "option" or "empty"; "": nothing is wrong.
     """

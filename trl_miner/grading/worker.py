@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         is_correct: None where it could not be graded.
-        answer: With votes, one form for equal answers, the reference for right ones; None: none.
+        answer: With votes, one form for equal answers, the reference for correct ones; None: none.
         reason: Why it was not graded, or why it is wrong: "gold" (the reference cannot be read),
             "limit" (of time or memory; None if the reference itself exceeds it), "died" (something
             else ended its process, twice) or "budget" (the time for the whole batch was over).

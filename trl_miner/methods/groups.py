@@ -58,7 +58,7 @@ def differs_in_correctness(is_correct_N: Tensor, num_generations: int) -> Tensor
         num_generations: G, at least 2.
 
     Source: arXiv 2503.14476 (DAPO), section 3.2, which keeps these groups alone. Its published
-        code goes by the standard deviation of a metric, and so keeps groups of wrong answers with
+        code goes by the standard deviation of a metric, and so keeps groups of wrong completions with
         unequal part marks.
     """
     is_correct_PG = grouped(is_correct_N, num_generations)

@@ -1,4 +1,4 @@
-"""MINER (arXiv 2601.04731): learn from the prompts that are already answered right.
+"""MINER (arXiv 2601.04731): learn from the prompts that are already answered correctly.
 
 Section 3 of the paper, in its order, one function for each equation. `miner` puts them together,
 and `miner_advantages` does it for plain tensors.

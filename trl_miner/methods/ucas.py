@@ -21,8 +21,8 @@ def ucas(
     beta_neg: float = 0.35,
     token_coef: float = 0.05,
 ) -> Tensor:
-    """Reward unsure right answers more, punish sure wrong ones more, and tax every token that the
-    model was sure of.
+    """Reward unsure correct completions more, punish sure wrong ones more, and tax every token
+    that the model was sure of.
 
     c_i = sum_t [logsumexp(z_it) - mean(z_it)] is the confidence in a completion, c^_i its z-score
     in the group. GRPO's A_i becomes A_i * exp(-beta_pos * c^_i) where r_i is above its group's

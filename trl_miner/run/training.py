@@ -33,7 +33,7 @@ from .record import check_resume, make_record, read_record, write_record
 from .token_credit import TokenCredit
 
 _MOST_SCORED = 100  # problems of a file of one's own, where `held_out` is not given
-_GRADERS = {"math_reward", "choice_reward"}  # of answers by a reference
+_GRADERS = {"math_reward", "choice_reward"}  # by a reference answer
 
 
 class _NoStepLeft(Exception):
@@ -96,9 +96,6 @@ class Run:
     def go(self) -> None:
         """Score, train, score, and save. Every process must call it."""
         trainer = self.trainer
-        # a run that goes on was scored before its first step
-        if self.evaluation and not self.checkpoint:
-            self.evaluation.record("before")
         with suppress(_NoStepLeft):
             trainer.train(resume_from_checkpoint=self.checkpoint)
         if self.evaluation:
@@ -238,7 +235,7 @@ def load_tokenizer(recipe: Recipe, name: str) -> Any:
     """Return the tokenizer of a model.
 
     Raises:
-        ValueError: There is no such model, it is an adapter alone, or no token ends an answer.
+        ValueError: There is no such model, it is an adapter alone, or no token ends a completion.
     """
     where = {"revision": recipe.model.model_revision}
     try:
@@ -260,7 +257,7 @@ def load_tokenizer(recipe: Recipe, name: str) -> Any:
         )
     if tokenizer.eos_token_id is None:
         raise ValueError(
-            f"The tokenizer of {name} has no token that ends an answer. Set eos_token in its"
+            f"The tokenizer of {name} has no token that ends a completion. Set eos_token in its"
             " tokenizer_config.json."
         )
     return tokenizer

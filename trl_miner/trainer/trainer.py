@@ -72,7 +72,7 @@ class ScoredBatch:
 
 
 class MinerGRPOTrainer(GRPOTrainer):
-    """TRL's `GRPOTrainer`, which also learns from prompts whose completions are all right.
+    """TRL's `GRPOTrainer`, which also learns from prompts whose completions are all correct.
 
     It takes what `GRPOTrainer` takes; with a plain `GRPOConfig` the settings of `MinerGRPOConfig`
     have their defaults.
