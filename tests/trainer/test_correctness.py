@@ -163,3 +163,19 @@ def test_a_reward_for_length_alone_makes_a_right_group_mixed(policy, tmp_path):
     trainer.train()
     log = trainer.state.log_history[0]
     assert log["groups/he"] == 1 and log["correctness/mean"] == 1 and log["rollouts/recovered"] == 0
+
+
+def test_equal_totals_of_rewards_that_are_normalized_one_by_one_may_be_mixed(policy, tmp_path):
+    """1 or 0, and half of 0 or 2: each total is 1. Normalized, the second one counts half."""
+
+    def first(completions, **kwargs):
+        return [float(place % 2) for place, _ in enumerate(completions)]
+
+    def second(completions, **kwargs):
+        return [2.0 - 2.0 * (place % 2) for place, _ in enumerate(completions)]
+
+    settings = dict(multi_objective_aggregation="normalize_then_sum", reward_weights=[1.0, 0.5])
+    settings |= dict(correct_reward_func="first", correct_threshold=0.0, max_steps=1)
+    trainer = train(policy, tmp_path, reward=[first, second], **settings)
+    log = trainer.state.log_history[0]
+    assert log["correctness/mean"] == log["groups/he"] == 1
