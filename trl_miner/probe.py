@@ -44,7 +44,7 @@ FIRST = (
     " near that."
 )
 LAST = (
-    "up: it makes correct answers to the target more likely than GRPO alone: train with it. down:"
+    "up: it makes correct completions of the target more likely than GRPO alone: train with it. down:"
     " train with GRPO. cannot tell: raise --prompts and --problems.\n"
     "This is the sign of the first steps, and of choices that are frequent now; it can turn on the"
     " way. Guard: hold target problems out, with eval_strategy: steps, metric_for_best_model:"
@@ -171,7 +171,7 @@ def make_rollouts(
 
 def success_advantages(is_right_PG: Tensor) -> Tensor:
     """Return (P, G) weights whose policy gradient estimates, without bias, that of each prompt's
-    success: (right_i - mean right of the others) / G.
+    success: (correct_i - mean correct of the others) / G.
 
     Args:
         is_right_PG: bool, whether each completion is correct; G at least 2.

@@ -108,8 +108,8 @@ def test_recorded_rewards_that_the_grader_contradicts_are_counted_and_shown(tmp_
     text, examples = contradictions(read_run(folder))
     assert "Of 3 recorded rewards, drawn from 3, our grader contradicts 2: 1 were paid" in text
     assert examples[["recorded", "ours"]].values.tolist() == [
-        ["right", "wrong"],
-        ["wrong", "right"],
+        ["correct", "wrong"],
+        ["wrong", "correct"],
     ]
     page, _ = write_report(make_report([folder]), tmp_path / "out")
     assert r"&lt;script&gt;\boxed{9}" in page.read_text()
@@ -135,7 +135,10 @@ def test_seeds_of_one_method_are_one_line(tmp_path):
         read_run(as_ours(write_trl_run(tmp_path / str(seed), [FOUR]), seed)) for seed in (1, 2, 3)
     ]
     other = as_ours(write_trl_run(tmp_path / "other", [FOUR]), 1, learning_rate="1e-4")
-    assert [*map(len, by_method([*runs, read_run(other)]).values())] == [3, 1]
+    lines = by_method([*runs, read_run(other)])
+    assert {name: len(seeds) for name, seeds in lines.items()} == {
+        f"{tmp_path / '1'} (mean of 3 seeds)": 3, str(other): 1
+    }  # fmt: skip
 
 
 def test_the_table_has_a_column_per_run_and_the_picture_is_drawn(tmp_path):
@@ -147,6 +150,12 @@ def test_the_table_has_a_column_per_run_and_the_picture_is_drawn(tmp_path):
     page, picture = write_report(report, tmp_path / "out")
     assert picture.stat().st_size > 10_000
     assert "Held-out Pass@1" in page.read_text()
+
+
+def test_an_evaluation_is_told_with_what_shows_it(tmp_path):
+    (tmp_path / "scores.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"is an evaluation, not a run. .*eval {tmp_path}$"):
+        make_report([tmp_path])
 
 
 @pytest.mark.parametrize("log", [None, '{"log_history": []}', '{"log_hist'])

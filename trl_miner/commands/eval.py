@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("dtype", "Type of the weights (default: as stored)", "auto")
     option("tensor-parallel-size", "GPUs that share the model, for vLLM", 1)
     option("max-model-len", "Limit of prompt and completion, for vLLM", type=int)
-    option("paper", "Show the paper's rows for a base model, such as Qwen3-4B-Base")
+    option("paper", "Show the paper's rows for a base model",
+           choices=("Qwen3-4B-Base", "Qwen3-8B-Base", "Qwen3-14B-Base", "Llama3.1-8B-Instruct",
+                    "OctoThinker-8B-Hybrid-Base"))  # fmt: skip
     for field in fields(DataArguments):
         if field.name in SETTINGS:
             help, more = field.metadata["help"], OTHER_THAN_TEXT.get(field.name, {})

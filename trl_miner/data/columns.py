@@ -138,7 +138,7 @@ def read_options(value: Any) -> Row:
 
 
 def option_letter(answer: str, options: Row, first: int | None) -> str:
-    """Return the letter of the right option, which is given by its number, counted from `first`,
+    """Return the letter of the correct option, which is given by its number, counted from `first`,
     else by its label, its text or both; empty: it is none of them.
 
     >>> option_letter("(2)", {"1": "3", "2": "4"}, None)

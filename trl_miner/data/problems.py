@@ -64,9 +64,10 @@ def read_rows(
         answer = as_text(gold)
         if kind == "choice":
             answer = option_letter(answer, options, first)
-        elif re.fullmatch("[A-J]", answer) and not args.answer_pattern:
+        elif re.fullmatch(r"(?i)\(?[a-j][).]?", answer) and not args.answer_pattern:
             # the letter of an option, if the question lists them
-            answer = answer if re.search(rf"\b{answer}\b", str(question)) else ""
+            letter = rf"(?i)\b{answer.strip('().')}\b"
+            answer = answer if re.search(letter, str(question)) else ""
         if needs_answers and not (answer and "".join(map(str, question)).strip()):
             unfit.append(place)
         else:

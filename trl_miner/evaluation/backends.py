@@ -35,7 +35,7 @@ def by_transformers(args: Namespace, prompts: Tokens, seeds: list[int]) -> Compl
     for start in range(0, len(prompts), args.batch_size):
         some = prompts[start : start + args.batch_size]
         # A batch has the seed of its first sample: what is drawn later has others.
-        sampled = sample_tokens(model.eval(), args.tokenizer, some, config, seeds[start])
+        sampled = sample_tokens(model, args.tokenizer, some, config, seeds[start])
         for ids in sampled:
             text = args.tokenizer.decode(ids, skip_special_tokens=True)
             yield text, ids[-1] not in config.eos_token_id

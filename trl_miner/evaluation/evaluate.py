@@ -69,8 +69,8 @@ def evaluate(args: Namespace) -> None:
                     todo.append((path, row, ids, sample_seed(args.seed, one.id, number)))
     asked = [ids for *_, ids, _ in todo], [seed for *_, seed in todo]
     sampled = args.sample(args, *asked) if todo else ()
-    tracked = track(sampled, "sampling", total=len(todo))
-    for (path, row, *_), (text, is_cut) in zip(todo, tracked, strict=True):
+    sampled = track(sampled, "sampling", total=len(todo))
+    for (path, row, *_), (text, is_cut) in zip(todo, sampled, strict=True):
         with path.open("a") as file:  # a kill may have cut the last line: this one begins anew
             file.write(f"\n{json.dumps(row | {'text': text, 'truncated': is_cut})}")
 

@@ -61,10 +61,8 @@ class EvaluationCallback(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Score before the first step, and then between two steps every `every_steps`."""
         step, every = state.global_step, self.every_steps
-        if step and every and step % every == 0:
-            self.record(f"step {step}")
-        elif not step and BEFORE not in self.moments:
-            self.record(BEFORE)
+        if step == 0 or (every and step % every == 0):
+            self.record(f"step {step}" if step else BEFORE)
 
     def record(self, moment: str) -> dict[str, float]:
         """Score the model as it is, and return {"pass@1": 0.5, "pass@8": 0.75}. Every process must

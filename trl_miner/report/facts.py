@@ -66,7 +66,7 @@ def contradictions(run: RunLog) -> tuple[str, "DataFrame | None"]:
     r"""Return how many recorded rewards our grader contradicts, as a sentence, and the first.
 
     Compared are completions with a reward at or above the threshold, or of at most 0: what lies
-    between is neither right nor wrong. The grader reads answers outside `\boxed{}`, too. Without
+    between is neither correct nor wrong. The grader reads answers outside `\boxed{}`, too. Without
     logged reference answers, or where several rewards may decide, the sentence is empty.
 
     Returns:
@@ -89,9 +89,9 @@ def contradictions(run: RunLog) -> tuple[str, "DataFrame | None"]:
     paid = found["recorded"].sum()
     text = (
         f"Of {len(part)} recorded rewards, drawn from {len(table)}, our grader contradicts"
-        f" {len(found)}: {paid} were paid for a wrong answer, {len(found) - paid} refused to a right"
-        " one. (docs: rewards)"
+        f" {len(found)}: {paid} were paid for a wrong answer, {len(found) - paid} refused to a"
+        " correct one. (docs: rewards)"
     )
-    first = found.head(SHOWN).replace({True: "right", False: "wrong"})
+    first = found.head(SHOWN).replace({True: "correct", False: "wrong"})
     first["completion"] = first["completion"].str.split().str.join(" ").str[-_TAIL:]
     return text, first[["completion", "reference", "recorded", "ours"]]

@@ -73,6 +73,6 @@ def by_method(runs: Sequence[RunLog]) -> dict[str, list[RunLog]]:
     for run in runs:
         methods.setdefault(run.method_key, []).append(run)
     return {
-        f"{seeds[0].folder}" + f" and {len(seeds) - 1} more seeds" * (len(seeds) > 1): seeds
+        f"{seeds[0].folder}" + f" (mean of {len(seeds)} seeds)" * (len(seeds) > 1): seeds
         for seeds in methods.values()
     }

@@ -74,10 +74,12 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     """
     path = run_folder(folder)
     states = [*path.glob(STATE), *path.glob(f"checkpoint-*/{STATE}")]
+    if not states and (path / "scores.json").is_file():
+        raise ValueError(f"{folder} is an evaluation, not a run. Show it: trl-miner eval {folder}")
     if not states:
         raise ValueError(
             f"No run in {folder}: it has no {STATE}, and no checkpoint with one. Give the"
-            " output_dir of a run. Of an evaluation: trl-miner eval FOLDER."
+            " output_dir of a run."
         )
     log = max(map(_log_of, states), key=lambda log: log.index.max())
     record, completions = read_record(path), read_completions(path)
