@@ -15,8 +15,8 @@ from trl_miner.grading.extraction import answers, is_hostile, reference_content
 RULES = {
     "numbers are exact": ([("0.5", r"\frac{1}{2}"), ("2^{100}", "1267650600228229401496703205376")], [("2^{100}", "2^{100} + 1")]),
     "a thousand digits count": ([(r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"), (r"\frac{\ln 8}{\ln 2}", "3")], [("1-2^{-2016}", "1"), (r"e^{\pi\sqrt{163}}", "262537412640768744")]),
-    "long decimals are rounded": ([(r"\frac{1}{3}", "0.333333"), ("0.1666667", r"\frac{1}{6}")], [(r"\frac{1}{3}", "0.333"), ("0", "0.0000001")]),
-    "percent": ([(r"25\%", "0.25"), (r"25\%", "25")], [(r"50\%", r"5000\%"), (r"25\%", "2.5")]),
+    "long decimals are rounded": ([(r"\frac{1}{3}", "0.333333"), ("0.1666667", r"\frac{1}{6}")], [(r"\frac{1}{3}", "0.333"), (r"\frac{1}{3}", "0.333334"), ("0", "0.0000001")]),
+    "percent": ([(r"25\%", "0.25"), (r"25\%", "25")], [(r"50\%", r"5000\%"), (r"25\%", "2.5"), (r"0.5\%", "0.5")]),
     "expressions at points": ([(r"\sin^2 x + \cos^2 x", "1"), ("(x+1)^2", "x^2+2x+1")], [("x", "|x|"), ("5x", "5")]),
     "a name is no part of a value": ([("5", "x = 5"), ("8", "f(3) = 8")], [("x = 5", "y = 5"), ("P(3, 4)", "Q(3, 4)")]),
     "a true sum is its value": ([("27", "3^3 = 27"), ("70", "m + n = 70")], [("5", "17 = 5"), ("x^2 + y^2 = 25", "25")]),
@@ -89,6 +89,7 @@ def test_no_text_breaks_the_grader(text):
 def test_boxes_are_balanced_distinct_and_not_empty():
     assert answers(r"\boxed{1} \boxed{\frac{1}{2}} \boxed{1} \boxed{} \boxed{\{2\}}") == ("1", r"\frac{1}{2}", r"\{2\}")  # fmt: skip
     assert answers(r"\boxed{1} \boxed{2") == ()  # cut off
+    assert answers(r"\boxed{\left\{1, 2\right.}") == (r"\left\{1, 2\right.",)
 
 
 @pytest.mark.parametrize(
