@@ -23,9 +23,9 @@ GROUPS = {
 }
 HEAD = """# Settings
 
-A recipe is a YAML file of settings; on a command line, `--NAME VALUE` overrides one. Those of TRL's `GRPOConfig` and
-`ModelConfig` and of transformers' `TrainingArguments` can be set, too: their pages describe them. `env` is a mapping
-of environment variables, and `datasets` a mixture, as in TRL.
+A recipe is a YAML file of settings; on a command line, `--NAME VALUE` overrides one. The settings of TRL's
+`GRPOConfig` and `ModelConfig` and of transformers' `TrainingArguments` can be set, too. `env` is a mapping of
+environment variables, and `datasets` a mixture, as in TRL.
 """
 
 
@@ -43,12 +43,9 @@ def markdown() -> str:
         hints = get_type_hints(kind)
         for field in fields(kind):
             if field.name in kind.__annotations__:
-                shown = "none" if field.default is None else f"`{field.default}`".lower()
-                lines += [f"### {field.name}", ""]
-                lines += [
-                    f"{kind_of(hints[field.name])}, default {shown}. {field.metadata['help']}",
-                    "",
-                ]
+                shown = f", default `{field.default}`".lower()
+                about = kind_of(hints[field.name]) + (field.default is not None) * shown
+                lines += [f"### {field.name}", "", f"{about}. {field.metadata['help']}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
