@@ -29,12 +29,6 @@ def test_no_problem_is_in_both_splits_or_twice_in_one_and_all_answers_are_right(
         assert eval(sums) == int(row["solution"]) and sums.count(" ") == 2 * row["level"]
 
 
-def test_any_printable_text_is_lossless():
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
-    text = "".join(map(chr, range(32, 127)))
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
 def test_the_base_model_solves_some_problems_and_not_all():
     """Which gives prompts of every kind. Only from the third step on does it take the bad habit."""
     model, tokenizer = (

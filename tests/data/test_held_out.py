@@ -25,11 +25,7 @@ def test_a_number_or_a_share_is_held_out(tmp_path, held_out, count):
     assert (len(train), len(problems)) == (30 - count, count) and not train & problems
     assert data.problems.column_names == data.train.column_names
     assert load(path, held_out).problems["prompt"][:] == data.problems["prompt"][:]
-
-
-def test_without_a_number_nothing_is_held_out(tmp_path):
-    path = table(tmp_path / "a.csv", ",", ["q", "a"], lambda n: [f"{n} + 8?", str(n + 8)])
-    assert load(path, 0).problems is None and load(path, None).problems is None
+    assert load(path, None).problems is None
 
 
 def test_what_stands_twice_is_on_one_side(tmp_path):

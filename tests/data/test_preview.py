@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from strangers import four, lines, load, tokenizer  # noqa: E402
+from strangers import lines, load, tokenizer  # noqa: E402
 
 from trl_miner.data.own import load_training_data  # noqa: E402
 from trl_miner.data.preview import rewards_of, show_preview  # noqa: E402
@@ -33,7 +33,7 @@ def test_three_prompts_references_and_answers_are_shown(tmp_path, capsys):
         ("Do not box it with \\boxed{}, write Answer: N", "Answer: 90"),
     ],
 )
-def test_a_right_answer_is_shown_in_the_form_that_the_prompt_asks_for(
+def test_a_correct_completion_is_shown_in_the_form_that_the_prompt_asks_for(
     tmp_path, capsys, words, form
 ):
     rows = [{**row, "question": f"{row['question']} {words}"} for row in SUMS]
@@ -48,13 +48,6 @@ def test_a_template_says_the_form(tmp_path, capsys):
     with pytest.raises(ValueError, match="math_reward gives 0.0 to 'The answer is 90.'"):
         load(path, system_prompt="Be brief.")
     load(path, system_prompt="Be brief.", math_accept_unboxed=True)
-
-
-def test_options_are_shown_with_the_right_letter(tmp_path, capsys):
-    rows = [{"question": f"{n}?", "choices": four(n), "answer": n % 4} for n in range(4)]
-    load(lines(tmp_path / "a.jsonl", rows))
-    shown = capsys.readouterr().out
-    assert "A correct completion, 'The answer is A.': choice_reward 1.0. A wrong one: 0.0." in shown
 
 
 def test_a_few_references_that_cannot_be_read_are_a_warning(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """Prompts: the paper's words, and the form that a model was trained in."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -43,13 +42,7 @@ def messages(*pairs):
             messages(("user", f"Which?\n\nA. x\nB. y\n\n{CHOICE_INSTRUCTION}")),
         ),
         (("math", "1?"), PromptForm(template="Q: {question}\nA:"), "Q: 1?\nA:"),
-        (("math", "1?"), PromptForm("plain", "Be brief."), "Be brief.\n\nUser: 1?\n\nAssistant:"),
         (("math", "1?"), PromptForm("plain", "Be brief.", "{question} ="), "Be brief.\n\n1? ="),
-        (
-            ("math", "1?"),
-            PromptForm("chat", "Be brief."),
-            messages(("system", "Be brief."), ("user", "1?")),
-        ),
         (("math", "1?\n"), PromptForm("verbatim"), "1?\n"),
         (("math", messages(("system", "Box."), ("user", "1?"))), PromptForm(), "Box.\n\n1?"),
         (("math", messages(("user", "1?"))), CHAT, messages(("user", "1?"))),
@@ -99,13 +92,6 @@ def test_a_model_is_trained_on_in_the_form_of_its_training(tmp_path):
     assert text_of(data.train["prompt"][0]) == f"{MATH_INSTRUCTION}\n\n0?"
 
 
-@pytest.mark.parametrize("content", ["{", '{"style": "loud"}', '{"words": 1}', "[]"])
-def test_a_damaged_file_is_an_error_and_no_guess(tmp_path, content):
-    (tmp_path / "prompt_form.json").write_text(content)
-    with pytest.raises((ValueError, TypeError)):
-        load_form(str(tmp_path))
-
-
 def test_the_embedded_model_has_a_form_and_an_unknown_one_has_none():
     assert load_form("trl_miner/arithmetic") == PromptForm("verbatim")
     assert load_form("nobody/nothing") is None and load_form("./nowhere") is None
@@ -125,19 +111,16 @@ def test_a_form_that_cannot_be_is_refused(form, said):
 
 
 def test_conversations_keep_their_messages(tmp_path):
-    system = "Answer within \\boxed{}."
-    rows = [
-        {"prompt": messages(("system", system), ("user", f"{n}?")), "answer": n} for n in range(3)
-    ]
+    system = ("system", "Answer within \\boxed{}.")
+    rows = [{"prompt": messages(system, ("user", f"{n}?")), "answer": n} for n in range(3)]
     path = lines(tmp_path / "a.jsonl", rows)
     assert load(path, model="some/model").train["prompt"][0] == rows[0]["prompt"]
     # a base model has plain text
-    assert load(path).train["prompt"][0] == f"{system}\n\n0?"
-    # one message that asks for nothing is a question, and verbatim it stays a message
+    assert load(path).train["prompt"][0] == f"{system[1]}\n\n0?"
+    # one message is a question, and verbatim it stays a message
     one = [{"messages": messages(("user", f"{n}?")), "answer": n} for n in range(3)]
     path = lines(tmp_path / "b.jsonl", one)
     asked = load(path, model="some/model").train["prompt"][0]
     assert [each["role"] for each in asked] == ["system", "user"]
     stands = load(path, model="some/model", prompt_style="verbatim").train["prompt"][0]
     assert stands == one[0]["messages"]
-    assert json.loads(json.dumps(asked)) == asked

@@ -39,10 +39,6 @@ TRAINED = {
               "latin-1"),
         {"decimal_comma": True}, "Combien font 0 ÷ 4, élève ?", "0,25",
     ),
-    "chinese.csv": (
-        cells(",", ["问题", "答案"], lambda n: [f"小明有{n}个苹果又买了两个", str(n + 2)], "gb18030"),
-        {}, "小明有0个苹果又买了两个", "2",
-    ),
     "comma_in_header.csv": (
         cells(";", ["Aufgabe (Text, Bild)", "Ergebnis (Zahl)"], lambda n: [f"{n} + 1?", str(n + 1)]),
         {}, "0 + 1?", "1",
@@ -54,8 +50,6 @@ TRAINED = {
         ).to_excel(path, index=False),
         {}, "0 + 1?\n\nA. 0\nB. 1\nC. 2\nD. 3", "B",
     ),
-    "sheets.xlsx": (lambda path: book(path, Info=NOTES, Tasks=TASKS), {"sheet": "Tasks"}, "1+1?", "2"),
-    "one.xlsx": (lambda path: book(path, Tasks=TASKS), {}, "1+1?", "2"),
     "columns.json": (dump({"question": ["1+1?", "2+2?"], "answer": ["2", "4"]}), {}, "1+1?", "2"),
     "pandas.json": (lambda path: pandas.DataFrame(TASKS).to_json(path), {}, "1+1?", "2"),
     "gsm8k.jsonl": (
@@ -107,9 +101,9 @@ TRAINED = {
         each(lambda n: {"question": f"Is {n} odd?", "answer": n % 2 == 1}),
         {}, "Is 0 odd?\n\nA. True\nB. False", "B",
     ),
-    "boolean.csv": (
-        cells(",", ["question", "answer"], lambda n: [f"Is {n} even?", ["TRUE", "FALSE"][n % 2]]),
-        {}, "A. True\nB. False", "A",
+    "letters_in_the_question.csv": (
+        cells(",", ["question", "answer"], lambda n: [f"1 + {n}? (A) {n} (B) {n + 1} (C) 0", "B"]),
+        {}, "(B) 1", "B",
     ),
     "verl.parquet": (
         lambda path: Dataset.from_list([
@@ -144,11 +138,6 @@ TRAINED = {
     "mixed_types.jsonl": (
         each(lambda n: {"question": f"{n}?", "answer": [n + 1, f"{n}/2", n + 0.5][n % 3]}), {}, "0?", "1",
     ),
-    "interval.csv": (cells(";", ["question", "answer"], lambda n: [f"{n}?", f"[{n}, 9]"]), {}, "0?", "[0, 9]"),
-    "asks.jsonl": (
-        each(lambda n: {"question": f"{n} + 2? End with 'Answer: NUMBER'.", "answer": n + 2}),
-        {"math_accept_unboxed": True}, "0 + 2? End with 'Answer: NUMBER'.", "2",
-    ),
     # what looks like a wish for a form in some questions is none
     "answer_in_some.csv": (
         cells(";", ["question", "answer"], lambda n: [f"Which is the answer: {n} or 9?" if n % 2 else f"{n}?", "9"]),
@@ -180,6 +169,14 @@ REFUSED = {
     "sheets.xlsx": (
         lambda path: book(path, Info=NOTES, Tasks=TASKS), "its sheets are Info, Tasks: name one with --sheet",
         {"sheet": "Tasks"},
+    ),
+    "one.xlsx": (
+        lambda path: book(path, Tasks=TASKS), "its sheets are Tasks: name one with --sheet", {"sheet": "Tasks"},
+    ),
+    "packed.csv.gz": (dump("x"), "unpack it, or save it as .csv, ", None),
+    "letters.csv": (
+        cells(",", ["question", "answer", "key"], lambda n: [f"Which is {n} + 1?", "ABCD"[n % 4], str(n + 1)]),
+        r"a letter needs options\), such as row 0: .*--dataset_options_column", {"dataset_solution_column": "key"},
     ),
     "euro.csv": (
         cells(";", ["q", "a"], lambda n: [f"{n}?", f"{n},50 €"]), "It has a decimal comma, .*--decimal_comma true",
@@ -222,7 +219,7 @@ def test_a_file_is_refused_with_the_option_that_helps(name, tmp_path):
     write, said, settings = REFUSED[name]
     write(tmp_path / name)
     with pytest.raises(ValueError) as error:
-        load(tmp_path / name)
+        load(tmp_path / name, sheet="Task" if name == "one.xlsx" else None)
     assert re.search(said, str(error.value)), error.value
     assert "\n" not in str(error.value)
     if settings:

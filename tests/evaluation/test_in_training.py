@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 
-from trl_miner.evaluation.held_out import Moment, read_held_out, write_held_out
+from trl_miner.evaluation.held_out import read_held_out
 from trl_miner.evaluation.in_training import EvaluationCallback
 
 SCORED = ("eval_pass", "time", "seconds", "runtime", "per_second")
@@ -150,13 +150,3 @@ def test_tools_are_refused(policy, tmp_path):
     trainer = harness.build_trainer(policy, tmp_path, more={"rollout_func": rollout})
     with pytest.raises(ValueError, match="rollout_func"):
         EvaluationCallback(trainer, harness.problems(3))
-
-
-def test_held_out_json_is_read_as_it_was_written(tmp_path):
-    moments = {"before": Moment(0, 4, [4, 0], "a"), "after": Moment(6, 4, [4, 2, 1], "a")}
-    assert read_held_out(tmp_path) == {}
-    write_held_out(tmp_path, moments)
-    assert read_held_out(tmp_path) == moments
-    # 4 of 8; then 7 of 12
-    assert moments["before"].scores == {"pass@1": 0.5, "pass@4": 0.5}
-    assert moments["after"].scores == {"pass@1": pytest.approx(7 / 12), "pass@4": 1.0}

@@ -1,6 +1,5 @@
 """Pass@k, Maj@k, intervals and the paired test, against enumeration and sums by hand."""
 
-import itertools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -14,24 +13,12 @@ from trl_miner.evaluation import maj_at_k, pass_at_k
 from trl_miner.evaluation.metrics import bootstrap_interval
 
 
-def enumerated(n, c, k):
-    """Over all ways to draw k of n samples: how often is one of the c correct ones among them?"""
-    draws = list(itertools.combinations([place < c for place in range(n)], k))
-    return sum(any(draw) for draw in draws) / len(draws)
-
-
-def test_pass_at_k_is_the_share_of_draws_with_a_correct_sample():
-    for n in range(1, 9):
-        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
-            assert pass_at_k(n, c, k).item() == pytest.approx(enumerated(n, c, k), abs=1e-12)
-
-
-@pytest.mark.parametrize("n", [512, 1024])
-@pytest.mark.parametrize("k", [1, 2, 64, 511, 512])
+@pytest.mark.parametrize("n", [8, 512, 1024])
+@pytest.mark.parametrize("k", [1, 2, 5, 8, 64, 511, 512])
 def test_pass_at_k_is_exact_up_to_512(n, k):
     """Against whole numbers: 1 - C(n-c, k) / C(n, k)."""
     for c in (0, 1, 3, 100, n - 513, n - 512, n - 1, n):
-        if 0 <= c:
+        if 0 <= c <= n and k <= n:
             exact = 1 - Fraction(math.comb(n - c, k), math.comb(n, k))
             assert pass_at_k(n, c, k).item() == pytest.approx(float(exact), rel=1e-12, abs=1e-14)
 
@@ -69,14 +56,6 @@ def test_maj_at_k_by_hand():
     assert maj_at_k([[-1, -1]], [[False, False]], 2).mean() == 0
     with pytest.raises(ValueError, match="k=3, num_samples=2"):
         maj_at_k([[1, 1]], [[True, True]], 3)
-
-
-def test_the_interval_covers_the_mean_in_95_of_100_draws():
-    """300 sets of 60 scores of mean 0.3: 285 are expected, and the standard deviation of that
-    number is sqrt(300 * 0.95 * 0.05) = 3.8."""
-    rng = np.random.default_rng(0)
-    sets = [bootstrap_interval(rng.random(60) < 0.3, resamples=1000) for _ in range(300)]
-    assert 270 <= sum(low <= 0.3 <= high for low, high in sets) <= 295
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.25, 0.25, 0.25]])

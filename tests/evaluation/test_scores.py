@@ -90,6 +90,6 @@ def test_the_papers_rows_stand_below_each_benchmark(tmp_path):
     write(tmp_path, [[SEVEN, SEVEN]], name="math500", title="MATH500")
     text = score_folders([tmp_path], paper="Qwen3-4B-Base")
     # the paper's main table
-    assert "paper, MINER: Pass@1 and Pass@K [25.86, 73.33]" in text
-    assert "paper, MINER: Pass@1 and Pass@K [86.93, 95.8]" in text
-    assert "paper, GRPO: Pass@1 and Pass@K [19.79, 63.33]" in text
+    assert "paper, MINER: Pass@1, and Pass@K at its K, [25.86, 73.33]" in text
+    assert "paper, MINER: Pass@1, and Pass@K at its K, [86.93, 95.8]" in text
+    assert "paper, GRPO: Pass@1, and Pass@K at its K, [19.79, 63.33]" in text
