@@ -103,7 +103,7 @@ def test_the_defaults_in_the_help_of_train_hold():
             ["recipes", "arithmetik"],
             "trl-miner recipes: error: No recipe or folder named 'arithmetik'.",
         ),
-        (["train"], "trl-miner train: error: Nothing to train. Give a recipe"),
+        (["train"], "trl-miner train: error: There is no model to train. Give a recipe"),
     ],
 )
 def test_a_mistake_is_one_line_and_code_2(words, told, capsys):

@@ -120,10 +120,7 @@ def test_the_environment_of_a_recipe_is_set(here, monkeypatch):
         ),
         (["small", "--path", "a"], "There is no setting 'path'"),  # of a mixture's data set
         (["small", "--lr_scheduler_type", "straight"], "straight"),
-        (
-            ["problems.csv"],
-            "Nothing to train. Give a recipe (trl-miner train arithmetic/quick), or",
-        ),
+        (["problems.csv"], "There is no model to train. Give a recipe"),
         (["nofile.csv"], "No recipe or file named 'nofile.csv'."),
         ([""], "No recipe or file named ''."),
     ],

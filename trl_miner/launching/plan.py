@@ -62,7 +62,8 @@ def make_plan(
     if len(gpus) < size + trains and not given.use_cpu:
         raise ValueError(
             f"The recipe needs {size + trains} or more GPUs: there are {len(gpus)}. To plan for"
-            " another machine, add --dry_run --machine 8x80GB. Recipes for a CPU have use_cpu: true."
+            " another machine, add --machine 8x80GB, and to launch --dry_run. Recipes for a CPU have"
+            " use_cpu: true."
         )
     gpus = [] if given.use_cpu else gpus
     own = gpus[:size] if trains else gpus

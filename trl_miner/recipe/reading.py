@@ -115,8 +115,8 @@ def _parse(
     _check_names([*given, *typed])
     if {"model", "model_name_or_path"}.isdisjoint(n.replace("-", "_") for n in (*given, *typed)):
         raise ValueError(
-            "Nothing to train. Give a recipe (trl-miner train arithmetic/quick), or your data and a"
-            " model (trl-miner train problems.csv --model Qwen/Qwen3-0.6B)."
+            "There is no model to train. Give a recipe (trl-miner train arithmetic/quick), or your"
+            " data and a model (trl-miner train problems.csv --model Qwen/Qwen3-0.6B)."
         )
 
     from trl import DatasetMixtureConfig, ModelConfig  # torch is loaded, which takes seconds
