@@ -49,7 +49,7 @@ def build(policy, folder, kinds="right wrong mixed", micro_batches=1, packed=Fal
     named = partial(reward, kinds=kinds)
     named.__name__ = "reward"
     settings = {"max_steps": 3, "optim": "sgd", "learning_rate": 0.5, **settings}
-    settings.setdefault("gradient_accumulation_steps", micro_batches)
+    settings.setdefault("optimizer_batch_size", GLOBAL_BATCH)
     trainer = build_trainer(
         policy,
         folder,

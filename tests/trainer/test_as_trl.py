@@ -172,6 +172,9 @@ def test_in_several_micro_batches_a_metric_is_one_mean_over_the_step(policy, tmp
     # at step 2 the weights differ by rounding alone
     ratios = [logs(trainer)[1]["clip_ratio/region_mean"] for trainer in (parts, whole)]
     assert ratios[0] == pytest.approx(ratios[1], abs=1e-6) and ratios[1] > 0
+    # over a third of the tokens, which are as uncertain as the others
+    entropies = [logs(trainer)[1]["entropy"] for trainer in (parts, whole)]
+    assert entropies[0] == pytest.approx(entropies[1], rel=0.05)
 
 
 @pytest.mark.parametrize(("batches", "name"), [(1, "dapo"), (2, "a step of two batches")])

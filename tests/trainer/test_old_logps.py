@@ -61,7 +61,11 @@ def test_the_samplers_are_taken(policy, tmp_path):
     assert torch.equal(found, trainer.batches[0].output["sampling_per_token_logps"])
 
 
-@pytest.mark.parametrize("changed", [dict(top_k=5), dict(top_p=0.9), dict(min_p=0.1)], ids=str)
+OTHER = [dict(top_k=5), dict(top_p=0.9), dict(min_p=0.1), dict(repetition_penalty=1.1)]
+OTHER += [dict(generation_kwargs={"typical_p": 0.9})]
+
+
+@pytest.mark.parametrize("changed", OTHER, ids=str)
 def test_not_where_it_draws_from_something_else_than_the_policy(policy, tmp_path, changed):
     more = {"rollout_func": with_logprobs}
     assert sum(counted(policy, tmp_path, more=more, max_steps=1, **changed)[1]) == 4
