@@ -48,6 +48,12 @@ def found_by(copy, file, old, new, tests):
     return failed[0].split()[1].partition("[")[0].partition("::")[2] if failed else ""
 
 
+def row(*cells):
+    """Return a row of a table in Markdown."""
+    cells = [cell.replace("|", r"\|") for cell in cells]
+    return f"| {' | '.join(cells)} |"
+
+
 def main(words):
     """Print a line for each fault, and return how many were missed."""
     numbers = [int(word) for word in words if word.isdecimal()]
@@ -65,15 +71,15 @@ def main(words):
             importlib.import_module(name)
         for file, old, new, tests in rows:
             name = found_by(copy, file, old, new, tests)
-            lines.append(f"| `{file}` | `{old}` | `{new}` | {name or '**missed**'} |")
+            planted = f"`{new}`" if new else "nothing"
+            lines.append(row(f"`{file}`", f"`{old.strip()}`", planted, name or "**missed**"))
             print(lines[-1], flush=True)
     if "--write" in words:
         page = ROOT / "CONTRIBUTING.md"
         before, _, rest = page.read_text("utf-8").partition("<!-- faults -->")
-        head = "\n| File | Text | Planted | Found by |\n| --- | --- | --- | --- |\n"
-        after = rest.partition("<!-- end -->")[2]
-        table = head + "\n".join(lines).replace("||", "") + "\n"
-        page.write_text(f"{before}<!-- faults -->{table}<!-- end -->{after}", "utf-8")
+        head = [row("File", "Text", "Planted", "Found by"), row(*["---"] * 4)]
+        table, (_, _, after) = "\n".join([*head, *lines]), rest.partition("<!-- end -->")
+        page.write_text(f"{before}<!-- faults -->\n{table}\n<!-- end -->{after}", "utf-8")
     missed = sum("**missed**" in line for line in lines)
     print(f"{len(lines) - missed} found, {missed} missed")
     return missed
