@@ -59,7 +59,7 @@ def read_rows(
         if "0" not in said:
             raise ValueError("Answers are numbers of options, and none is 0: set --first_option.")
         first = 0
-    problems, unfit = [], []
+    problems = []
     for place, (question, gold, options) in enumerate(read):
         answer = as_text(gold)
         if kind == "choice":
@@ -68,11 +68,11 @@ def read_rows(
             # the letter of an option, if the question lists them
             letter = rf"(?i)\b{answer.strip('().')}\b"
             answer = answer if re.search(letter, str(question)) else ""
-        if needs_answers and not (answer and "".join(map(str, question)).strip()):
-            unfit.append(place)
-        else:
-            one = Problem(f"{name}-{place}", question, answer, tuple(options.values()), place)
-            problems.append(one)
+        if not "".join(map(str, question)).strip():
+            answer = ""
+        one = Problem(f"{name}-{place}", question, answer, tuple(options.values()), place)
+        problems.append(one)
+    unfit = [one.place for one in problems if needs_answers and not one.solution]
     if unfit:
         told = (
             f"{len(unfit)} of {len(rows)} rows have no question, or no reference answer that can be"
@@ -81,14 +81,14 @@ def read_rows(
         if 10 * len(unfit) > len(rows):
             raise ValueError(f"{told}. {ADVICE}")
         warnings.warn(f"They are left out: {told}", stacklevel=3)
-    return kind, problems
+    return kind, [one for one in problems if one.solution or not needs_answers]
 
 
 def _read(row: Row, columns: Row, args: DataArguments) -> Any:
     """Return the question of a row behind its context, its reference answer (text, or a number) and
     its options by label. One message is a question, several are a prompt."""
     question, answer, options, context = (
-        [row.get(each) for each in name] if isinstance(name, tuple) else row.get(name)
+        [*map(row.get, name)] if isinstance(name, tuple) else row.get(name)
         for name in columns.values()
     )
     if not isinstance(question, str):

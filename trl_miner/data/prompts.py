@@ -110,9 +110,8 @@ def form_asked_for(prompt: Prompt) -> str | None:
     >>> form_asked_for("What is 3 + 4? End with `Answer: NUMBER`.")
     'Answer: %s'
     """
-    text = prompt if isinstance(prompt, str) else "\n".join(each["content"] for each in prompt)
-    ends = {found.end(): form for way, form in FORMS.items() for found in re.finditer(way, text)}
-    return ends[max(ends)] if ends else None
+    found = ((each.end(), way) for way in FORMS for each in re.finditer(way, str(prompt)))
+    return FORMS.get(max(found, default=(0, ""))[1])
 
 
 def choose_form(args: DataArguments, model: str, tokenizer: Any) -> PromptForm:
