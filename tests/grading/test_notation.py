@@ -58,6 +58,7 @@ def test_a_unit_is_split_off_unless_it_changes_the_value(text, expected):
         ("hours", "minutes", 1 / 60),
         ("cm", "m", 100),
         ("m/s", "km per hour", 1 / 3.6),
+        ("dollars", "cents", 1 / 100),
         ("", "cm", 1),
         ("cm", "kg", 0),
         ("apples", "pears", 0),

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 import torch
 from harness import build_trainer, crc, logs, mixed_reward, problems, train
+from trainer.test_as_trl import with_environment
 
 SETTINGS = dict(advantage_estimator="grpo", dynamic_sampling=True, max_steps=3)
 
@@ -110,9 +111,13 @@ def test_a_stream_has_no_prompts_by_number(policy, tmp_path):
         build_trainer(policy, tmp_path, data=stream, **SETTINGS)
 
 
-def test_the_batch_fits_whatever_the_lengths(policy, tmp_path):
+def test_the_batch_fits_whatever_the_lengths_and_has_tools(policy, tmp_path):
     """Rounds of unlike width, on which a micro-batch is cut anew, move the weights."""
-    trainer = train(
-        policy, tmp_path, per_device_train_batch_size=6, gradient_accumulation_steps=2, **SETTINGS
-    )
+    settings = dict(per_device_train_batch_size=6, gradient_accumulation_steps=2, **SETTINGS)
+    trainer = train(policy, tmp_path, more={"rollout_func": with_environment}, **settings)
     assert all(log["grad_norm"] > 0 for log in logs(trainer)[:3])
+    for output in (batch.output for batch in trainer.batches):
+        assert (output["prompt_mask"].diff() >= 0).all()  # padded on the left
+        assert (output["completion_mask"].diff() <= 0).all()
+        counted = output["completion_mask"] * output["tool_mask"]
+        assert output["num_items_in_batch"] == counted.sum() < output["completion_mask"].sum()

@@ -9,15 +9,16 @@ from trl_miner.trainer.old_logps import score
 
 
 class Counting:
-    """A model that notes the rows of each forward without a gradient."""
+    """A model that notes the rows and tokens of each forward without a gradient."""
 
     def __init__(self, trainer):
-        self.rows = []
+        self.rows, self.tokens = [], 0
         trainer.model.register_forward_pre_hook(self.look, with_kwargs=True)
 
     def look(self, model, args, kwargs):
         if not torch.is_grad_enabled() and "labels" in kwargs:
             self.rows.append(len(kwargs["input_ids"]))
+            self.tokens += kwargs["input_ids"].numel()
 
 
 def counted(policy, tmp_path, **overrides):
@@ -129,8 +130,10 @@ def test_the_forward_goes_by_length_without_its_padding(policy, tmp_path):
     (batch,) = trainer.batches
     trainer.model.train()
     trainer.args.per_device_train_batch_size = 2
-    every = torch.ones(12, dtype=torch.bool)
+    every, counting = torch.ones(12, dtype=torch.bool), Counting(trainer)
     found = score(trainer, batch.output, "old_logps", every)
     is_token = batch.output["completion_mask"].bool()
+    columns = batch.output["prompt_ids"].shape[1] + is_token.shape[1]
+    assert counting.tokens < 0.7 * 12 * columns
     expected = logps_of(trainer.model, batch.output)
     assert torch.allclose(found[is_token], expected[is_token], atol=1e-5)
