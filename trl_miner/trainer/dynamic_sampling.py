@@ -41,7 +41,7 @@ class PromptStream:
     def draw(self, num_prompts: int, num_generations: int) -> list[Any]:
         """Return this process's rows of the next round, each as often as it has completions."""
         self.rounds += 1
-        generator = torch.Generator().manual_seed(self.seed + 2**32 * self.rounds)
+        generator = torch.Generator().manual_seed(self.seed + self.rounds)
         order = torch.randperm(len(self.rows), generator=generator).tolist()
         world, places = current_world(), range(num_prompts * num_generations)
         own = places[world.local_slice(len(places) // world.size)]

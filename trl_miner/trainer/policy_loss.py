@@ -40,7 +40,7 @@ def policy_loss(trainer: "MinerGRPOTrainer", model: Any, inputs: Batch) -> Tenso
     """
     view, seen, mask_BT = copy(trainer), dict(inputs), loss_mask(inputs)
     # of this place in the run: a resumed one draws the same, and so does each process
-    generator = torch.Generator().manual_seed(trainer.args.seed * 2**31 + trainer._step)
+    generator = torch.Generator().manual_seed(trainer.args.seed * 2**20 + trainer._step)
 
     def look(scores: Any) -> None:
         method, knobs = trainer.args.policy_loss_method
