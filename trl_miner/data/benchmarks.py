@@ -104,7 +104,7 @@ def read_problems(entry: str, args: DataArguments | None = None) -> tuple[Benchm
     Raises:
         ValueError: There is no such benchmark or file, or a row is not understood.
     """
-    [(name, path, count)] = re.findall(r"^(.*?)(?:=(.+?))?(?::(\d+))?$", entry)
+    [(name, path, count)] = re.findall(r"^(.*?)(?:=(.+?))?(?::([1-9]\d*))?$", entry)
     args, known = args or DataArguments(), BENCHMARKS.get(name)
     if known:
         args = DataArguments(first_option=0)

@@ -57,8 +57,8 @@ def evaluate(args: Namespace) -> None:
         before, known = read_samples(path)
         if before != settings:
             raise ValueError(
-                f"{path} has samples of {before}, and these are of {settings}. Give the same"
-                " options, or another --output."
+                f"{path} has samples of other problems, weights or options, which its first line"
+                " tells. Choose another --output."
             )
         for one in problems:
             prompt = build_prompt(benchmark.grader, one.question, one.options, form=form)
@@ -92,7 +92,7 @@ def load_model(args: Namespace) -> PromptForm:
     is_vllm = args.backend == "vllm" or (args.backend == "auto" and runs_in_vllm)
     args.sample = by_server if args.base_url else by_vllm if is_vllm else by_transformers
     form = choose_form(args.data, args.model, tokenizer)
-    print(f"{args.model} is asked with {form}.", file=sys.stderr)
+    print(f"{args.model} is asked in the style {form.style}.", file=sys.stderr)
     return form
 
 

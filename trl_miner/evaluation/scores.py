@@ -83,9 +83,11 @@ def score_folders(folders: Sequence[Path], paper: str | None = None) -> str:
             one = scores[path.stem] = score(settings, rows)
             *about, metrics = one.items()
             table = pd.DataFrame(metrics[1], ["%", "95 % from", "to"]).mul(100).round(2)
-            lines += [f"{folder}: {dict(about)}", f"{table.T}\n"]
+            lines += [f"{folder}\n{pd.Series(dict(about)).to_string()}", f"{table.T}\n"]
             for method, row in PAPER.get(paper, {}).items():
-                lines.append(f"paper, {method}: Pass@1, and Pass@K at its K, {row.get(one['title'])}")
+                lines.append(
+                    f"paper, {method}: Pass@1, and Pass@K at its K, {row.get(one['title'])}"
+                )
             mean_P = rows.groupby("problem")["is_correct"].mean()
             first_P = firsts.setdefault((path.stem, settings["problems"]), mean_P)
             if first_P is not mean_P:
