@@ -88,7 +88,7 @@ def table(pairs: dict[str, pd.DataFrame], end: str, *columns: str, has_odds: boo
     shares = [f"{name}, %" for name in (*columns, "GRPO", "arm")]
     columns = (*columns, f"{end} of GRPO", end)
     header = ["", "seeds", *shares, "points", *["log-odds"] * has_odds, "verdict"]
-    lines = [header, ["---"] * len(header)]
+    lines = [header, ["---", *["---:"] * (len(header) - 2), "---"]]
     for (name, both), own, adjusted in zip(pairs.items(), odds, p, strict=True):
         means = [f"{both[column].mean():.1f}" for column in columns]
         tests = [interval(both[end] - both[f"{end} of GRPO"], 1), *[interval(own, 2)] * has_odds]
