@@ -1,6 +1,7 @@
 """Clip-Cov, KL-Cov and BAPO by hand, and what must not matter. tests/trainer has the numbers of their
 published code, in TRL's loss."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,17 @@ def test_clip_cov_leaves_alone_what_is_clipped_already():
         found = run("clip_cov", batch, ratio=1.0, low=0.5)
         assert found.metrics == {"clip_cov/dropped": dropped}
         assert found.advantages_BT.tolist() == [[step, 0.0]]
+        assert run("clip_cov", batch, low=0.5, high=0.9).metrics == {"clip_cov/dropped": 0}
+
+
+def test_kl_cov_penalizes_the_tokens_of_highest_covariance():
+    # A 3, 0, 0 less 1 times lp -1, -2, -3 plus 2: covariances 2, 0 and 1
+    logps, advantages = torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([[3.0, 0.0, 0.0]])
+    batch = MicroBatch(logps, logps - 0.5, advantages, torch.ones(1, 3))
+    found = run("kl_cov", batch, ratio=0.4, coef=2.0)  # int(.4 * 3) = 1 token
+    assert found.metrics == pytest.approx({"kl_cov/penalised": 1 / 3, "kl_cov/penalty": 0.5})
+    expected = [3 - 2 * 0.5 * math.exp(-0.5), 0.0, 0.0]
+    assert found.advantages_BT[0].tolist() == pytest.approx(expected)
 
 
 def test_bapo_raises_the_lower_bound_before_the_upper_one():

@@ -148,7 +148,9 @@ def test_unscorable_completions_make_their_prompt_neither_right_nor_wrong(policy
     log = trainer.state.log_history[0]
     assert log["groups/unscorable"] == 1 and log["groups/ph"] == 0
     assert log["correctness/mean"] == 1
-    assert (trainer.batches[0].output["advantages"] == 0).all()
+    (batch,) = trainer.batches
+    assert (batch.output["advantages"] == 0).all()
+    assert batch.rollouts.rewards_N.isnan().tolist() == [True, False, False, False] * 3
 
 
 def test_a_reward_for_length_alone_makes_a_right_group_mixed(policy, tmp_path):
