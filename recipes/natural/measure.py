@@ -15,15 +15,13 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from os.path import commonprefix
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import reasoning_gym
 import torch
 import yaml
-from scipy import stats
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
@@ -31,7 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
-from trl_miner.probe import push, success_advantages
+from trl_miner.probe import success_advantages
 
 HERE = Path(__file__).parent
 FAMILIES = yaml.safe_load((HERE / "families.yaml").read_text("utf-8"))
