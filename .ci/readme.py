@@ -29,7 +29,7 @@ def measure(folder: Path) -> tuple[float, float, float]:
     gradient."""
     moments = read_held_out(folder)
     before, after = (moments[name].scores["pass@1"] for name in ("before", "after"))
-    return before, after, 100 * read_run(folder).mean("rollouts/used")
+    return before, after, 100 * read_run(folder).mean("completions/used")
 
 
 def take_picture(folder: Path) -> None:

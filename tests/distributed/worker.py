@@ -29,7 +29,7 @@ CASES = {
     "dynamic sampling": dict(advantage_estimator="grpo", dynamic_sampling=True),
 }
 # Not: micro_batches/rows and entropy, which have the rows that fill up the last process.
-OWN = ("groups/", "rollouts/", "miner/", "correctness/", "dynamic_sampling/")
+OWN = ("groups/", "completions/used", "miner/", "correctness/", "dynamic_sampling/")
 LOGGED = ("loss", "grad_norm", "reward", "clip_ratio/region", *OWN)
 
 

@@ -23,7 +23,7 @@ def as_ours(folder, seed=1, **settings):
     """Make a run one of ours: with a record, and our metrics in its log."""
     state = json.loads((folder / "trainer_state.json").read_text())
     for entry in state["log_history"]:
-        entry |= {"groups/ph": 0.5, "rollouts/grpo": 0.25, "rollouts/used": 0.75}
+        entry |= {"groups/ph": 0.5, "completions/grpo": 0.25, "completions/used": 0.75}
     (folder / "trainer_state.json").write_text(json.dumps(state))
     source, known = Source("tiny", False), {"seed": str(seed), **settings}
     write_record(folder, Record(source, source, "8 rows", known, ("MINER",), {}, seed, {}))
@@ -214,5 +214,5 @@ def test_a_run_that_trl_made_is_read(policy, tmp_path):
     shares = [run.mean(f"groups/{kind}") for kind in ("ph", "he", "nh")]
     assert sum(shares) == pytest.approx(1)
     # TRL's own number agrees: a prompt with a gradient is a mixed one
-    assert run.mean("rollouts/grpo") == pytest.approx(shares[1])
+    assert run.mean("completions/grpo") == pytest.approx(shares[1])
     assert "our grader contradicts" in contradictions(run)[0]

@@ -60,9 +60,9 @@ def test_the_advantages_are_those_of_the_public_function(policy, tmp_path):
         assert torch.allclose(advantages, expected.float(), atol=2e-6)
         found += int((advantages[rollouts.kinds.is_ph_N] != 0).sum())
         used = (advantages != 0).any(1).float().mean().item()
-        assert log["rollouts/used"] == pytest.approx(used)
-        assert log["rollouts/used"] == pytest.approx(
-            log["rollouts/grpo"] + log["rollouts/recovered"]
+        assert log["completions/used"] == pytest.approx(used)
+        assert log["completions/used"] == pytest.approx(
+            log["completions/grpo"] + log["completions/recovered"]
         )
     assert found
 

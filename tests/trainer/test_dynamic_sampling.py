@@ -31,7 +31,7 @@ def test_the_batch_is_full_of_mixed_prompts(policy, tmp_path):
     for batch, log in zip(trainer.batches, logs(trainer), strict=False):
         assert batch.rollouts.kinds.is_he_N.all()
         assert (batch.output["advantages"] != 0).all()
-        assert log["groups/he"] == log["rollouts/used"] == 1
+        assert log["groups/he"] == log["completions/used"] == 1
         assert 2 <= log["dynamic_sampling/rounds"] <= 10
         output = batch.output
         assert output["num_items_in_batch"] == output["completion_mask"].sum()

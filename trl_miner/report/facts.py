@@ -42,10 +42,10 @@ def facts(run: RunLog) -> list[str]:
 
 
 def _without_gradient(run: RunLog) -> str:
-    of_grpo = run.mean("rollouts/grpo")
+    of_grpo = run.mean("completions/grpo")
     if not of_grpo < 1:
         return ""
-    if (more := run.mean("rollouts/used") - of_grpo) > 0:
+    if (more := run.mean("completions/used") - of_grpo) > 0:
         return (
             f"GRPO gives {1 - of_grpo:.1%} of these completions no gradient; this run used"
             f" {more:.1%} of all beside GRPO's."

@@ -20,7 +20,7 @@ SHARES = {
     "groups/ph": "Prompts all right",
     "groups/he": "Prompts mixed",
     "groups/nh": "Prompts all wrong",
-    "rollouts/used": "Completions with a gradient",
+    "completions/used": "Completions with a gradient",
     "completions/clipped_ratio": "Completions cut off",
 }
 COLUMNS = 3

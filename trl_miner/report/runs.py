@@ -91,8 +91,8 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     if verifier not in functions:
         verifier = functions[0] if len(functions) == 1 else None
     threshold = float(settings.get("correct_threshold", 1))
-    if "rollouts/grpo" not in log and "frac_reward_zero_std" in log:
-        log["rollouts/grpo"] = log["rollouts/used"] = 1 - log["frac_reward_zero_std"]
+    if "completions/grpo" not in log and "frac_reward_zero_std" in log:
+        log["completions/grpo"] = log["completions/used"] = 1 - log["frac_reward_zero_std"]
     if completions is not None and verifier and "groups/ph" not in log:
         log = log.join(_kinds(completions, verifier, threshold))
     return RunLog(path, log, record, completions, verifier, threshold)

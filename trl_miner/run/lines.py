@@ -8,8 +8,8 @@ from transformers import TrainerCallback
 _SHOWN = {
     "reward": "reward {:.3f}",
     "groups/ph": "prompts all right {:.0%}",
-    "rollouts/used": "completions with a gradient {:.0%}",
-    "rollouts/grpo": "GRPO alone {:.0%}",
+    "completions/used": "completions with a gradient {:.0%}",
+    "completions/grpo": "GRPO alone {:.0%}",
     "entropy": "entropy {:.3f}",
     "step_time": "{:.2f} s a step",
 }

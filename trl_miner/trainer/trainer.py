@@ -311,9 +311,9 @@ def batch_metrics(rollouts: Rollouts, result: Estimate) -> dict[str, float]:
         "groups/he": kinds.is_he_N,
         "groups/nh": kinds.is_nh_N,
         "groups/unscorable": kinds.is_unscorable_N,
-        "rollouts/grpo": by_grpo_N,
-        "rollouts/recovered": used_N & ~by_grpo_N,
-        "rollouts/used": used_N,
+        "completions/grpo": by_grpo_N,
+        "completions/recovered": used_N & ~by_grpo_N,
+        "completions/used": used_N,
         "correctness/mean": rollouts.is_correct_N,
     }
     means = {name: values_N.float().nanmean().item() for name, values_N in shares.items()}
