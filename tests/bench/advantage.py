@@ -10,9 +10,10 @@ checked. On a CPU it is the time of one thread, in which other programs do not c
 
 import sys
 import time
+from pathlib import Path
 
 import torch
-from common import machine, memory_mib, promise, report, reset_peak_memory, table
+from common import machine, promise, report, table
 
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
@@ -70,11 +71,17 @@ def extra_memory(function) -> float:
         function()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
     before = memory_mib("VmRSS")
-    reset_peak_memory()
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak, on Linux
     result = function()
     peak = memory_mib("VmHWM") - before
     del result
     return peak
+
+
+def memory_mib(field: str) -> float:
+    """Return VmRSS (now) or VmHWM (the peak) of this process, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def main() -> None:

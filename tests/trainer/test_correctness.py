@@ -164,7 +164,9 @@ def test_a_reward_for_length_alone_makes_a_right_group_mixed(policy, tmp_path):
     )
     trainer.train()
     log = trainer.state.log_history[0]
-    assert log["groups/he"] == 1 and log["correctness/mean"] == 1 and log["completions/recovered"] == 0
+    assert (
+        log["groups/he"] == 1 and log["correctness/mean"] == 1 and log["completions/recovered"] == 0
+    )
 
 
 def test_equal_totals_of_rewards_that_are_normalized_one_by_one_may_be_mixed(policy, tmp_path):
