@@ -61,3 +61,8 @@ def test_maj_at_k_by_hand():
 @pytest.mark.parametrize("values", [[0.5], [0.25, 0.25, 0.25]])
 def test_an_interval_of_equal_scores_has_no_width(values):
     assert bootstrap_interval(values) == (values[0], values[0])
+
+
+def test_the_interval_of_fifty_right_and_fifty_wrong():
+    # of 100 coins 40 are the 2.5th and 60 the 97.5th percentile
+    assert bootstrap_interval([0.0, 1.0] * 50) == pytest.approx((0.4, 0.6), abs=0.005)
