@@ -98,11 +98,14 @@ def table(pairs: dict[str, pd.DataFrame], end: str, *columns: str, has_odds: boo
 
 def tables() -> dict[str, str]:
     """Return every table by its name in the pages."""
-    runs, made, miner = read(), {}, {}
+    runs = read()
+    made = {}
+    miner = {}
     for (world, model), of_model in runs.groupby(["world", "model"]):
         is_grpo = of_model["arm"] == "GRPO"
         pairs = of_model[~is_grpo].merge(of_model[is_grpo], on="seed", suffixes=("", " of GRPO"))
-        arms, name = dict([*pairs.groupby("arm")]), f"{world}, {model}"
+        arms = dict(iter(pairs.groupby("arm")))
+        name = f"{world}, {model}"
         miner[name] = arms["MINER"]
         made[name] = table(arms, "end", "start")
         if "two procedures" in world:
@@ -114,13 +117,11 @@ def tables() -> dict[str, str]:
 def write_pages() -> None:
     """Write the tables into the pages, between `<!-- table: NAME -->` and `<!-- end -->`."""
     made = tables()
-    for path in (HERE / page for page in PAGES):
-        text = re.sub(
-            r"(<!-- table: (.*?) -->\n).*?(<!-- end -->)",
-            lambda found: found[1] + made[found[2]] + found[3],
-            path.read_text("utf-8"),
-            flags=re.DOTALL,
-        )
+    for page in PAGES:
+        path = HERE / page
+        text = path.read_text("utf-8")
+        for name, rows in made.items():
+            text = re.sub(f"(?s)(<!-- table: {name} -->\n).*?(?=<!-- end -->)", rf"\1{rows}", text)
         path.write_text(text, "utf-8")
 
 

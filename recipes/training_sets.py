@@ -37,8 +37,7 @@ def read(name: str, tokenizer: Any, dropped: Counter) -> Iterator[Problem]:
     from datasets import load_dataset
 
     rows, args = load_dataset(SETS[name], split="train"), DataArguments(first_option=0)
-    columns = find_columns(rows, args)
-    kind, problems = read_rows(rows, columns, args, name, needs_answers=False)
+    kind, problems = read_rows(rows, find_columns(rows, args), args, name, needs_answers=False)
     form, seen = PromptForm(guess_style(tokenizer.name_or_path, tokenizer)), set()
     for one in problems:
         prompt = build_prompt(kind, one.question, one.options, form=form)

@@ -154,7 +154,7 @@ def test_the_table_has_a_column_per_run_and_the_picture_is_drawn(tmp_path):
 
 def test_an_evaluation_is_told_with_what_shows_it(tmp_path):
     (tmp_path / "scores.json").write_text("{}")
-    with pytest.raises(ValueError, match=f"is an evaluation, not a run. .*eval {tmp_path}$"):
+    with pytest.raises(ValueError, match=f"An evaluation is shown by trl-miner eval {tmp_path}$"):
         make_report([tmp_path])
 
 

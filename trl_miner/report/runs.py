@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STATE = "trainer_state.json"
 COMPLETIONS = "completions/completions_*.parquet"
 # Settings in which runs of one method may differ.
-_NOT_THE_METHOD = {"seed", "data_seed", "output_dir", "run_name", "logging_dir", "report_to"}
+_NOT_THE_METHOD = {"seed", "data_seed", "output_dir", "run_name", "report_to"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,10 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     """
     path = run_folder(folder)
     states = [*path.glob(STATE), *path.glob(f"checkpoint-*/{STATE}")]
-    if not states and (path / "scores.json").is_file():
-        raise ValueError(f"{folder} is an evaluation, not a run. Show it: trl-miner eval {folder}")
     if not states:
         raise ValueError(
             f"No run in {folder}: it has no {STATE}, and no checkpoint with one. Give the"
-            " output_dir of a run."
+            f" output_dir of a run. An evaluation is shown by trl-miner eval {folder}"
         )
     log = max(map(_log_of, states), key=lambda log: log.index.max())
     record, completions = read_record(path), read_completions(path)
