@@ -45,7 +45,7 @@ def test_a_template_says_the_form(tmp_path, capsys):
     path = lines(tmp_path / "a.jsonl", SUMS)
     load(path, prompt_template="Q: {question}\nPut it in \\boxed{}.", system_prompt="Be brief.")
     assert "Be brief.\n\nQ: 0 + 90?\nPut it in \\boxed{}.\n" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="math_reward gives 0.0 to 'The answer is 90.'"):
+    with pytest.raises(ValueError, match="'The answer is 90.', to which math_reward gives 0.0"):
         load(path, system_prompt="Be brief.")
     load(path, system_prompt="Be brief.", math_accept_unboxed=True)
 
@@ -56,7 +56,8 @@ def test_a_few_references_that_cannot_be_read_are_a_warning(tmp_path, capsys):
     load(lines(tmp_path / "a.jsonl", rows))
     shown = capsys.readouterr().out
     assert (
-        "Warning: 2 of 30 references cannot be used." in shown and "It has a decimal comma" in shown
+        "Warning: 2 of 30 references cannot be used, " in shown
+        and "It has a decimal comma" in shown
     )
     rows = [{**row, "a": "1,50"} if n < 4 else row for n, row in enumerate(rows)]
     with pytest.raises(ValueError, match="4 of 30 references cannot be used"):

@@ -184,7 +184,7 @@ REFUSED = {
     ),
     "worked.csv": (
         cells(";", ["question", "answer"], lambda n: [f"{n} + 2?", f"We add {n} and 2, so that she has {n + 2} now."]),
-        "30 of 30 references cannot be used. .* is a sentence.*--answer_pattern", {"answer_pattern": r"she has (\d+)"},
+        "30 of 30 references cannot be used, .* is a sentence.*--answer_pattern", {"answer_pattern": r"she has (\d+)"},
     ),
     "one_based.jsonl": (
         each(lambda n: {"question": f"{n}?", "options": four(n), "answer": n % 2 + 1}),
@@ -205,11 +205,11 @@ REFUSED = {
     ),
     "asks.jsonl": (
         each(lambda n: {"question": f"{n} + 2? End with 'Answer: NUMBER'.", "answer": n + 2}),
-        "math_reward gives 0.0 to 'Answer: 2', which has .*--math_accept_unboxed true", {"math_accept_unboxed": True},
+        "'Answer: 2', to which math_reward gives 0.0.*--math_accept_unboxed true", {"math_accept_unboxed": True},
     ),
     "says_nothing.jsonl": (
         each(lambda n: {"prompt": [{"role": "system", "content": "Be nice."}, user(f"{n}?")], "answer": n}),
-        "gives 0.0 to 'The answer is 0.'.*--prompt_style verbatim", {"prompt_style": "verbatim"},
+        "'The answer is 0.', to which math_reward gives 0.0.*--prompt_style verbatim", {"prompt_style": "verbatim"},
     ),
 }  # fmt: skip
 

@@ -24,7 +24,9 @@ ADVICE = {
     "sentence": "It is a sentence: cut the answer out with --answer_pattern.",
     "dictionary": "It is a dictionary: name a field with --dataset_solution_column COLUMN.FIELD.",
 }
-OTHER = "It cannot be read: set --answer_pattern, or another --dataset_solution_column."
+OTHER = (
+    "The grader reads no answer in it: set --answer_pattern, or another --dataset_solution_column."
+)
 
 
 def show_preview(
@@ -67,8 +69,8 @@ def show_preview(
         if unfit:
             at, advice = unfit[0], ADVICE.get(readings[unfit[0]].fault, OTHER)
             told = (
-                f"{len(unfit)} of {len(rows)} references cannot be used. {name} gives {rewards[at]}"
-                f" to {texts[at]!r}, which has the reference in it. {advice}"
+                f"{len(unfit)} of {len(rows)} references cannot be used, such as that in"
+                f" {texts[at]!r}, to which {name} gives {rewards[at]}. {advice}"
             )
             if 10 * len(unfit) > len(rows):
                 raise ValueError(told)
