@@ -163,10 +163,3 @@ def test_a_recipe_that_does_not_fit(capsys):
 def test_a_recipe_for_a_cpu(capsys):
     code, said = run(capsys, "arithmetic/quick")
     assert code == 0 and said.startswith("It trains on a CPU. Train with --max_steps 3")
-
-
-def test_a_model_that_is_nowhere_costs_one_line(capsys):
-    with pytest.raises(SystemExit) as end:
-        run(capsys, "Qwen3-4B-Base/miner", "--machine", "8x80GB", "--model", "org/nowhere")
-    error = capsys.readouterr().err
-    assert end.value.code == 2 and "org/nowhere" in error and error.count("\n") <= 2

@@ -65,13 +65,6 @@ def test_a_folder_or_a_file_is_selected():
         files.select("acelerate")
 
 
-def test_a_line_for_each_file_says_what_it_is():
-    names = [*files.shipped()]
-    lines = files.described(names).splitlines()
-    assert [line.split()[0] for line in lines] == names
-    assert all(len(line.split()) > 3 for line in lines)
-
-
 def test_a_copy_brings_what_it_needs_and_overwrites_nothing(here):
     name = next(
         name

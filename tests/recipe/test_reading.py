@@ -1,6 +1,5 @@
 """A recipe is read once: its YAML file, the words behind it, and what is wrong with either."""
 
-import json
 import os
 import subprocess
 import sys
@@ -170,11 +169,3 @@ def test_without_a_gpu_a_recipe_for_gpus_is_refused_and_can_still_be_planned(her
     with pytest.raises(ValueError, match="^No GPU found here. Add --use_cpu true"):
         read([path])
     assert read_plain([path])[1]["bf16"] is True
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_shipped_recipe_is_read(here, name):
-    path, settings = read_plain([name])
-    assert path == shipped()[name]
-    assert settings["model_name_or_path"] and (settings["dataset_name"] or settings["datasets"])
-    assert json.dumps(settings, default=str)
