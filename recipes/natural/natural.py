@@ -1,6 +1,6 @@
 """On tasks that were not built for it, how often can one tell which way MINER pushes?
 
-    python natural.py    # writes the tables of README.md, from counts.jsonl.gz
+    python natural.py    # writes the tables of README.md, from samples.jsonl.gz
 
 That file has a line per family of reasoning_gym: the samples of problems of an easy level, which a
 training would have, and of a harder one, the target; and products of gradients. A name with a comma
@@ -120,7 +120,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def tables() -> dict[str, str]:
     """Return README.md's tables by name."""
-    with gzip.open(HERE / "counts.jsonl.gz", "rt") as file:
+    with gzip.open(HERE / "samples.jsonl.gz", "rt") as file:
         records = [*map(json.loads, file)]
     found = {record["family"]: effects(record) for record in records if record["products"]}
     signs = [
