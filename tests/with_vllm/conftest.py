@@ -51,6 +51,7 @@ def vllm_environment():
         "CUDA_VISIBLE_DEVICES": "",
         "ACCELERATE_USE_CPU": "true",
         "HF_HUB_OFFLINE": "1",
+        "MASTER_PORT": "0",  # a free one: other tests run beside these
         "OMP_NUM_THREADS": "1",
         "TORCH_COMPILE_DISABLE": "1",  # else the first generation takes 21 seconds
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GB
