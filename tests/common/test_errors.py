@@ -24,6 +24,7 @@ def tell(error, capsys):
     [
         (ValueError("seed is 'a'.\n  It must\nbe a number."), "seed is 'a'. It must be a number."),
         (FULL, "The disk is full ([Errno 28] No space left on device). Free some space."),
+        (BrokenPipeError(32, "Broken pipe"), "[Errno 32] Broken pipe"),  # of a reward function's
         (KeyError("reward"), "KeyError: 'reward'. --traceback shows where."),
     ],
 )

@@ -1,9 +1,9 @@
 """Ask before you train: does a method push success up or down on the problems that matter to you?
 
-A method for all-right prompts helps if the rarer correct completions are the better ones, and harms if
-they are the worse ones. This command says which it is for your model and your problems: it samples
-training prompts of the recipe and target problems, and measures the gradients of both. It makes no
-training step. All settings of `trl-miner train` are accepted.
+A method for all-right prompts helps if the rarer correct completions are the better ones, and harms
+if they are the worse ones. This command says which it is for your model and your problems: it
+samples training prompts of the recipe and target problems, and measures the gradients of both. It
+makes no training step. All settings of `trl-miner train` are accepted.
 
   trl-miner probe arithmetic/quick --target hard.jsonl
 """

@@ -25,19 +25,29 @@ def told_in_one_line(command: str) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         tell(command, "stopped by Ctrl-C.")
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            raise SystemExit(FAILED) from None
         if os.environ.get("RANK", "0") != "0":
             time.sleep(_PATIENCE_SECONDS)
         if os.environ.get(TRACEBACK):
             print(hide("".join(traceback.format_exception(error))), end="", file=sys.stderr)
         tell(command, f"error: {describe(error)}")
         raise SystemExit(MISTAKE) from None
+
+
+def _reader_is_gone() -> bool:
+    """Return whether nobody reads what is printed, as behind `| head`; then nothing is printed any
+    more. A broken pipe of other code's is an error like others."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def tell(command: str, text: str) -> None:

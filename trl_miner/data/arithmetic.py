@@ -6,8 +6,8 @@ them.
 
 A problem's level is its number of operations, 1 to 5, and no running total leaves 0..99. The base
 model (0.15 M parameters, `base_models/arithmetic`) words every step in several equally correct
-ways, some likelier than others, so that correct completions differ in likelihood, which is what MINER
-uses. One way is a bad habit: from the third step on, the running total may be left out
+ways, some likelier than others, so that correct completions differ in likelihood, which is what
+MINER uses. One way is a bad habit: from the third step on, the running total may be left out
 (", + 8 = 20"), and half of such steps went wrong in the solutions from which it learned. So at
 temperature 1 it solves some prompts always and most sometimes, and RL can correct the habit within
 a hundred steps, on a CPU and without a download.

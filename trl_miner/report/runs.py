@@ -65,7 +65,8 @@ def read_run(folder: str | Path, correct: str | None = None) -> RunLog:
     """Return what the run in a folder has logged.
 
     Args:
-        folder: Of `trainer_state.json` there and in its checkpoints, the one that went furthest counts.
+        folder: Of `trainer_state.json` there and in its checkpoints the one that went furthest
+            counts.
         correct: The reward function that decides what is correct. Default: the run's own setting,
             else its only one.
 
