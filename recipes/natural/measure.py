@@ -127,12 +127,14 @@ def swapped(text: str, rng: random.Random) -> str:
 
 def start(name: str, steps: int = 60, rows: int = 16, rate: float = 1e-4) -> None:
     """Teach the model problems, solved with some of their steps, each as often as not. A row in five
-    is of the target's level."""
-    torch.manual_seed(7)
-    tokenizer, model = load(MODEL)
+    is of the target's level. A second call goes on from the first."""
+    folder = HERE / "starts" / name
+    seed = 8 if folder.exists() else 7
+    torch.manual_seed(seed)
+    tokenizer, model = load(folder if folder.exists() else MODEL)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
-    rng = random.Random(7)
+    rng = random.Random(seed)
     taught = {level: problems(name, level, 0, count) for level, count in STARTED.items()}
     for step in range(steps):
         for group in optimizer.param_groups:
@@ -152,8 +154,8 @@ def start(name: str, steps: int = 60, rows: int = 16, rate: float = 1e-4) -> Non
         optimizer.zero_grad()
         if step % 10 == 9:
             print(f"{name}, step {step}: {sum(losses) / len(losses):.3f}", flush=True)
-    model.save_pretrained(HERE / "starts" / name)
-    tokenizer.save_pretrained(HERE / "starts" / name)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def loss_of(model: Any, pairs: list[Any]) -> float:
@@ -332,10 +334,12 @@ def probe(name: str) -> dict[str, Any]:
 
     def success(one: dict[str, Any]) -> Tensor:
         right_N, logps_NT, _, _ = losses(one)
+        if right_N.min() == right_N.max():
+            return torch.zeros(sum(map(torch.numel, slopes.weights)))
         return slopes.gradient((success_advantages(right_N[None] == 1).T * logps_NT).sum())
 
-    mixed = [one for one in drawn["hard"] if 0 < sum(one["right"]) < SAMPLES]
-    for at, one in enumerate(mixed):
+    hard = drawn["hard"]
+    for at, one in enumerate(hard):
         slopes.add(f"half {at % 2}", success(one), {})
     halves = slopes.totals
     whole = {"success": halves["half 0"] + halves["half 1"]}
@@ -354,7 +358,7 @@ def probe(name: str) -> dict[str, Any]:
                 if way == "GRPO":
                     ways.add("F-GRPO", gradient, whole, -float(right_N.mean()))
     again = Sums(model)
-    for at, one in enumerate(mixed):
+    for at, one in enumerate(hard):
         gradient = success(one)
         again.add("success", gradient, ways.totals)
         again.add(f"half {at % 2}", gradient, {"other half": halves[f"half {1 - at % 2}"]})
@@ -380,7 +384,9 @@ def main() -> None:
             torch.manual_seed(3)
             tokenizer, model = load(HERE / "starts" / name)
             for level in ASKED:
-                asked = problems(name, level, STARTED[level] + ASKED[level], PILOT)  # none of theirs
+                asked = problems(
+                    name, level, STARTED[level] + ASKED[level], PILOT
+                )  # none of theirs
                 drawn = draw(name, level, model, tokenizer, asked)
                 right = [sum(one["right"]) for one in drawn]
                 share = 100 * np.mean(right) / SAMPLES
