@@ -41,6 +41,7 @@ MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 STARTED = {"easy": 200, "hard": 50}  # problems that the start learns from, the first of a level
 ASKED = {"easy": 128, "hard": 96}  # those after them, which the probe asks
 TRAINED = 160  # easy problems of a training: those, and more
+SOLVED = {"easy": (0.2, 0.9), "hard": (0.03, 0.6)}  # shares between which a family counts
 MOST = 32  # mixed easy problems with a gradient
 PILOT = 12  # the last ones, of which the pilot asks so many
 SAMPLES, TEMPERATURE = 8, 1.0  # of each problem
@@ -325,6 +326,10 @@ def probe(name: str) -> dict[str, Any]:
     for level, count in ASKED.items():
         asked = problems(name, level, STARTED[level], count)
         drawn[level] = draw(name, level, model, tokenizer, asked)
+    shares = {level: np.mean([one["right"] for one in own]) for level, own in drawn.items()}
+    print(name, shares, flush=True)
+    if not all(low <= shares[level] <= high for level, (low, high) in SOLVED.items()):
+        return {"family": name, **drawn, "gradients": None}
     slopes, ways = Sums(model), Sums(model)
 
     def losses(one: dict[str, Any]) -> tuple[Tensor, ...]:
