@@ -33,15 +33,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from trl_miner.methods.grpo import group_relative_advantages
 from trl_miner.methods.miner import miner_advantages
-from trl_miner.probe import success_advantages
+from trl_miner.probe import FEWEST, success_advantages
 
 HERE = Path(__file__).parent
 FAMILIES = yaml.safe_load((HERE / "families.yml").read_text("utf-8"))
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-STARTED = {"easy": 200, "hard": 50}  # problems that the start learns from, the first of a level
+STARTED = {
+    "easy": 200,
+    "hard": 50,
+}  # problems that the start learns from, the first of a level
 ASKED = {"easy": 128, "hard": 96}  # those after them, which the probe asks
 TRAINED = 160  # easy problems of a training: those, and more
-SOLVED = {"easy": (0.2, 0.9), "hard": (0.03, 0.6)}  # shares between which a family counts
+SOLVED = {
+    "easy": (0.2, 0.9),
+    "hard": (0.03, 0.6),
+}  # shares between which a family counts
 MOST = 32  # mixed easy problems with a gradient
 PILOT = 12  # the last ones, of which the pilot asks so many
 SAMPLES, TEMPERATURE = 8, 1.0  # of each problem
@@ -235,7 +241,11 @@ def scores(model: Any, asked: list[int], rows: list[tuple[int, ...]]) -> tuple[T
     before_NT = pad_sequence(before, batch_first=True)
     tokens_NT = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
     mask_NT = pad_sequence([torch.ones(len(row)) for row in rows], batch_first=True)
-    return all_logps[before_NT, tokens_NT] * mask_NT, entropies[before_NT] * mask_NT, mask_NT
+    return (
+        all_logps[before_NT, tokens_NT] * mask_NT,
+        entropies[before_NT] * mask_NT,
+        mask_NT,
+    )
 
 
 def draw(
@@ -270,7 +280,10 @@ def write(name: str) -> None:
     """Write the problems of a training: those that the probe asks, and more of the easy ones."""
     folder = HERE / "data" / name
     folder.mkdir(parents=True, exist_ok=True)
-    for file, level, count in (("train", "easy", TRAINED), ("test", "hard", ASKED["hard"])):
+    for file, level, count in (
+        ("train", "easy", TRAINED),
+        ("test", "hard", ASKED["hard"]),
+    ):
         rows = [
             {"question": its["ask"], "solution": f"{name} {level} {its['place']}"}
             for its in problems(name, level, STARTED[level], count)
@@ -331,6 +344,7 @@ def probe(name: str) -> dict[str, Any]:
     if not all(low <= shares[level] <= high for level, (low, high) in SOLVED.items()):
         return {"family": name, **drawn, "gradients": None}
     slopes, ways = Sums(model), Sums(model)
+    differing = [one for one in drawn["easy"] if all(one["right"]) and len({*one["rows"]}) > 1]
 
     def losses(one: dict[str, Any]) -> tuple[Tensor, ...]:
         logps_NT, entropies_NT, mask_NT = scores(model, one["asked"], one["rows"])
@@ -344,6 +358,11 @@ def probe(name: str) -> dict[str, Any]:
         return slopes.gradient((success_advantages(right_N[None] == 1).T * logps_NT).sum())
 
     hard = drawn["hard"]
+    if len(differing) < FEWEST:  # MINER adds to too few
+        with torch.no_grad():
+            for one in hard:
+                losses(one)
+        return {"family": name, **drawn, "gradients": {}}
     for at, one in enumerate(hard):
         slopes.add(f"half {at % 2}", success(one), {})
     halves = slopes.totals
@@ -374,8 +393,12 @@ def probe(name: str) -> dict[str, Any]:
         "halves": [again.parts[f"half {at}"]["other half"] for at in (0, 1)],
         "lengths": {way: float(vector.norm()) for way, vector in vectors.items()},
     }
-    seconds = round(time.process_time() - began)
-    return {"family": name, "seconds": seconds, **drawn, "gradients": found}
+    return {
+        "family": name,
+        "seconds": round(time.process_time() - began),
+        **drawn,
+        "gradients": found,
+    }
 
 
 def main() -> None:
