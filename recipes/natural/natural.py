@@ -72,38 +72,28 @@ def effects(record: dict[str, Any]) -> dict[str, Any]:
         lengths = made["lengths"]
         for way, by_prompt_P in made["by prompt"].items():
             by_problem_Q = made["by problem"][way]
-            found[way] = cosine(
-                by_problem_Q, by_prompt_P, lengths[way] * lengths["success"]
-            )
-        found["control"] = cosine(
-            *made["halves"], lengths["half 0"] * lengths["half 1"]
-        )
+            found[way] = cosine(by_problem_Q, by_prompt_P, lengths[way] * lengths["success"])
+        found["control"] = cosine(*made["halves"], lengths["half 0"] * lengths["half 1"])
     differences = []
     for its in record["hard"]:
         nll, is_right = np.array(its["nll"]), np.array(its["right"])
         if 0 < is_right.sum() < len(nll):
             differences.append(nll[is_right].mean() - nll[~is_right].mean())
     test = stats.ttest_1samp(differences, 0)
-    found["rarer"] = Effect(
-        np.mean(differences), *test.confidence_interval(), test.pvalue
-    )
+    found["rarer"] = Effect(np.mean(differences), *test.confidence_interval(), test.pvalue)
     return found
 
 
 def of_samples(record: dict[str, Any]) -> dict[str, Any]:
     """Return what a family's samples say: how often they are correct, and how much the correct ones
     of a prompt differ."""
-    easy, hard = (
-        [np.array(one["right"]) for one in record[level]] for level in ("easy", "hard")
-    )
+    easy, hard = ([np.array(one["right"]) for one in record[level]] for level in ("easy", "hard"))
     ways = [{*one["texts"]} for one in record["easy"] if all(one["right"])]
     several = [own for own in ways if len(own) > 1]
     begun = []  # the first two words after "=" of correct completions
     for one in record["easy"]:
         pairs = zip(one["texts"], one["right"], strict=True)
-        begun.append(
-            len({(*text.split()[1:3],) for text, is_right in pairs if is_right})
-        )
+        begun.append(len({(*text.split()[1:3],) for text, is_right in pairs if is_right}))
     return {
         "family": record["family"],
         "easy, %": round(100 * np.mean(easy)),
@@ -138,9 +128,7 @@ def of_trainings() -> list[dict[str, Any]]:
     ends["points"] = ends["end"] - ends["end of GRPO"]
     rows = []
     for (family, method), own in ends.groupby(["family", "method"], sort=False):
-        scores = {
-            moment: ", ".join(f"{one:.1f}" for one in own[moment]) for moment in MOMENTS
-        }
+        scores = {moment: ", ".join(f"{one:.1f}" for one in own[moment]) for moment in MOMENTS}
         points = "" if method == "GRPO" else interval(own["points"], 1)
         rows.append({"family": family, "method": method, **scores, "points": points})
     return rows
@@ -168,9 +156,7 @@ def main() -> None:
     """Write the tables into the page, between `<!-- table: NAME -->` and `<!-- end -->`."""
     path, made = HERE / "README.md", tables()
     marks = r"(?s)(<!-- table: (.*?) -->\n).*?(<!-- end -->)"
-    text = re.sub(
-        marks, lambda at: at[1] + made[at[2]] + at[3], path.read_text("utf-8")
-    )
+    text = re.sub(marks, lambda at: at[1] + made[at[2]] + at[3], path.read_text("utf-8"))
     path.write_text(text, "utf-8")
 
 
