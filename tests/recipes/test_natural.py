@@ -26,7 +26,8 @@ def test_the_cosine_of_gradients_that_are_known(natural):
     rng = np.random.default_rng(1)
     one, other = (rng.normal(mean, 0.01, (6, 2)) for mean in ([-0.1, -0.1], [0.1, 0]))
     by_problem, by_prompt = other @ one.sum(axis=0), one @ other.sum(axis=0)
-    found = natural.cosine(by_problem, by_prompt, 6 * 6 * 0.02**0.5 * 0.1)
+    found = natural.cosine(by_problem, by_prompt, 3.6 * 0.02**0.5)
     # at 135 degrees, but for the noise
     assert found.mean == pytest.approx(-(2**-0.5), abs=0.05)
     assert found.sign == "down" and found.p < 0.05
+    assert natural.cosine(by_problem, by_prompt[:4], 1) == "few"
